@@ -1,0 +1,1 @@
+//! Time-critical reliable multicast.

@@ -1,0 +1,352 @@
+//! The contract that every protocol engine keeps.
+//!
+//! An engine is a plain state machine: it owns no clock, no socket, no thread and no source of
+//! randomness but the seed it was made with. A driver (the runtime on real sockets, a simulator, a
+//! test) calls its verbs:
+//!
+//! 1. Call any of the input verbs, as often as there is input: [`Engine::join`],
+//!    [`Engine::leave`], [`Engine::send`], [`Engine::confirm`], [`Engine::handle_datagram`],
+//!    [`Engine::handle_view`], [`Engine::handle_timeout`]. `now` never decreases.
+//! 2. Drain [`Engine::poll_transmit`], and send what it gives.
+//! 3. Drain [`Engine::poll_event`], and hand out what it gives.
+//! 4. Wait for the next input, or until [`Engine::poll_timeout`], then begin again.
+//!
+//! The same seed and the same inputs give the same bytes, on every machine. Nothing that arrives
+//! from the network is an error or a panic: nonsense is dropped and counted.
+//!
+//! ```
+//! use carom_proto::lateral::{Config, Lateral};
+//! use carom_proto::*;
+//!
+//! /// Delivers everything that `from` transmits to `to`, at once and without loss.
+//! fn carry(now: Time, from: &mut Lateral, to: &mut Lateral) {
+//!     let mut datagram = Vec::new();
+//!     while from.poll_transmit(&mut datagram).is_some() {
+//!         to.handle_datagram(now, &datagram);
+//!         datagram.clear();
+//!     }
+//! }
+//!
+//! let (group, now) = (GroupId::of_name("prices.eu"), Time(1_000_000_000));
+//! let settings = GroupSettings::new("prices.eu", Profile::TimeCritical(RateOfFire::new(8, 5)));
+//! let mut alice = Lateral::new(NodeId(1), Config::default(), 42);
+//! let mut bob = Lateral::new(NodeId(2), Config::default(), 43);
+//! for (engine, other) in [(&mut alice, NodeId(2)), (&mut bob, NodeId(1))] {
+//!     engine.join(now, group, settings)?;
+//!     let kind = ViewChangeKind::Joined;
+//!     engine.handle_view(now, &ViewChange { group, node: other, kind, version: 1 });
+//! }
+//!
+//! alice.send(now, group, "EURUSD 1.0841".into(), SendOptions::default())?;
+//! carry(now, &mut alice, &mut bob);
+//! match bob.poll_event() {
+//!     Some(Event::Message(message)) => assert_eq!(&message.payload[..], b"EURUSD 1.0841"),
+//!     other => panic!("{other:?}"),
+//! }
+//!
+//! // Time passes: the driver waits until the engine wants to be called again.
+//! let wakeup = alice.poll_timeout().expect("the heartbeat after the last packet");
+//! assert_eq!(wakeup.reason, "heartbeat");
+//! alice.handle_timeout(wakeup.at);
+//! carry(wakeup.at, &mut alice, &mut bob);
+//! # alice.check();
+//! # bob.check();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use core::fmt;
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{Endpoint, GroupId, GroupSettings, NodeId, RateOfFire, SeqNo, Time, ViewChange};
+
+/// A protocol engine; the module says how it is driven.
+pub trait Engine: Send {
+    /// This node is in `group` from now on.
+    ///
+    /// # Errors
+    /// The settings are out of bounds, or contradict those of another group of this node.
+    fn join(&mut self, now: Time, group: GroupId, settings: GroupSettings)
+    -> Result<(), JoinError>;
+
+    /// This node is no longer in `group`.
+    fn leave(&mut self, now: Time, group: GroupId);
+
+    /// Multicasts `payload` in `group`; returns its sequence number.
+    ///
+    /// # Errors
+    /// The message is the caller's again: nothing of it was sent.
+    fn send(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<SeqNo, SendError>;
+
+    /// Asks the members of `group` to confirm what was sent so far; [`Event::Safe`] answers.
+    fn confirm(&mut self, now: Time, group: GroupId);
+
+    /// A datagram arrived.
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]);
+
+    /// The view of a group changed.
+    fn handle_view(&mut self, now: Time, change: &ViewChange);
+
+    /// Time has passed.
+    fn handle_timeout(&mut self, now: Time);
+
+    /// Appends the next datagram to `out` and says where it goes.
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
+
+    /// The next thing the application should know.
+    fn poll_event(&mut self) -> Option<Event>;
+
+    /// When [`Engine::handle_timeout`] should be called next, and why.
+    fn poll_timeout(&self) -> Option<Wakeup>;
+
+    /// All counters, by name.
+    fn stats(&self) -> Vec<(&'static str, u64)>;
+
+    /// Asserts the engine's invariants.
+    ///
+    /// # Panics
+    /// If one of them is broken: that is a bug in the engine.
+    fn check(&self);
+}
+
+/// How one message is to be sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendOptions {
+    /// How long after its multicast the message is still of use. Nobody repairs it after that, and
+    /// who has not got it by then is told so. `None`: as long as the engine's own limit.
+    pub deadline: Option<Duration>,
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// All members of the group, by multicast or whatever stands in for it.
+    Group(GroupId),
+    /// One node.
+    Node(NodeId),
+    /// An address that is not yet known to belong to a node (membership only).
+    Endpoint(Endpoint),
+    /// Everyone on the local network who listens for hellos (membership only).
+    Lan,
+}
+
+/// A datagram on its way out; its bytes are in the buffer that was given to `poll_transmit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where it goes.
+    pub destination: Destination,
+}
+
+/// When an engine wants to be called, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wakeup {
+    /// The time.
+    pub at: Time,
+    /// What is due then, for whoever debugs.
+    pub reason: &'static str,
+}
+
+impl Wakeup {
+    /// The earlier of two wake-ups.
+    pub fn earlier(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(if b.at < a.at { b } else { a }),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+/// What an engine tells the application.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A message of the group, at most once.
+    Message(Message),
+    /// Messages that this node should have and will not get.
+    Lost(Lost),
+    /// Another member came or went.
+    View(ViewChange),
+    /// A member is so far behind that it is no longer waited for.
+    Slow(Slow),
+    /// Everything sent up to here is with the members.
+    Safe(Safe),
+}
+
+impl Event {
+    /// The group that the event concerns.
+    pub fn group(&self) -> GroupId {
+        match self {
+            Self::Message(message) => message.group,
+            Self::Lost(lost) => lost.group,
+            Self::View(change) => change.group,
+            Self::Slow(slow) => slow.group,
+            Self::Safe(safe) => safe.group,
+        }
+    }
+}
+
+/// A message as delivered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// The group it was sent in.
+    pub group: GroupId,
+    /// Who multicast it.
+    pub sender: NodeId,
+    /// Its number among the sender's messages in the group.
+    pub seqno: SeqNo,
+    /// The message. It may share its allocation with its neighbours: copy it to keep it for long.
+    pub payload: Bytes,
+    /// How it came here.
+    pub how: How,
+    /// How long after its multicast it was delivered; `None` where the two clocks disagree.
+    pub age: Option<Duration>,
+    /// How long it was known to be missing; zero unless it was repaired.
+    pub missing_for: Duration,
+}
+
+/// How a message came here, and from whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// By the sender's multicast.
+    Direct,
+    /// Solved out of repairs, the last of them from this node.
+    Recovered(NodeId),
+    /// Sent again by this node, which was asked for it.
+    Retransmitted(NodeId),
+}
+
+/// Consecutive messages that are lost to this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The group they were sent in.
+    pub group: GroupId,
+    /// Who multicast them.
+    pub sender: NodeId,
+    /// The first of them.
+    pub first: SeqNo,
+    /// The last of them, not before the first.
+    pub last: SeqNo,
+    /// Why they will not come.
+    pub cause: LossCause,
+}
+
+impl Lost {
+    /// How many messages are lost.
+    pub fn count(&self) -> u32 {
+        self.last.0.wrapping_sub(self.first.0).wrapping_add(1)
+    }
+}
+
+/// Why a message was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossCause {
+    /// Its deadline, or the engine's limit for repairs, passed before it was repaired.
+    DeadlinePassed,
+    /// Everybody who was asked for it did not answer or did not have it.
+    AttemptsSpent,
+    /// This node fell so far behind the sender that it does not try to catch up.
+    TooFarBehind,
+    /// It arrived, but the application left its queue full.
+    QueueFull,
+}
+
+impl fmt::Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DeadlinePassed => "deadline passed",
+            Self::AttemptsSpent => "nobody asked had it",
+            Self::TooFarBehind => "too far behind the sender",
+            Self::QueueFull => "the application's queue was full",
+        })
+    }
+}
+
+/// A member that does not keep up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slow {
+    /// The group in which it lags.
+    pub group: GroupId,
+    /// The member.
+    pub node: NodeId,
+    /// How many messages of this node it has not confirmed.
+    pub behind: u32,
+}
+
+/// The answer to [`Engine::confirm`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Safe {
+    /// The group.
+    pub group: GroupId,
+    /// All messages of this node up to here are settled at every member.
+    pub up_to: SeqNo,
+    /// The members that confirmed.
+    pub members: usize,
+    /// Members that lost some of them, and how many each.
+    pub incomplete: Vec<(NodeId, u32)>,
+}
+
+/// Why a group could not be joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// r is out of bounds.
+    #[error("rate-of-fire {given}: r must be 1 to {}", RateOfFire::MAX_R)]
+    RateOfFire {
+        /// What was asked for.
+        given: RateOfFire,
+    },
+    /// Another group of this node has another r.
+    #[error("rate-of-fire with r = {given} in a node whose groups have r = {existing}")]
+    DifferentR {
+        /// What was asked for.
+        given: u8,
+        /// What the node's groups have.
+        existing: u8,
+    },
+    /// The node is in the group already.
+    #[error("this node is in the group already")]
+    AlreadyJoined,
+    /// Another group with another name has the same id.
+    #[error("another group's name has the same id")]
+    NameCollision,
+    /// The group's members agreed on other settings.
+    #[error("asked for {ours}, but the group is {theirs}")]
+    Contradiction {
+        /// What was asked for.
+        ours: GroupSettings,
+        /// What the group has.
+        theirs: GroupSettings,
+        /// A member that has it so.
+        by: NodeId,
+    },
+}
+
+/// Why a message was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// This node is not in the group.
+    #[error("this node is not in the group")]
+    NotJoined,
+    /// The message does not fit into a packet whose repairs fit into the path MTU.
+    #[error("message of {bytes} bytes, where at most {limit} fit")]
+    TooLarge {
+        /// The message's size.
+        bytes: usize,
+        /// The largest size, from r and the path MTU.
+        limit: usize,
+    },
+    /// The window is full: this member has not confirmed enough of what was sent before.
+    #[error("held back by member {by}, who is {behind} messages behind")]
+    HeldBack {
+        /// The member that is furthest behind.
+        by: NodeId,
+        /// How many messages it has not confirmed.
+        behind: u32,
+    },
+}

@@ -1,0 +1,35 @@
+//! The deciding part of Carom: wire formats, engines, membership.
+//!
+//! Nothing here does input or output. Everything is a state machine that is told the time and
+//! given datagrams, and that is asked for datagrams, events and its next deadline; see [`engine`]
+//! for the contract. The same code runs on real sockets (crate `carom`), in the simulator and in
+//! fuzzers.
+
+extern crate alloc;
+
+pub mod engine;
+mod id_map;
+mod ids;
+pub mod inbox;
+pub mod lateral;
+pub mod loss;
+pub mod membership;
+pub mod node;
+mod rng;
+pub mod settings;
+mod time;
+mod timers;
+mod view;
+pub mod wire;
+
+pub use engine::{
+    Destination, Engine, Event, How, JoinError, LossCause, Lost, Message, Safe, SendError,
+    SendOptions, Slow, Transmit, Wakeup,
+};
+pub use id_map::IdMap;
+pub use ids::{Endpoint, GroupId, NodeId, PacketId, SeqNo};
+pub use rng::Rng;
+pub use settings::{GroupSettings, Profile, RateOfFire};
+pub use time::Time;
+pub use timers::Timers;
+pub use view::{View, ViewChange, ViewChangeKind};

@@ -1,0 +1,73 @@
+//! Who is there: providers of view changes.
+//!
+//! Engines consume [`ViewChange`]s and never ask who produced them. A provider is a state machine
+//! under the same contract as the engines: input verbs with a non-decreasing `now`, then drain
+//! `poll_transmit`, then `poll_event`, then wait until `poll_timeout`.
+
+use crate::{
+    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Time, Transmit, ViewChange, Wakeup,
+};
+
+/// A membership provider.
+pub trait Membership: Send {
+    /// This node is in `group` from now on.
+    ///
+    /// # Errors
+    /// [`JoinError::Contradiction`] or [`JoinError::NameCollision`] if a member that is already
+    /// known has the group with other settings: the join did not take place.
+    fn join(&mut self, now: Time, group: GroupId, settings: GroupSettings)
+    -> Result<(), JoinError>;
+
+    /// This node is no longer in `group`.
+    fn leave(&mut self, now: Time, group: GroupId);
+
+    /// This node is about to stop: tell the others, so that they need not find out.
+    fn shut_down(&mut self, now: Time);
+
+    /// A datagram of [`crate::wire::Protocol::Membership`] arrived from `source`.
+    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]);
+
+    /// Time has passed.
+    fn handle_timeout(&mut self, now: Time);
+
+    /// Appends the next datagram to `out` and says where it goes.
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
+
+    /// The next thing that happened.
+    fn poll_event(&mut self) -> Option<MembershipEvent>;
+
+    /// When [`Membership::handle_timeout`] should be called next, and why.
+    fn poll_timeout(&self) -> Option<Wakeup>;
+
+    /// The other nodes that are known and thought alive, with their endpoints.
+    fn nodes(&self) -> Vec<(NodeId, Endpoint)>;
+
+    /// Whether the node has found its place: it knows what its contacts know, or has tried long
+    /// enough to be sure that it is the first.
+    fn is_settled(&self) -> bool;
+
+    /// All counters, by name.
+    fn stats(&self) -> Vec<(&'static str, u64)>;
+
+    /// Asserts the provider's invariants.
+    ///
+    /// # Panics
+    /// If one of them is broken: that is a bug.
+    fn check(&self);
+}
+
+/// What a membership provider tells its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MembershipEvent {
+    /// A group's view changed.
+    View(ViewChange),
+    /// This node can be reached there; comes before any view change that names it.
+    Met(NodeId, Endpoint),
+    /// This node is gone; comes after the view changes that remove it.
+    Parted(NodeId),
+    /// [`Membership::is_settled`] has become true.
+    Settled,
+    /// A member that joined earlier has the group with other settings: this node's join is void
+    /// and already undone.
+    Refused(GroupId, JoinError),
+}

@@ -1,0 +1,99 @@
+//! The one source of randomness: seeded, portable, the same values for ever.
+
+use rand_core::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64;
+
+/// A seeded generator (PCG XSL RR 128/64). What is drawn from it is computed here with integer
+/// arithmetic alone, so that a seed gives the same values on every machine and in every version.
+#[derive(Clone, Debug)]
+pub struct Rng(Pcg64);
+
+impl Rng {
+    /// The generator of `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(Pcg64::seed_from_u64(seed))
+    }
+
+    /// A generator of its own for the part numbered `stream`, independent of this one's future.
+    pub fn fork(&mut self, stream: u64) -> Self {
+        Self::new(self.next_u64() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// 64 random bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// A number in `0..bound`, each equally likely (Lemire's method, with rejection).
+    ///
+    /// # Panics
+    /// If `bound` is 0: there is no such number.
+    pub fn below(&mut self, bound: usize) -> usize {
+        assert!(bound > 0, "a number below zero was asked for");
+        let bound = bound as u64;
+        let threshold = bound.wrapping_neg() % bound;
+        loop {
+            let product = u128::from(self.next_u64()) * u128::from(bound);
+            if product as u64 >= threshold {
+                return (product >> 64) as usize;
+            }
+        }
+    }
+
+    /// A fraction in `[0, 1)`, of 53 random bits.
+    pub fn fraction(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// True with probability `probability`.
+    pub fn chance(&mut self, probability: f64) -> bool {
+        self.fraction() < probability
+    }
+
+    /// The floor or the ceiling of `mean`, at random so that `mean` is the mean.
+    pub fn round(&mut self, mean: f64) -> usize {
+        let floor = mean.floor();
+        floor as usize + usize::from(self.chance(mean - floor))
+    }
+
+    /// Moves `count` random elements to the front of `items`, each choice equally likely.
+    pub fn choose_to_front<T>(&mut self, items: &mut [T], count: usize) {
+        for place in 0..count.min(items.len()) {
+            let other = place + self.below(items.len() - place);
+            items.swap(place, other);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_values_for_ever() {
+        let mut rng = Rng::new(7);
+        let values = [rng.next_u64(), rng.next_u64(), rng.below(1000) as u64];
+        assert_eq!(values, [9_351_779_398_707_215, 4_267_278_794_321_568_333, 901]);
+    }
+
+    #[test]
+    fn rounding_keeps_the_mean() {
+        let mut rng = Rng::new(1);
+        let sum: usize = (0..100_000).map(|_| rng.round(1.25)).sum();
+        assert!((124_000..126_000).contains(&sum), "mean {}", sum as f64 / 1e5);
+    }
+
+    #[test]
+    fn every_choice_is_equally_likely() {
+        let mut rng = Rng::new(2);
+        let mut counts = [0; 5];
+        for _ in 0..50_000 {
+            let mut items = [0, 1, 2, 3, 4];
+            rng.choose_to_front(&mut items, 2);
+            assert_ne!(items[0], items[1]);
+            counts[items[0]] += 1;
+            counts[items[1]] += 1;
+        }
+        assert!(counts.iter().all(|count| (19_500..20_500).contains(count)), "{counts:?}");
+    }
+}

@@ -1,0 +1,156 @@
+//! What all members of a group must agree on.
+
+use core::fmt;
+
+use zerocopy::byteorder::big_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::wire::DecodeError;
+use crate::{GroupId, JoinError};
+
+/// The settings of a group, shared by all its members: they travel with every join, and a join
+/// that contradicts them is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupSettings {
+    /// Which engine carries the group, and how it is set.
+    pub profile: Profile,
+    /// [`GroupId::name_check`] of the group's name: tells apart two names with the same id.
+    pub name_check: u32,
+}
+
+/// The engine of a group with what its members must agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Profile {
+    /// The lateral engine (Ricochet, Slingshot).
+    TimeCritical(RateOfFire),
+}
+
+/// The rate-of-fire (r, c): for every `r` packets a node receives it sends repairs of them to `c`
+/// other members of the group, on average (Slingshot 3.1, Ricochet 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateOfFire {
+    /// Packets in a repair, 1 to [`RateOfFire::MAX_R`]. The same in all groups of a node.
+    pub r: u8,
+    /// Mean number of members that get a repair of each packet; 0 turns repairs off.
+    pub c: u8,
+}
+
+/// Bytes of [`GroupSettings`] on the wire.
+pub const SETTINGS_BYTES: usize = size_of::<RawSettings>();
+
+/// `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawSettings {
+    profile: u8,
+    r: u8,
+    c: u8,
+    zero: u8,
+    name_check: U32,
+}
+
+const TIME_CRITICAL: u8 = 1;
+
+impl RateOfFire {
+    /// The largest r: more packets in one repair are hardly ever all there.
+    pub const MAX_R: u8 = 32;
+
+    /// The rate-of-fire (`r`, `c`).
+    pub const fn new(r: u8, c: u8) -> Self {
+        Self { r, c }
+    }
+
+    /// Checks the bounds.
+    ///
+    /// # Errors
+    /// [`JoinError::RateOfFire`] unless r is in 1..=32.
+    pub fn validate(self) -> Result<(), JoinError> {
+        if self.r == 0 || self.r > Self::MAX_R {
+            return Err(JoinError::RateOfFire { given: self });
+        }
+        Ok(())
+    }
+}
+
+impl Default for RateOfFire {
+    /// (8, 5), the papers' choice.
+    fn default() -> Self {
+        Self::new(8, 5)
+    }
+}
+
+impl fmt::Display for RateOfFire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({},{})", self.r, self.c)
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimeCritical(rate) => write!(f, "time-critical {rate}"),
+        }
+    }
+}
+
+impl fmt::Display for GroupSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.profile.fmt(f)
+    }
+}
+
+impl GroupSettings {
+    /// The settings of the group called `name`.
+    pub fn new(name: &str, profile: Profile) -> Self {
+        Self { profile, name_check: GroupId::name_check(name) }
+    }
+
+    /// Appends the [`SETTINGS_BYTES`] of the wire form to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let Profile::TimeCritical(RateOfFire { r, c }) = self.profile;
+        let name_check = U32::new(self.name_check);
+        let raw = RawSettings { profile: TIME_CRITICAL, r, c, zero: 0, name_check };
+        out.extend_from_slice(raw.as_bytes());
+    }
+
+    /// Reads the settings at the beginning of `bytes`; returns what follows them.
+    ///
+    /// # Errors
+    /// If the bytes are too few, or of a profile that this program does not know.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
+        let (raw, rest) = RawSettings::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;
+        if raw.profile != TIME_CRITICAL {
+            return Err(DecodeError::Kind);
+        }
+        let rate = RateOfFire::new(raw.r, raw.c);
+        rate.validate().map_err(|_| DecodeError::Value)?;
+        if raw.zero != 0 {
+            return Err(DecodeError::Value);
+        }
+        let name_check = raw.name_check.get();
+        Ok((Self { profile: Profile::TimeCritical(rate), name_check }, rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn decoding_is_the_inverse_of_encoding(r in 1..=32_u8, c: u8, name in ".*") {
+            let settings = GroupSettings::new(&name, Profile::TimeCritical(RateOfFire::new(r, c)));
+            let mut bytes = Vec::new();
+            settings.encode(&mut bytes);
+            prop_assert_eq!(bytes.len(), SETTINGS_BYTES);
+            prop_assert_eq!(GroupSettings::decode(&bytes), Ok((settings, &[][..])));
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..16)) {
+            let _ = GroupSettings::decode(&bytes);
+        }
+    }
+}

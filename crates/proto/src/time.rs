@@ -1,0 +1,62 @@
+//! Time as the engines know it: an argument.
+
+use core::fmt;
+use core::ops::Add;
+use core::time::Duration;
+
+/// Nanoseconds since the driver's epoch.
+///
+/// A driver on real sockets counts from the Unix epoch (anchored once, advanced by the monotonic
+/// clock), so that the delays between hosts with synchronised clocks make sense; a simulator
+/// counts from its start.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// The driver's epoch itself.
+    pub const ZERO: Self = Self(0);
+    /// Later than everything: "never".
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The time that has passed since `earlier`; zero if `earlier` lies ahead.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The time `span` before this one; the epoch if there is no such time.
+    pub fn before(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(span)))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(span)))
+    }
+}
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:09}s", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
+    }
+}
+
+/// `span` in whole nanoseconds; 584 years and more count as 584 years.
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_saturates_instead_of_wrapping() {
+        assert_eq!(Time::MAX + Duration::from_secs(1), Time::MAX);
+        assert_eq!(Time(5).since(Time(7)), Duration::ZERO);
+        assert_eq!(Time(5).before(Duration::from_secs(1)), Time::ZERO);
+        assert_eq!((Time(5) + Duration::from_nanos(4)).since(Time(5)), Duration::from_nanos(4));
+    }
+}

@@ -1,0 +1,109 @@
+//! Timers of an engine: many keys, each with at most one due time.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use crate::Time;
+
+/// A set of keys with a due time each. Keys that are due come out in order of time, and of key
+/// where times are equal, so that the same inputs always give the same order.
+#[derive(Debug)]
+pub struct Timers<K> {
+    due_times: BTreeMap<K, Time>,
+    queue: BTreeSet<(Time, K)>,
+}
+
+impl<K: Copy + Ord> Timers<K> {
+    /// No timers.
+    pub fn new() -> Self {
+        Self { due_times: BTreeMap::new(), queue: BTreeSet::new() }
+    }
+
+    /// Makes `key` due at `at`, whatever it was before.
+    pub fn set(&mut self, key: K, at: Time) {
+        self.cancel(key);
+        self.due_times.insert(key, at);
+        self.queue.insert((at, key));
+    }
+
+    /// Makes `key` due at `at` unless it is due earlier already.
+    pub fn set_no_later(&mut self, key: K, at: Time) {
+        if self.due_times.get(&key).is_none_or(|due| *due > at) {
+            self.set(key, at);
+        }
+    }
+
+    /// Forgets `key`; says whether it was set.
+    pub fn cancel(&mut self, key: K) -> bool {
+        match self.due_times.remove(&key) {
+            Some(at) => self.queue.remove(&(at, key)),
+            None => false,
+        }
+    }
+
+    /// Whether `key` is set.
+    pub fn is_set(&self, key: K) -> bool {
+        self.due_times.contains_key(&key)
+    }
+
+    /// When the next key is due.
+    pub fn next_due(&self) -> Option<Time> {
+        self.queue.first().map(|(at, _)| *at)
+    }
+
+    /// Takes the first key that is due at `now`.
+    pub fn pop_due(&mut self, now: Time) -> Option<K> {
+        let (at, key) = *self.queue.first()?;
+        if at > now {
+            return None;
+        }
+        self.queue.remove(&(at, key));
+        self.due_times.remove(&key);
+        Some(key)
+    }
+
+    /// How many keys are set.
+    pub fn len(&self) -> usize {
+        self.due_times.len()
+    }
+
+    /// Whether no key is set.
+    pub fn is_empty(&self) -> bool {
+        self.due_times.is_empty()
+    }
+}
+
+impl<K: Copy + Ord> Default for Timers<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn due_keys_come_out_in_order_and_only_once() {
+        let mut timers = Timers::new();
+        timers.set('b', Time(5));
+        timers.set('a', Time(5));
+        timers.set('c', Time(3));
+        timers.set('d', Time(9));
+        assert_eq!(timers.next_due(), Some(Time(3)));
+        let due: Vec<char> = core::iter::from_fn(|| timers.pop_due(Time(5))).collect();
+        assert_eq!(due, ['c', 'a', 'b']);
+        assert_eq!(timers.len(), 1);
+    }
+
+    #[test]
+    fn setting_again_moves_a_key_and_cancel_forgets_it() {
+        let mut timers = Timers::new();
+        timers.set(1, Time(5));
+        timers.set(1, Time(8));
+        timers.set_no_later(1, Time(9));
+        assert_eq!(timers.pop_due(Time(7)), None);
+        assert!(timers.cancel(1));
+        assert!(!timers.cancel(1));
+        assert!(timers.is_empty());
+    }
+}

@@ -1,0 +1,261 @@
+//! The header that every datagram of Carom begins with.
+//!
+//! | offset | bytes | field | meaning |
+//! |---|---|---|---|
+//! | 0 | 2 | magic | `0xCA70` |
+//! | 2 | 1 | version | [`VERSION`] |
+//! | 3 | 1 | protocol | [`Protocol`] |
+//! | 4 | 1 | kind | the packet's type, as its protocol numbers them |
+//! | 5 | 1 | flags | as its protocol and type define them |
+//! | 6 | 2 | length | bytes of the whole datagram |
+//! | 8 | 4 | checksum | CRC-32 (IEEE) of the whole datagram without this field |
+//! | 12 | 4 | group | [`GroupId`], 0 where the packet concerns none |
+//! | 16 | 8 | sender | [`NodeId`] of the node that sent this datagram |
+//! | 24 | 4 | view | version of the sender's view of the group, or an epoch |
+//!
+//! All numbers are big-endian. The checksum is there because UDP's own is 16 bits wide, often left
+//! to the network card and absent on loopback, and because a wrong repair would spread an error to
+//! other packets. It guards against accidents, not against attackers.
+
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{GroupId, NodeId};
+
+/// The first two bytes of every datagram.
+pub const MAGIC: u16 = 0xCA70;
+/// The version of the wire format; another one is not understood.
+pub const VERSION: u8 = 1;
+/// Bytes of the common header.
+pub const HEADER_BYTES: usize = size_of::<RawHeader>();
+/// The largest datagram that the length field can tell and UDP over IPv4 can carry.
+pub const MAX_DATAGRAM_BYTES: usize = 65_507;
+
+const CHECKSUM_OFFSET: usize = 8;
+
+/// Which state machine of the node a datagram is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Protocol {
+    /// Ricochet and Slingshot.
+    Lateral = 1,
+    /// Who is in which group.
+    Membership = 2,
+    /// The runtime's own: which members are reached by multicast.
+    Path = 3,
+}
+
+/// The common header, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Whose packet it is.
+    pub protocol: Protocol,
+    /// The type within the protocol.
+    pub kind: u8,
+    /// Flags of that type.
+    pub flags: u8,
+    /// The group concerned, `GroupId(0)` if none.
+    pub group: GroupId,
+    /// Who sent the datagram.
+    pub sender: NodeId,
+    /// The sender's view version or epoch.
+    pub view: u32,
+}
+
+/// Why a datagram was not understood. Each is counted, none is reported as an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Shorter or longer than its type and its length field say.
+    #[error("wrong length")]
+    Length,
+    /// Not Carom's.
+    #[error("wrong magic")]
+    Magic,
+    /// Carom's, of a version that this program does not speak.
+    #[error("unknown version")]
+    Version,
+    /// A protocol or type that this program does not know.
+    #[error("unknown protocol or type")]
+    Kind,
+    /// Damaged on the way.
+    #[error("wrong checksum")]
+    Checksum,
+    /// A field's value is impossible.
+    #[error("impossible value")]
+    Value,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    magic: U16,
+    version: u8,
+    protocol: u8,
+    kind: u8,
+    flags: u8,
+    length: U16,
+    checksum: U32,
+    group: U32,
+    sender: U64,
+    view: U32,
+}
+
+impl Header {
+    /// Appends the header to `out`; [`seal`] completes it when the body is there. Returns where
+    /// the datagram starts in `out`.
+    pub fn begin(&self, out: &mut Vec<u8>) -> usize {
+        let start = out.len();
+        let raw = RawHeader {
+            magic: U16::new(MAGIC),
+            version: VERSION,
+            protocol: self.protocol as u8,
+            kind: self.kind,
+            flags: self.flags,
+            length: U16::ZERO,
+            checksum: U32::ZERO,
+            group: U32::new(self.group.0),
+            sender: U64::new(self.sender.0),
+            view: U32::new(self.view),
+        };
+        out.extend_from_slice(raw.as_bytes());
+        start
+    }
+
+    /// Reads the header of `datagram` and checks length and checksum; returns the body with it.
+    ///
+    /// # Errors
+    /// What is wrong with the datagram.
+    pub fn decode(datagram: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
+        let (raw, body) = RawHeader::ref_from_prefix(datagram).map_err(|_| DecodeError::Length)?;
+        if raw.magic.get() != MAGIC {
+            return Err(DecodeError::Magic);
+        }
+        if raw.version != VERSION {
+            return Err(DecodeError::Version);
+        }
+        if usize::from(raw.length.get()) != datagram.len() {
+            return Err(DecodeError::Length);
+        }
+        if raw.checksum.get() != checksum(datagram) {
+            return Err(DecodeError::Checksum);
+        }
+        let header = Self {
+            protocol: Protocol::from_wire(raw.protocol)?,
+            kind: raw.kind,
+            flags: raw.flags,
+            group: GroupId(raw.group.get()),
+            sender: NodeId(raw.sender.get()),
+            view: raw.view.get(),
+        };
+        Ok((header, body))
+    }
+
+    /// The protocol and the group of a datagram, unchecked: enough to tell foreign groups apart
+    /// before the checksum of the whole datagram is computed.
+    pub fn peek(datagram: &[u8]) -> Option<(Protocol, GroupId)> {
+        let (raw, _) = RawHeader::ref_from_prefix(datagram).ok()?;
+        let known = raw.magic.get() == MAGIC && raw.version == VERSION;
+        let protocol = Protocol::from_wire(raw.protocol).ok()?;
+        known.then(|| (protocol, GroupId(raw.group.get())))
+    }
+}
+
+impl Protocol {
+    fn from_wire(byte: u8) -> Result<Self, DecodeError> {
+        match byte {
+            1 => Ok(Self::Lateral),
+            2 => Ok(Self::Membership),
+            3 => Ok(Self::Path),
+            _ => Err(DecodeError::Kind),
+        }
+    }
+}
+
+/// Writes length and checksum into the datagram that begins at `start` and ends where `out` ends.
+///
+/// # Panics
+/// If there is no header at `start`, or the datagram is longer than [`MAX_DATAGRAM_BYTES`].
+pub fn seal(out: &mut [u8], start: usize) {
+    let datagram = &mut out[start..];
+    assert!(datagram.len() >= HEADER_BYTES, "a datagram was sealed that has no header");
+    assert!(datagram.len() <= MAX_DATAGRAM_BYTES, "a datagram was sealed that UDP cannot carry");
+    let length = datagram.len() as u16;
+    datagram[6..8].copy_from_slice(&length.to_be_bytes());
+    let sum = checksum(datagram);
+    datagram[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 4].copy_from_slice(&sum.to_be_bytes());
+}
+
+fn checksum(datagram: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&datagram[..CHECKSUM_OFFSET]);
+    hasher.update(&datagram[CHECKSUM_OFFSET + 4..]);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HEADER: Header = Header {
+        protocol: Protocol::Lateral,
+        kind: 2,
+        flags: 1,
+        group: GroupId(0x0102_0304),
+        sender: NodeId(0x1122_3344_5566_7788),
+        view: 9,
+    };
+
+    fn datagram(header: &Header, body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let start = header.begin(&mut out);
+        out.extend_from_slice(body);
+        seal(&mut out, start);
+        out
+    }
+
+    #[test]
+    fn the_header_on_the_wire_is_this() {
+        let golden = [
+            0xCA, 0x70, 1, 1, 2, 1, 0, 30, // magic, version, protocol, kind, flags, length
+            0x79, 0xDB, 0x5E, 0xEB, // checksum
+            1, 2, 3, 4, // group
+            0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, // sender
+            0, 0, 0, 9, // view
+            0xAB, 0xCD, // body
+        ];
+        assert_eq!(datagram(&HEADER, &[0xAB, 0xCD]), golden);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let good = datagram(&HEADER, b"payload");
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::decode(&bad).is_err(), "bit {bit}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_is_the_inverse_of_encoding(
+            kind: u8, flags: u8, group: u32, sender: u64, view: u32,
+            body in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let header = Header {
+                protocol: Protocol::Membership, kind, flags, view,
+                group: GroupId(group), sender: NodeId(sender),
+            };
+            let bytes = datagram(&header, &body);
+            prop_assert_eq!(Header::decode(&bytes), Ok((header, &body[..])));
+            prop_assert_eq!(Header::peek(&bytes), Some((Protocol::Membership, GroupId(group))));
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = Header::decode(&bytes);
+            let _ = Header::peek(&bytes);
+        }
+    }
+}
