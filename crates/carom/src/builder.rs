@@ -210,23 +210,8 @@ impl Builder {
             has_lan: multicast_port.is_some(),
             seed: rng.next_u64(),
         };
-        let first_status = Status {
-            id,
-            endpoint: sockets.endpoint,
-            interface: choice.interface.name.clone(),
-            interface_reason: choice.reason.clone(),
-            settled: false,
-            members: Vec::new(),
-            groups: Vec::new(),
-            stats: Stats::default(),
-            buffers: sockets.buffers,
-        };
-        let notices = Arc::new(Notices::default());
-        notices.add(Notice::plain(format!(
-            "interface {} ({}): {}",
-            choice.interface.name, choice.interface.address, choice.reason
-        )));
-        buffer_notices(&sockets.buffers).into_iter().for_each(|notice| notices.add(notice));
+        let first_status = first_status(id, choice, &sockets);
+        let notices = Arc::new(first_notices(choice, &sockets));
         let (latch, settling) = async_channel::bounded(1);
         let (ready, settled) = (Arc::new(ReadyList::default()), Arc::new(AtomicBool::new(false)));
         let mut host = Host {
@@ -266,6 +251,28 @@ impl Builder {
             false => explicit,
         }
     }
+}
+
+fn first_status(id: NodeId, choice: &Choice, sockets: &Sockets) -> Status {
+    Status {
+        id,
+        endpoint: sockets.endpoint,
+        interface: choice.interface.name.clone(),
+        interface_reason: choice.reason.clone(),
+        settled: false,
+        members: Vec::new(),
+        groups: Vec::new(),
+        stats: Stats::default(),
+        buffers: sockets.buffers,
+    }
+}
+
+fn first_notices(choice: &Choice, sockets: &Sockets) -> Notices {
+    let notices = Notices::default();
+    let Interface { name, address, .. } = &choice.interface;
+    notices.add(Notice::plain(format!("interface {name} ({address}): {}", choice.reason)));
+    buffer_notices(&sockets.buffers).into_iter().for_each(|notice| notices.add(notice));
+    notices
 }
 
 /// 64 bits from the operating system, by way of the standard library's hasher keys.
