@@ -1,21 +1,9 @@
 //! Lateral error correction (stand-in while the real engine is written).
 #![allow(missing_docs, unused)]
+pub mod block; pub mod packet; mod config; mod counters; mod regions; mod bins; mod groups;
+pub use config::*; pub use counters::Counters;
 use crate::*;
 use bytes::Bytes;
-#[derive(Clone, Debug, Default)]
-pub struct Config {}
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counters {
-    pub data_sent: u64,
-    pub data_received: u64,
-    pub repairs_sent: u64,
-    pub packets_binned: u64,
-    pub xors: u64,
-    pub recovered: u64,
-    pub retransmitted: u64,
-    pub duplicates: u64,
-    pub lost: u64,
-}
 pub struct Lateral {}
 impl Lateral {
     pub fn new(_: NodeId, _: Config, _: u64) -> Self {
