@@ -304,7 +304,7 @@ impl Bins {
 
     /// Takes up the changes of membership since the last packet. Fills that have drawn targets in
     /// a region that changed are sent as they are; bins that serve no region any more disappear.
-    fn rebuild(&mut self, send: &mut impl FnMut(Repair<'_>)) {
+    pub(super) fn rebuild(&mut self, send: &mut impl FnMut(Repair<'_>)) {
         if !self.regions.is_touched() {
             return;
         }

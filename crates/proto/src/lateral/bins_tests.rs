@@ -82,9 +82,8 @@ fn a_full_bin_goes_to_c_different_nodes_of_its_group() {
 
 #[test]
 fn a_bin_that_drew_no_target_takes_no_packet() {
-    let mut rig = Rig::new(RepairScope::Regions, 1, None, 4)
-        .with_group(A, 1, 1..=10)
-        .with_group(B, 1, 1..=1);
+    let mut rig =
+        Rig::new(RepairScope::Regions, 1, None, 4).with_group(A, 1, 1..=10).with_group(B, 1, 1..=1);
     for _ in 0..4_000 {
         rig.accept(Time(0), A);
     }
@@ -121,9 +120,8 @@ fn a_part_filled_bin_is_sent_when_its_oldest_packet_is_old_enough() {
 
 #[test]
 fn packets_in_a_bin_that_disappears_are_sent_not_dropped() {
-    let mut rig = Rig::new(RepairScope::Regions, 1, None, 8)
-        .with_group(A, 4, 1..=4)
-        .with_group(B, 4, 1..=4);
+    let mut rig =
+        Rig::new(RepairScope::Regions, 1, None, 8).with_group(A, 4, 1..=4).with_group(B, 4, 1..=4);
     (0..3).for_each(|_| rig.accept(Time(0), A));
     (1..=4).for_each(|node| rig.bins.remove_node(NodeId(node), B));
     rig.bins.remove_node(NodeId(4), A);
@@ -137,9 +135,11 @@ fn packets_in_a_bin_that_disappears_are_sent_not_dropped() {
 
 #[test]
 fn a_change_elsewhere_leaves_a_bin_alone() {
-    let mut rig = Rig::new(RepairScope::Regions, 1, None, 8)
-        .with_group(A, 3, 1..=3)
-        .with_group(B, 3, 11..=13);
+    let mut rig = Rig::new(RepairScope::Regions, 1, None, 8).with_group(A, 3, 1..=3).with_group(
+        B,
+        3,
+        11..=13,
+    );
     (0..7).for_each(|_| rig.accept(Time(0), A));
     rig.bins.add_node(NodeId(14), B);
     rig.accept(Time(0), B);

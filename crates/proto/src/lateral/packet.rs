@@ -249,7 +249,9 @@ impl<'a> Packet<'a> {
                 out.extend_from_slice(RawRetransmission { origin, seqno }.as_bytes());
                 out.extend_from_slice(block);
             }
-            Self::Heartbeat { next, first, .. } => encode_two(next.0, first.map_or(0, |f| f.0), out),
+            Self::Heartbeat { next, first, .. } => {
+                encode_two(next.0, first.map_or(0, |f| f.0), out)
+            }
             Self::Ack { settled_to, lost } => encode_two(settled_to.0, lost, out),
             Self::Open => {}
         }
@@ -283,8 +285,8 @@ impl<'a> Packet<'a> {
             return Err(DecodeError::Value);
         }
         let count = usize::from(raw.count);
-        let (ids, sum) = <[WireId]>::ref_from_prefix_with_elems(rest, count)
-            .map_err(|_| DecodeError::Length)?;
+        let (ids, sum) =
+            <[WireId]>::ref_from_prefix_with_elems(rest, count).map_err(|_| DecodeError::Length)?;
         Ok(Self::Repair { ids, sum })
     }
 

@@ -39,7 +39,8 @@ pub(super) fn chain(rates: &[(GroupIx, f64)]) -> Vec<Link> {
     let mut first = 0;
     while let Some(&(_, least)) = by_rate.get(first) {
         if least > given {
-            let mut groups: Vec<GroupIx> = by_rate[first..].iter().map(|(group, _)| *group).collect();
+            let mut groups: Vec<GroupIx> =
+                by_rate[first..].iter().map(|(group, _)| *group).collect();
             groups.sort_unstable();
             links.push(Link { groups, targets: least - given });
             given = least;
