@@ -70,7 +70,9 @@ impl Source {
 
     /// Whether the whole file is test code, by where it stands.
     pub(crate) fn is_test(&self) -> bool {
-        self.path.split('/').any(|part| part == "tests") || self.path.ends_with("/tests.rs")
+        let file = self.path.rsplit('/').next().unwrap_or_default();
+        let in_tests = self.path.split('/').any(|part| part == "tests");
+        in_tests || file == "tests.rs" || file.ends_with("_tests.rs")
     }
 }
 
