@@ -133,7 +133,7 @@ impl Builder {
         self
     }
 
-    /// The settings of the lateral engine.
+    /// The settings of the lateral engine. An interface with a smaller MTU lowers its `path_mtu`.
     pub fn lateral(mut self, config: lateral::Config) -> Self {
         self.lateral = config;
         self
@@ -158,9 +158,13 @@ impl Builder {
     /// # Errors
     /// The settings make no sense or do not fit the host, or the system refuses something. Nothing
     /// is left running then.
-    pub fn start(self) -> Result<Node, StartError> {
+    pub fn start(mut self) -> Result<Node, StartError> {
         self.check()?;
         let choice = Choice::new(self.interface.as_deref(), Interface::list()?)?;
+        // The sockets refuse what would have to be fragmented.
+        let mtu = choice.interface.mtu().unwrap_or(self.lateral.path_mtu);
+        self.lateral.path_mtu = self.lateral.path_mtu.min(mtu);
+        self.lateral.validate()?;
         let has_multicast = self.path != PathChoice::Unicast;
         let sockets = Sockets::open(Places {
             interface: choice.interface.address,
