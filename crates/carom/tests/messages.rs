@@ -3,7 +3,11 @@
 mod network;
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +15,7 @@ use carom::{
     Bytes, Driver, Event, Group, Loss, LossCause, Message, Node, NodeId, PathChoice, Profile,
     PublishError, TryPublishError, lateral,
 };
+use futures_core::Stream;
 use network::{PATIENCE, members, multicast_port, on_loopback, wait_for};
 
 fn join(node: &Node) -> Group {
@@ -252,5 +257,43 @@ fn nodes_on_one_driver_repair_one_anothers_losses() {
     (0..1000).for_each(|it| groups[0].publish(payload(it, 64)).expect("published"));
     for group in &groups[1..] {
         receive_all(group, &[nodes[0].id()], 1000);
+    }
+}
+
+#[test]
+fn events_come_by_async_calls_and_as_a_stream_on_any_runtime() {
+    let (nodes, groups) = cluster::<2>(|_, port| on_loopback(port));
+    let (sender, receiver) = (&groups[0], &groups[1]);
+    block_on(async {
+        for it in 0..10 {
+            sender.publish_async(payload(it, 4)).await.expect("published");
+        }
+        let mut count = 0;
+        while count < 5 {
+            count += u32::from(matches!(receiver.recv().await, Some(Event::Message(_))));
+        }
+        let mut events = pin!(receiver.stream());
+        while count < 10 {
+            let event = poll_fn(|context| events.as_mut().poll_next(context)).await;
+            count += u32::from(matches!(event, Some(Event::Message(_))));
+        }
+        drop(nodes);
+        while poll_fn(|context| events.as_mut().poll_next(context)).await.is_some() {}
+        assert_eq!(receiver.recv().await, None);
+    });
+}
+
+/// The least runtime there can be.
+fn block_on(future: impl Future<Output = ()>) {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    while future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+        thread::park();
     }
 }
