@@ -183,9 +183,9 @@ impl Loop {
                     let Some(host) = self.hosts.get_mut(&key) else { continue };
                     #[cfg(test)]
                     assert!(!matches!(command, NodeCommand::Panic), "asked for");
-                    let is_over = host.command(self.clock.now(), command);
-                    if is_over {
+                    if let Some(reply) = host.command(self.clock.now(), command) {
                         self.hosts.remove(&key);
+                        let _ = reply.send(());
                     }
                 }
                 Err(TryRecvError::Empty) => return true,

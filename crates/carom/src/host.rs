@@ -22,7 +22,7 @@ use crate::joiner::Joiner;
 use crate::node::Notices;
 use crate::outgoing::ReadyList;
 use crate::paths::Paths;
-use crate::receive::{Landing, Receiver};
+use crate::receive::{From, Landing, Receiver};
 use crate::routes::{Routes, Surroundings};
 use crate::send::{Multicast, Run, Sender};
 use crate::sockets::Sockets;
@@ -135,10 +135,19 @@ impl Host {
     }
 
     fn receive(&mut self, landing: &mut Landing) {
-        let sockets = [Some(&self.sockets.unicast), self.sockets.multicast.as_ref()];
-        for (socket, is_readable) in sockets.into_iter().zip(&mut self.state.is_readable) {
-            let Some(socket) = socket.filter(|_| *is_readable) else { continue };
-            match self.receiver.drain(socket, landing) {
+        let mut has_read = false;
+        let unicast = (From::Unicast, Some(&self.sockets.unicast));
+        let multicast = (From::Multicast, self.sockets.multicast.as_ref());
+        for (from, socket) in [unicast, multicast] {
+            let is_readable = &mut self.state.is_readable[from as usize];
+            let Some(socket) = socket else { continue };
+            // The multicast socket is read after every repair, whatever the poll says of it.
+            let follows = from == From::Multicast && has_read;
+            if !(follows || *is_readable) {
+                continue;
+            }
+            has_read = true;
+            match self.receiver.drain(from, socket, landing) {
                 Ok(has_more) => *is_readable = has_more,
                 Err(error) => {
                     *is_readable = false;

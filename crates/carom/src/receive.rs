@@ -27,9 +27,17 @@ impl Landing {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     own: NodeId,
-    inbox: Inbox,
+    /// Of the unicast and of the multicast socket.
+    inboxes: [Inbox; 2],
     injector: LossInjector,
     pub(crate) counters: ReceiveCounters,
+}
+
+/// Which socket a datagram came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    Unicast = 0,
+    Multicast = 1,
 }
 
 /// What arrived.
@@ -44,7 +52,7 @@ impl Receiver {
     pub(crate) fn new(own: NodeId, loss: Loss, seed: u64) -> Self {
         Self {
             own,
-            inbox: Inbox::new(INBOX_DATAGRAMS, seed),
+            inboxes: [seed, !seed].map(|seed| Inbox::new(INBOX_DATAGRAMS, seed)),
             injector: LossInjector::new(loss, seed ^ LOSS_STREAM),
             counters: ReceiveCounters::default(),
         }
@@ -52,7 +60,16 @@ impl Receiver {
 
     /// Takes what waits in `socket`; says whether something may still be there because a full turn
     /// has been taken.
-    pub(crate) fn drain(&mut self, socket: &Socket, landing: &mut Landing) -> io::Result<bool> {
+    ///
+    /// The unicast socket is to be drained first and its datagrams come out last: whatever led a
+    /// peer to send a repair was multicast before, so it has been read by then, and a packet that
+    /// is merely still in the other socket is not taken for missing.
+    pub(crate) fn drain(
+        &mut self,
+        from: From,
+        socket: &Socket,
+        landing: &mut Landing,
+    ) -> io::Result<bool> {
         let mut taken = 0;
         while taken < INBOX_DATAGRAMS {
             let mut slots = landing.bytes.chunks_exact_mut(SLOT_BYTES);
@@ -60,7 +77,7 @@ impl Receiver {
                 IoSliceMut::new(slots.next().expect("as many slots as the batch has places"))
             });
             match socket.state().recv(socket.io(), &mut buffers, &mut landing.meta) {
-                Ok(count) => taken += self.take(landing, count),
+                Ok(count) => taken += self.take(from, landing, count),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return Ok(false),
                     // What an earlier datagram of ours met with; it says nothing about receiving.
@@ -72,43 +89,44 @@ impl Receiver {
         Ok(true)
     }
 
-    /// The datagram that has waited longest.
+    /// The datagram that has waited longest, those that came by multicast first.
     pub(crate) fn pop(&mut self) -> Option<(Endpoint, &[u8])> {
-        self.inbox.pop()
+        let [unicast, multicast] = &mut self.inboxes;
+        multicast.pop().or_else(|| unicast.pop())
     }
 
     pub(crate) fn inbox_dropped(&self) -> u64 {
-        self.inbox.dropped()
+        self.inboxes.iter().map(Inbox::dropped).sum()
     }
 
     pub(crate) fn losses_injected(&self) -> u64 {
         self.injector.dropped()
     }
 
-    fn take(&mut self, landing: &Landing, count: usize) -> usize {
+    fn take(&mut self, from: From, landing: &Landing, count: usize) -> usize {
         let mut taken = 0;
         for (slot, meta) in landing.bytes.chunks_exact(SLOT_BYTES).zip(&landing.meta[..count]) {
             if meta.len == 0 {
-                self.accept(Endpoint(meta.addr), &[]);
+                self.accept(from, Endpoint(meta.addr), &[]);
                 taken += 1;
             }
             // The kernel joins datagrams of equal size; the last one may be shorter.
             for datagram in slot[..meta.len].chunks(meta.stride.max(1)) {
-                self.accept(Endpoint(meta.addr), datagram);
+                self.accept(from, Endpoint(meta.addr), datagram);
                 taken += 1;
             }
         }
         taken
     }
 
-    fn accept(&mut self, source: Endpoint, datagram: &[u8]) {
+    fn accept(&mut self, from: From, source: Endpoint, datagram: &[u8]) {
         self.counters.datagrams += 1;
         self.counters.bytes += datagram.len() as u64;
         if sender_of(datagram) == Some(self.own) {
             // Not a loss of anybody's: the injector is not asked.
             self.counters.own_echo += 1;
         } else if !self.injector.drops_next() {
-            self.inbox.push(source, datagram);
+            self.inboxes[from as usize].push(source, datagram);
         }
     }
 }
@@ -157,11 +175,24 @@ mod tests {
     #[test]
     fn own_echoes_are_passed_over_before_losses_are_drawn() {
         let mut receiver = Receiver::new(NodeId(7), Loss::Uniform(1.0), 1);
-        receiver.accept(SOURCE, &datagram(7));
+        receiver.accept(From::Multicast, SOURCE, &datagram(7));
         assert_eq!((receiver.counters.own_echo, receiver.losses_injected()), (1, 0));
-        receiver.accept(SOURCE, &datagram(8));
+        receiver.accept(From::Multicast, SOURCE, &datagram(8));
         assert_eq!((receiver.counters.own_echo, receiver.losses_injected()), (1, 1));
         assert!(receiver.pop().is_none());
+    }
+
+    #[test]
+    fn multicast_comes_out_before_the_unicast_that_followed_from_it() {
+        let mut receiver = Receiver::new(NodeId(7), Loss::None, 1);
+        receiver.accept(From::Unicast, SOURCE, b"repair");
+        receiver.accept(From::Multicast, SOURCE, b"data");
+        receiver.accept(From::Unicast, SOURCE, b"another");
+        let mut out = Vec::new();
+        while let Some((_, datagram)) = receiver.pop() {
+            out.push(datagram.to_vec());
+        }
+        assert_eq!(out, [&b"data"[..], b"repair", b"another"]);
     }
 
     #[test]

@@ -272,7 +272,7 @@ const BACKLOG_BYTES: usize = 4 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::receive::{Landing, Receiver};
+    use crate::receive::{From, Landing, Receiver};
     use crate::sockets::{Places, Sockets};
     use carom_proto::loss::Loss;
     use carom_proto::{GroupId, NodeId};
@@ -322,7 +322,7 @@ mod tests {
         assert!(sender.buffer.is_empty());
 
         let mut receiver = Receiver::new(NodeId(2), Loss::None, 1);
-        let drained = receiver.drain(&there.unicast, &mut Landing::new());
+        let drained = receiver.drain(From::Unicast, &there.unicast, &mut Landing::new());
         assert!(!drained.expect("received"));
         let mut sizes = Vec::new();
         while let Some((source, datagram)) = receiver.pop() {

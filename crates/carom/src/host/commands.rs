@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
 
 use carom_proto::{GroupId, Time};
 
@@ -15,8 +16,8 @@ use crate::status::{MemberStatus, Notice, Stats, Status};
 use crate::waiting::{JOIN_WAIT, PendingConfirm, PendingJoin, SEED_WAIT};
 
 impl Host {
-    /// Does what a handle asks; says whether the node is over with that.
-    pub(crate) fn command(&mut self, now: Time, command: NodeCommand) -> bool {
+    /// Does what a handle asks. If that was the node's end, returns whom to tell once it is gone.
+    pub(crate) fn command(&mut self, now: Time, command: NodeCommand) -> Option<SyncSender<()>> {
         self.state.is_called = true;
         match command {
             NodeCommand::Join { name, profile, reply } => match self.join(now, &name, profile) {
@@ -52,11 +53,10 @@ impl Host {
             NodeCommand::Panic => {}
             NodeCommand::Close { reply } => {
                 self.close(now);
-                let _ = reply.send(());
-                return true;
+                return Some(reply);
             }
         }
-        false
+        None
     }
 
     fn join(
