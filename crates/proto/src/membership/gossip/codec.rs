@@ -84,7 +84,8 @@ impl foca::Codec<Identity> for SwimCodec {
             2 => State::Down,
             _ => return Err(DecodeError::Value),
         };
-        if !id.is_reachable() {
+        // A node that takes back its old identity may not know its own address.
+        if !id.is_reachable() && state != State::Down {
             return Err(DecodeError::Value);
         }
         Ok(Member::new(id, incarnation, state))

@@ -167,7 +167,7 @@ impl Gossip {
         self.counters.count_received(&packet);
         match packet {
             Packet::Swim(payload) => self.on_swim(now, source, sender, payload),
-            Packet::Hello { alone, from } => self.on_hello(now, alone, from.filled_in(source)),
+            Packet::Hello(hello) => self.on_hello(now, source, hello),
             Packet::Digest(digest) => self.on_digest(now, source, sender, digest),
             Packet::Changes(changes) => self.on_changes(now, sender, &changes),
             Packet::Pull(wanted) => self.on_pull(sender, &wanted),
@@ -255,7 +255,9 @@ impl Gossip {
             }
         }
         while let Some((to, payload)) = self.swim.poll_datagram() {
-            self.transmit(Destination::Endpoint(to.endpoint), &Packet::Swim(payload));
+            if to.is_reachable() {
+                self.transmit(Destination::Endpoint(to.endpoint), &Packet::Swim(payload));
+            }
         }
     }
 

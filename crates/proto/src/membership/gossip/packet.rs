@@ -15,12 +15,7 @@ pub(super) enum Packet {
     /// Kind 1: what the SWIM implementation sends; [`super::codec::SwimCodec`] has its form.
     Swim(Vec<u8>),
     /// Kind 2, by multicast or to a seed: somebody looks for others.
-    ///
-    /// | offset | bytes | field |
-    /// |---|---|---|
-    /// | flags | bit 0 | the sender knows nobody yet |
-    /// | 0 | 19 or 31 | identity of the sender |
-    Hello { alone: bool, from: Identity },
+    Hello(Hello),
     /// Kind 3: who has which version of its subscriptions, as far as the sender has them itself.
     Digest(Digest),
     /// Kind 4: subscriptions of one node.
@@ -47,6 +42,20 @@ pub(super) enum Packet {
     /// | then | 19 or 31 | identity of the suspected node |
     /// | then | 2 | incarnation that is suspected |
     Suspicion { by: Identity, suspect: Identity, incarnation: u16 },
+}
+
+/// Kind 2.
+///
+/// | offset | bytes | field | meaning |
+/// |---|---|---|---|
+/// | flags | bit 0 | alone | the sender knows nobody |
+/// | flags | bit 1 | to all | by multicast: not everybody need answer |
+/// | 0 | 19 or 31 | from | identity of the sender |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) alone: bool,
+    pub(super) to_all: bool,
+    pub(super) from: Identity,
 }
 
 /// Kind 3.
@@ -177,7 +186,7 @@ impl Packet {
         let flags = |low, high| u8::from(low) | u8::from(high) << 1;
         match self {
             Self::Swim(_) => (SWIM, 0),
-            Self::Hello { alone, .. } => (HELLO, flags(*alone, false)),
+            Self::Hello(hello) => (HELLO, flags(hello.alone, hello.to_all)),
             Self::Digest(digest) => (DIGEST, flags(digest.answer_wanted, digest.roster_wanted)),
             Self::Changes(changes) => (CHANGES, flags(changes.answer_wanted, changes.more)),
             Self::Pull(_) => (PULL, 0),
@@ -189,7 +198,7 @@ impl Packet {
     fn encode_body(&self, out: &mut Vec<u8>) {
         match self {
             Self::Swim(payload) => out.extend_from_slice(payload),
-            Self::Hello { from, .. } => from.encode(out),
+            Self::Hello(hello) => hello.from.encode(out),
             Self::Digest(digest) => digest.encode(out),
             Self::Changes(changes) => changes.encode(out),
             Self::Pull(wanted) => wanted.iter().for_each(|wanted| {
@@ -214,7 +223,10 @@ impl Packet {
                 body.advance(payload.len());
                 Ok(Self::Swim(payload))
             }
-            HELLO => Ok(Self::Hello { alone: low, from: Identity::decode(body)? }),
+            HELLO => {
+                let from = Identity::decode(body)?;
+                Ok(Self::Hello(Hello { alone: low, to_all: high, from }))
+            }
             DIGEST => Ok(Self::Digest(Digest::decode(low, high, body)?)),
             CHANGES => Ok(Self::Changes(Changes::decode(low, high, body)?)),
             PULL => {
