@@ -160,6 +160,34 @@ mod tests {
         })
     }
 
+    #[test]
+    fn a_ping_request_and_an_update_on_the_wire_are_this() {
+        let address = core::net::SocketAddr::from(([10, 0, 0, 7], 7400));
+        let identity = |node| Identity {
+            node: crate::NodeId(node),
+            bump: 0,
+            endpoint: crate::Endpoint(address),
+        };
+        let message = Message::PingReq { target: identity(3), probe_number: 9 };
+        let (src, dst) = (identity(1), identity(2));
+        let header = Header { src, src_incarnation: 4, dst, message };
+        let mut bytes = Vec::new();
+        SwimCodec.encode_header(&header, &mut bytes).expect("a vector has room");
+        let on_the_wire = |node| [0, 0, 0, 0, 0, 0, 0, node, 0, 0, 0, 0, 28, 232, 4, 10, 0, 0, 7];
+        let golden = [
+            &on_the_wire(1)[..],
+            &[0, 4], // incarnation
+            &on_the_wire(2),
+            &[3, 9], // ping request, probe number
+            &on_the_wire(3),
+        ];
+        assert_eq!(bytes, golden.concat());
+        bytes.clear();
+        let suspected = Member::new(identity(5), 6, State::Suspect);
+        SwimCodec.encode_member(&suspected, &mut bytes).expect("a vector has room");
+        assert_eq!(bytes, [&on_the_wire(5)[..], &[0, 6, 1]].concat());
+    }
+
     proptest! {
         #[test]
         fn decoding_a_header_is_the_inverse_of_encoding(

@@ -27,6 +27,7 @@ pub(super) enum Packet {
     /// | 0 | 8 | node | whose subscriptions |
     /// | 8 | 4 | after | the version before the first one wanted |
     /// | 12 | 4 | up to | the last version wanted, more than `after` |
+    /// | 16 | 4 | floor | ends of subscriptions up to this version need not be told |
     Pull(Vec<Wanted>),
     /// Kind 6: a node has stopped, as it says itself or has said to the sender.
     ///
@@ -117,6 +118,7 @@ pub(super) struct Wanted {
     pub(super) node: NodeId,
     pub(super) after: u32,
     pub(super) up_to: u32,
+    pub(super) floor: u32,
 }
 
 /// What a group's subscription says.
@@ -134,7 +136,7 @@ const PULL: u8 = 5;
 const GOODBYE: u8 = 6;
 const SUSPICION: u8 = 7;
 
-const WANTED_BYTES: usize = 16;
+const WANTED_BYTES: usize = 20;
 const ROW_BYTES: usize = 9 + SETTINGS_BYTES + 8;
 
 /// How many entries of a digest fit into a datagram of `bytes`, all of them IPv6.
@@ -205,6 +207,7 @@ impl Packet {
                 out.put_u64(wanted.node.0);
                 out.put_u32(wanted.after);
                 out.put_u32(wanted.up_to);
+                out.put_u32(wanted.floor);
             }),
             Self::Goodbye(node) => out.put_u64(node.0),
             Self::Suspicion { by, suspect, incarnation } => {
@@ -318,11 +321,11 @@ impl Changes {
 impl Wanted {
     fn decode(body: &mut &[u8]) -> Result<Self, DecodeError> {
         let node = NodeId(take_u64(body)?);
-        let (after, up_to) = (take_u32(body)?, take_u32(body)?);
+        let (after, up_to, floor) = (take_u32(body)?, take_u32(body)?, take_u32(body)?);
         if after >= up_to {
             return Err(DecodeError::Value);
         }
-        Ok(Self { node, after, up_to })
+        Ok(Self { node, after, up_to, floor })
     }
 }
 
