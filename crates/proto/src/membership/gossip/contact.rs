@@ -53,6 +53,11 @@ impl Contact {
         matches!(self.settling, Settling::Settled)
     }
 
+    /// How many of the configured seeds no datagram has ever come from.
+    pub(super) fn seeds_unanswered(&self) -> u64 {
+        self.seeds.iter().filter(|(_, node)| node.is_none()).count() as u64
+    }
+
     pub(super) fn heard_from(&mut self, source: Endpoint, sender: NodeId) {
         if let Some(seed) = self.seeds.iter_mut().find(|(seed, _)| *seed == source) {
             seed.1 = Some(sender);
