@@ -1,6 +1,7 @@
-//! Counts instructions, under valgrind. The counts repeat exactly for the same compiler, so that a
-//! limit on them is a test: the run fails where one is exceeded. A limit lies a fifth above what was
-//! counted when it was set, which leaves room for another compiler but not for another algorithm.
+//! Counts instructions, under valgrind. The counts repeat exactly for the same compiler, so that
+//! a limit on them is a test: the run fails where one is exceeded. A limit lies a fifth above
+//! what was counted when it was set, which leaves room for another compiler but not for another
+//! algorithm.
 
 #![allow(missing_docs, unreachable_pub, unused_qualifications, reason = "gungraun's macros")]
 

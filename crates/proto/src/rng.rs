@@ -31,13 +31,15 @@ impl Rng {
     pub fn below(&mut self, bound: usize) -> usize {
         assert!(bound > 0, "a number below zero was asked for");
         let bound = bound as u64;
-        let threshold = bound.wrapping_neg() % bound;
-        loop {
-            let product = u128::from(self.next_u64()) * u128::from(bound);
-            if product as u64 >= threshold {
-                return (product >> 64) as usize;
+        let mut product = u128::from(self.next_u64()) * u128::from(bound);
+        // Only a low half below the bound may have to be rejected: the division is rare.
+        if (product as u64) < bound {
+            let threshold = bound.wrapping_neg() % bound;
+            while (product as u64) < threshold {
+                product = u128::from(self.next_u64()) * u128::from(bound);
             }
         }
+        (product >> 64) as usize
     }
 
     /// A fraction in `[0, 1)`, of 53 random bits.
@@ -50,10 +52,10 @@ impl Rng {
         self.fraction() < probability
     }
 
-    /// The floor or the ceiling of `mean`, at random so that `mean` is the mean.
+    /// The floor or the ceiling of `mean`, at random so that `mean` is the mean; it is not negative.
     pub fn round(&mut self, mean: f64) -> usize {
-        let floor = mean.floor();
-        floor as usize + usize::from(self.chance(mean - floor))
+        let floor = mean as usize;
+        floor + usize::from(self.chance(mean - floor as f64))
     }
 
     /// Moves `count` random elements to the front of `items`, each choice equally likely.

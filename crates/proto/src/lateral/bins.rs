@@ -48,6 +48,8 @@ pub(super) struct Bins {
     arrivals: u64,
     rng: Rng,
     full: Vec<BinIx>,
+    /// How many targets a draw gives to each source of the bin.
+    wanted: Vec<usize>,
     targets_short: u64,
     flushed: u64,
 }
@@ -81,10 +83,12 @@ struct Source {
 
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    /// Packets until the fill is full.
-    left: u8,
+    /// Packets until the fill is full; or, if it draws none, until one is that draws a target.
+    left: u32,
     /// Whether the fill drew a target.
     wanted: bool,
+    /// Whether the next fill is known to draw a target.
+    due: bool,
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +105,9 @@ struct Flush {
     place: usize,
     generation: u32,
 }
+
+/// For how many fills in advance it is decided at once that they draw no target.
+const MAX_FILLS_AHEAD: u32 = 1000;
 
 /// What a fill may owe at most, so that a debt which cannot be paid does not grow for ever.
 const MAX_OWED: f64 = 8.0;
@@ -130,6 +137,7 @@ impl Bins {
             arrivals: 0,
             rng,
             full: Vec::new(),
+            wanted: Vec::new(),
             targets_short: 0,
             flushed: 0,
         }
@@ -242,10 +250,10 @@ impl Bins {
                 let place = bin.0 as usize * self.lanes + lane;
                 let (cell, fill) = (&self.cells[place], &self.fills[place]);
                 assert_eq!(cell.wanted, !fill.targets.is_empty(), "a fill counts for nobody");
-                assert!(cell.left > 0 && cell.left <= self.r, "a full bin was not sent");
-                let taken = usize::from(self.r - cell.left);
-                let holds = if cell.wanted { taken } else { 0 };
-                assert_eq!(fill.packets.len(), holds, "a fill lost or gained packets");
+                let r = u32::from(self.r);
+                assert!(cell.left > 0 && (cell.left <= r || cell.due), "a full bin was not sent");
+                let holds = if cell.wanted { r - cell.left } else { 0 };
+                assert_eq!(fill.packets.len(), holds as usize, "a fill lost or gained packets");
                 for (region, node) in &fill.targets {
                     drawn.entry(region.0 as usize * self.lanes + lane).or_default().push(*node);
                 }
@@ -279,27 +287,53 @@ impl Bins {
         fill.targets.clear();
         fill.packets.clear();
         fill.generation = fill.generation.wrapping_add(1);
-        self.cells[place] = Cell { left: self.r, wanted: false };
+        let due = self.cells[place].due;
+        self.cells[place] = Cell { left: u32::from(self.r), wanted: false, due };
     }
 
-    /// Draws the targets of an empty fill.
+    /// Draws the targets of an empty fill. If it draws none, it is decided at once how many more
+    /// will draw none, so that bins which rarely draw a target, of which a node in many groups has
+    /// many, are rarely looked at. That is the same as deciding over each fill when it begins: the
+    /// draws are independent, and what is owed changes only when there is a target.
     fn draw(&mut self, bin: BinIx, lane: usize) {
         let place = bin.0 as usize * self.lanes + lane;
+        let idle = self.fills_without_target(bin, lane, self.cells[place].due);
+        if idle > 0 {
+            let left = idle * u32::from(self.r);
+            self.cells[place] = Cell { left, wanted: false, due: idle < MAX_FILLS_AHEAD };
+            return;
+        }
         let fill = &mut self.fills[place];
         debug_assert!(fill.targets.is_empty(), "a fill draws its targets once");
-        for source in &mut self.bins[bin.0 as usize].sources {
-            let owed = &mut source.owed[lane];
-            let wanted = self.rng.round(source.targets + *owed);
+        for (source, wanted) in self.bins[bin.0 as usize].sources.iter_mut().zip(&self.wanted) {
             let held = &mut self.held[source.region.0 as usize * self.lanes + lane];
             let nodes = self.regions.nodes_mut(source.region);
-            let drawn = draw_free(&mut self.rng, nodes, held, wanted, |node| {
+            let drawn = draw_free(&mut self.rng, nodes, held, *wanted, |node| {
                 fill.targets.push((source.region, node));
             });
             let short = wanted - drawn;
-            *owed = (short as f64).min(MAX_OWED);
+            source.owed[lane] = (short as f64).min(MAX_OWED);
             self.targets_short += short as u64;
         }
-        self.cells[place].wanted = !fill.targets.is_empty();
+        let wanted = !fill.targets.is_empty();
+        self.cells[place] = Cell { left: u32::from(self.r), wanted, due: false };
+    }
+
+    /// Draws how many targets each source gives, until one gives any; returns how many fills draw
+    /// none before that. None does if this one is known to be `due`.
+    fn fills_without_target(&mut self, bin: BinIx, lane: usize, due: bool) -> u32 {
+        let mut idle = 0;
+        while idle < MAX_FILLS_AHEAD {
+            self.wanted.clear();
+            for source in &self.bins[bin.0 as usize].sources {
+                self.wanted.push(self.rng.round(source.targets + source.owed[lane]));
+            }
+            if self.wanted.iter().any(|wanted| *wanted > 0) {
+                break;
+            }
+            idle += u32::from(!due);
+        }
+        idle
     }
 
     /// Takes up the changes of membership since the last packet. Fills that have drawn targets in
@@ -365,7 +399,7 @@ impl Bins {
         let bin = self.vacant.pop().unwrap_or_else(|| {
             self.bins.push(Bin::default());
             let places = self.bins.len() * self.lanes;
-            self.cells.resize(places, Cell { left: self.r, wanted: false });
+            self.cells.resize(places, self.idle_cell());
             self.fills.resize_with(places, Fill::default);
             BinIx(self.bins.len() as u32 - 1)
         });
@@ -385,18 +419,29 @@ impl Bins {
         }
         self.by_groups.remove(&groups);
         let places = bin.0 as usize * self.lanes..(bin.0 as usize + 1) * self.lanes;
-        self.cells[places].fill(Cell { left: self.r, wanted: false });
+        let idle = self.idle_cell();
+        self.cells[places].fill(idle);
         self.vacant.push(bin);
     }
 
-    /// Draws for the fills that have not begun: a fill that has counted packets draws at its end.
+    /// After a change: what was decided in advance is void. Fills that have not begun draw now,
+    /// those that have counted packets at their end.
     fn draw_where_unopened(&mut self, bin: BinIx) {
+        let r = u32::from(self.r);
         for lane in 0..self.lanes {
-            let cell = self.cells[bin.0 as usize * self.lanes + lane];
-            if cell.left == self.r && !cell.wanted {
-                self.draw(bin, lane);
+            let cell = &mut self.cells[bin.0 as usize * self.lanes + lane];
+            if !cell.wanted {
+                cell.left = (cell.left - 1) % r + 1;
+                cell.due = false;
+                if cell.left == r {
+                    self.draw(bin, lane);
+                }
             }
         }
+    }
+
+    fn idle_cell(&self) -> Cell {
+        Cell { left: u32::from(self.r), wanted: false, due: false }
     }
 
     /// Fills that went out in the meantime leave their flush time behind. They are forgotten as

@@ -74,8 +74,10 @@ impl Membership for StaticMembership {
         self.events.pop_front()
     }
 
+    /// At once if the list has not been told yet; never afterwards.
     fn poll_timeout(&self) -> Option<Wakeup> {
-        None
+        let waiting = !self.events.is_empty();
+        waiting.then_some(Wakeup { at: Time::ZERO, reason: "members from the list" })
     }
 
     fn nodes(&self) -> Vec<(NodeId, Endpoint)> {

@@ -62,7 +62,7 @@ fn three_nodes_find_one_another_by_one_seed() {
 #[test]
 fn nodes_on_one_lan_find_one_another_without_seeds() {
     let mut net = Net::new(0.01, 5);
-    (0..5).for_each(|_| drop(net.add(Config::default())));
+    (0..5).for_each(|_| assert!(net.add(Config::default()) < 5));
     (0..5).for_each(|host| net.join(host, "all").unwrap());
     assert!(net.run_until(seconds(3), |net| net.agrees(&["all"], |_, _| true)));
     assert!(net.stat(0, "datagrams_own") > 0, "multicast comes back to its sender");
@@ -70,16 +70,20 @@ fn nodes_on_one_lan_find_one_another_without_seeds() {
 
 #[test]
 fn sixteen_nodes_at_a_fifth_lost_end_with_the_same_views() {
-    for seed in 0..6 {
+    for seed in 0..10 {
         let mut net = agreed(16, 0.2, seed);
         for host in 0..16 {
             net.leave(host, GROUPS[1 + host % 3]);
         }
-        (0..16).filter(|host| host % 2 == 0).for_each(|host| net.join(host, "even").unwrap());
-        let even = |host: usize, name: &str| name == "all" || host % 2 == 0;
+        (0..16)
+            .filter(|host: &usize| host.is_multiple_of(2))
+            .for_each(|host| net.join(host, "even").unwrap());
+        let even = |host: usize, name: &str| name == "all" || host.is_multiple_of(2);
         let done = net.run_until(seconds(5), |net| net.agrees(&["all", "even"], even));
         assert!(done, "seed {seed}");
         net.check();
+        let sum = |name: &str| (0..16).map(|host| net.stat(host, name)).sum::<u64>();
+        assert!(sum("suspicions") > 0 && sum("rejoins") == 0, "suspicions are taken back");
     }
 }
 
@@ -121,6 +125,7 @@ fn a_node_without_answer_is_settled_after_half_a_second() {
     assert_eq!(net.hosts[host].settled_at, Some(START + millis(500)));
     assert!(net.hosts[host].membership.is_settled());
     net.run_for(seconds(600));
+    assert_eq!(net.stat(host, "seeds_unanswered"), 1);
     let hellos = net.stat(host, "hellos_sent");
     assert!((100..200).contains(&hellos), "{hellos} hellos in ten minutes");
 }
@@ -372,6 +377,23 @@ fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
 }
 
 #[test]
+fn more_nodes_than_allowed_are_counted_and_the_others_go_on() {
+    let mut net = Net::new(0.0, 4);
+    for _ in 0..12 {
+        net.add(Config { max_nodes: 6, ..with_seeds(&[0]) });
+    }
+    (0..12).for_each(|host| net.join(host, "all").unwrap());
+    net.run_for(seconds(20));
+    net.check();
+    for host in 0..12 {
+        let members = net.view(host, "all").members().len();
+        assert!(members <= 6, "host {host} has {members}");
+    }
+    assert_eq!(net.view(0, "all").members().len(), 6);
+    assert!((0..12).any(|host| net.stat(host, "nodes_refused") > 0));
+}
+
+#[test]
 fn the_same_seed_gives_the_same_history() {
     let history = |seed| {
         let mut net = agreed(6, 0.1, seed);
@@ -387,7 +409,7 @@ fn the_same_seed_gives_the_same_history() {
 fn sixty_four_nodes_with_two_hundred_groups_each_converge() {
     let mut net = cluster(64, 0.01, 2);
     let names: Vec<String> = (0..400).map(|group| format!("group {group}")).collect();
-    let member = |host: usize, group: usize| (host + group) % 2 == 0;
+    let member = |host: usize, group: usize| (host + group).is_multiple_of(2);
     for host in 0..64 {
         for (group, name) in names.iter().enumerate() {
             if member(host, group) {

@@ -9,63 +9,63 @@ use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::*;
 
 /// Hosts and what is on its way between them; everything random comes from one seed.
-pub struct Net {
-    pub now: Time,
-    pub hosts: Vec<Host>,
-    pub loss: f64,
+pub(crate) struct Net {
+    pub(crate) now: Time,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) loss: f64,
     /// Hosts hear only those with the same number; a stopped link between racks.
-    pub islands: Vec<u32>,
-    pub datagrams: u64,
-    pub bytes: u64,
+    pub(crate) islands: Vec<u32>,
+    pub(crate) datagrams: u64,
+    pub(crate) bytes: u64,
     /// A hash of every datagram with its time: the history.
-    pub history: u64,
-    pub keep_datagrams: bool,
-    pub kept: Vec<Vec<u8>>,
+    pub(crate) history: u64,
+    pub(crate) keep_datagrams: bool,
+    pub(crate) kept: Vec<Vec<u8>>,
     rng: Rng,
     on_the_way: BTreeMap<(Time, u64), (Endpoint, usize, Vec<u8>)>,
     sent: u64,
 }
 
 /// One node, with what its provider has told so far.
-pub struct Host {
-    pub membership: Box<dyn Membership>,
-    pub id: NodeId,
+pub(crate) struct Host {
+    pub(crate) membership: Box<dyn Membership>,
+    pub(crate) id: NodeId,
     /// Neither runs nor receives; what arrives is lost.
-    pub crashed: bool,
+    pub(crate) crashed: bool,
     /// Does not run; what arrives waits.
-    pub paused: bool,
-    pub met: BTreeSet<NodeId>,
-    pub views: BTreeMap<GroupId, View>,
-    pub changes: Vec<(Time, ViewChange)>,
-    pub settled_at: Option<Time>,
-    pub refused: Vec<(GroupId, JoinError)>,
-    pub parted: u32,
+    pub(crate) paused: bool,
+    pub(crate) met: BTreeSet<NodeId>,
+    pub(crate) views: BTreeMap<GroupId, View>,
+    pub(crate) changes: Vec<(Time, ViewChange)>,
+    pub(crate) settled_at: Option<Time>,
+    pub(crate) refused: Vec<(GroupId, JoinError)>,
+    pub(crate) parted: u32,
     waiting: Vec<(Endpoint, Vec<u8>)>,
 }
 
-pub const START: Time = Time(1_000_000_000);
+pub(crate) const START: Time = Time(1_000_000_000);
 
-pub fn endpoint(host: usize) -> Endpoint {
+pub(crate) fn endpoint(host: usize) -> Endpoint {
     Endpoint(SocketAddr::from((Ipv4Addr::new(10, 0, 0, host as u8 + 1), 7400)))
 }
 
-pub fn node_id(host: usize) -> NodeId {
+pub(crate) fn node_id(host: usize) -> NodeId {
     // Scattered, so that the order of ids is not the order of hosts.
     NodeId((host as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-pub fn settings(name: &str) -> GroupSettings {
+pub(crate) fn settings(name: &str) -> GroupSettings {
     GroupSettings::new(name, Profile::TimeCritical(RateOfFire::new(8, 5)))
 }
 
 /// A configuration whose seeds are these hosts and that does not use the LAN.
-pub fn with_seeds(seeds: &[usize]) -> Config {
+pub(crate) fn with_seeds(seeds: &[usize]) -> Config {
     let seeds = seeds.iter().map(|host| endpoint(*host)).collect();
     Config { seeds, lan_hello: false, ..Config::default() }
 }
 
 impl Net {
-    pub fn new(loss: f64, seed: u64) -> Self {
+    pub(crate) fn new(loss: f64, seed: u64) -> Self {
         Self {
             now: START,
             hosts: Vec::new(),
@@ -83,14 +83,14 @@ impl Net {
     }
 
     /// Adds a host that does not know its own address.
-    pub fn add(&mut self, config: Config) -> usize {
+    pub(crate) fn add(&mut self, config: Config) -> usize {
         let host = self.hosts.len();
         let bound = Endpoint(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 7400)));
         let seed = self.rng.next_u64();
         self.add_provider(Box::new(Gossip::new(node_id(host), bound, config, seed)))
     }
 
-    pub fn add_provider(&mut self, membership: Box<dyn Membership>) -> usize {
+    pub(crate) fn add_provider(&mut self, membership: Box<dyn Membership>) -> usize {
         let host = self.hosts.len();
         self.hosts.push(Host {
             membership,
@@ -110,11 +110,11 @@ impl Net {
         host
     }
 
-    pub fn join(&mut self, host: usize, name: &str) -> Result<(), JoinError> {
+    pub(crate) fn join(&mut self, host: usize, name: &str) -> Result<(), JoinError> {
         self.join_with(host, name, settings(name))
     }
 
-    pub fn join_with(
+    pub(crate) fn join_with(
         &mut self,
         host: usize,
         name: &str,
@@ -130,37 +130,41 @@ impl Net {
         result
     }
 
-    pub fn leave(&mut self, host: usize, name: &str) {
+    pub(crate) fn leave(&mut self, host: usize, name: &str) {
         let group = GroupId::of_name(name);
         self.hosts[host].membership.leave(self.now, group);
         self.hosts[host].views.remove(&group);
         self.drain(host);
     }
 
-    pub fn shut_down(&mut self, host: usize) {
+    pub(crate) fn shut_down(&mut self, host: usize) {
         self.hosts[host].membership.shut_down(self.now);
         self.drain(host);
         self.hosts[host].crashed = true;
     }
 
-    pub fn resume(&mut self, host: usize) {
+    pub(crate) fn resume(&mut self, host: usize) {
         self.hosts[host].paused = false;
         for (source, datagram) in std::mem::take(&mut self.hosts[host].waiting) {
             self.feed(host, source, &datagram);
         }
     }
 
-    pub fn feed(&mut self, host: usize, source: Endpoint, datagram: &[u8]) {
+    pub(crate) fn feed(&mut self, host: usize, source: Endpoint, datagram: &[u8]) {
         self.hosts[host].membership.handle_datagram(self.now, source, datagram);
         self.drain(host);
     }
 
-    pub fn run_for(&mut self, span: Duration) {
+    pub(crate) fn run_for(&mut self, span: Duration) {
         self.run_until(span, |_| false);
     }
 
     /// Runs until `done` or for `span`; returns whether `done` came true.
-    pub fn run_until(&mut self, span: Duration, mut done: impl FnMut(&Self) -> bool) -> bool {
+    pub(crate) fn run_until(
+        &mut self,
+        span: Duration,
+        mut done: impl FnMut(&Self) -> bool,
+    ) -> bool {
         let end = self.now + span;
         loop {
             if done(self) {
@@ -189,7 +193,7 @@ impl Net {
     }
 
     /// Whether all running hosts have the views that their subscriptions demand.
-    pub fn agrees(&self, names: &[&str], members: impl Fn(usize, &str) -> bool) -> bool {
+    pub(crate) fn agrees(&self, names: &[&str], members: impl Fn(usize, &str) -> bool) -> bool {
         let up: Vec<usize> =
             (0..self.hosts.len()).filter(|host| !self.hosts[*host].crashed).collect();
         names.iter().all(|name| {
@@ -204,17 +208,17 @@ impl Net {
         })
     }
 
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         self.hosts.iter().for_each(|host| host.membership.check());
     }
 
-    pub fn stat(&self, host: usize, name: &str) -> u64 {
+    pub(crate) fn stat(&self, host: usize, name: &str) -> u64 {
         let stats = self.hosts[host].membership.stats();
         let found = stats.iter().find(|(counter, _)| *counter == name);
         found.unwrap_or_else(|| panic!("no counter {name}")).1
     }
 
-    pub fn view(&self, host: usize, name: &str) -> &View {
+    pub(crate) fn view(&self, host: usize, name: &str) -> &View {
         &self.hosts[host].views[&GroupId::of_name(name)]
     }
 

@@ -1,7 +1,7 @@
 //! The wire form of what `foca` sends: the body of a [`super::packet::Packet::Swim`].
 
 use bytes::{Buf, BufMut};
-use foca::{Header, Member, Message, State};
+use foca::{Codec as _, Header, Member, Message, State};
 
 use super::identity::{IDENTITY_BYTES, Identity};
 use crate::wire::DecodeError;
@@ -13,11 +13,15 @@ use crate::wire::DecodeError;
 /// | 19 or 31 | from | identity of the sender |
 /// | 2 | incarnation | of the sender, grows when it refutes a suspicion |
 /// | 19 or 31 | to | identity of the addressee |
-/// | 1 | message | 1 ping, 2 ack, 3 ping request, 4 indirect ping, 5 indirect ack, 6 forwarded ack, 7 announce, 8 feed, 9 gossip, 10 broadcast, 11 "you are dead" |
+/// | 1 | message | see below |
 /// | 1 | probe | number of the probe; messages 1 to 6 |
 /// | 19 or 31 | third | identity of the third node concerned; messages 3 to 6 |
 /// | 2 | count | of updates; absent in messages 7 and 11 |
-/// | count times | update | identity, 2 bytes incarnation, 1 byte state: 0 alive, 1 suspected, 2 dead |
+/// | count times | update | identity, 2 bytes incarnation, 1 byte state |
+///
+/// Messages: 1 ping, 2 ack, 3 ping request, 4 indirect ping, 5 indirect ack, 6 forwarded ack,
+/// 7 announce, 8 feed, 9 gossip, 10 broadcast, 11 "you are dead". States: 0 alive, 1 suspected,
+/// 2 dead.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SwimCodec;
 
@@ -84,11 +88,36 @@ impl foca::Codec<Identity> for SwimCodec {
             2 => State::Down,
             _ => return Err(DecodeError::Value),
         };
-        if !id.is_reachable() {
+        // A node that takes back its old identity may not know its own address.
+        if !id.is_reachable() && state != State::Down {
             return Err(DecodeError::Value);
         }
         Ok(Member::new(id, incarnation, state))
     }
+}
+
+/// The same payload without the updates on nodes that are not `known`.
+pub(super) fn without_strangers(
+    payload: &[u8],
+    known: impl Fn(&Identity) -> bool,
+) -> Result<Vec<u8>, DecodeError> {
+    let mut rest = payload;
+    SwimCodec.decode_header(&mut rest)?;
+    let mut kept = payload[..payload.len() - rest.len()].to_vec();
+    if rest.is_empty() {
+        return Ok(kept);
+    }
+    let (count_at, mut count) = (kept.len(), 0_u16);
+    kept.put_u16(0);
+    for _ in 0..rest.try_get_u16().map_err(|_| DecodeError::Length)? {
+        let member = SwimCodec.decode_member(&mut rest)?;
+        if known(member.id()) {
+            SwimCodec.encode_member(&member, &mut kept)?;
+            count += 1;
+        }
+    }
+    kept[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
+    Ok(kept)
 }
 
 fn taken_apart(message: &Message<Identity>) -> (u8, Option<u8>, Option<&Identity>) {
@@ -139,7 +168,6 @@ fn decode_message(bytes: &mut impl Buf) -> Result<Message<Identity>, DecodeError
 mod tests {
     use super::super::identity::tests::any_identity;
     use super::*;
-    use foca::Codec as _;
     use proptest::prelude::*;
 
     fn any_message() -> impl Strategy<Value = Message<Identity>> {
@@ -157,6 +185,57 @@ mod tests {
             10 => Message::Broadcast,
             _ => Message::TurnUndead,
         })
+    }
+
+    #[test]
+    fn a_ping_request_and_an_update_on_the_wire_are_this() {
+        let address = core::net::SocketAddr::from(([10, 0, 0, 7], 7400));
+        let identity = |node| Identity {
+            node: crate::NodeId(node),
+            bump: 0,
+            endpoint: crate::Endpoint(address),
+        };
+        let message = Message::PingReq { target: identity(3), probe_number: 9 };
+        let (src, dst) = (identity(1), identity(2));
+        let header = Header { src, src_incarnation: 4, dst, message };
+        let mut bytes = Vec::new();
+        SwimCodec.encode_header(&header, &mut bytes).expect("a vector has room");
+        let on_the_wire = |node| [0, 0, 0, 0, 0, 0, 0, node, 0, 0, 0, 0, 28, 232, 4, 10, 0, 0, 7];
+        let golden = [
+            &on_the_wire(1)[..],
+            &[0, 4], // incarnation
+            &on_the_wire(2),
+            &[3, 9], // ping request, probe number
+            &on_the_wire(3),
+        ];
+        assert_eq!(bytes, golden.concat());
+        bytes.clear();
+        let suspected = Member::new(identity(5), 6, State::Suspect);
+        SwimCodec.encode_member(&suspected, &mut bytes).expect("a vector has room");
+        assert_eq!(bytes, [&on_the_wire(5)[..], &[0, 6, 1]].concat());
+    }
+
+    #[test]
+    fn updates_on_strangers_can_be_taken_out() {
+        let address = core::net::SocketAddr::from(([10, 0, 0, 7], 7400));
+        let endpoint = crate::Endpoint(address);
+        let identity = |node| Identity { node: crate::NodeId(node), bump: 0, endpoint };
+        let (src, dst) = (identity(1), identity(2));
+        let header = Header { src, src_incarnation: 4, dst, message: Message::Gossip };
+        let payload = |nodes: &[u64]| {
+            let mut bytes = Vec::new();
+            SwimCodec.encode_header(&header, &mut bytes).expect("a vector has room");
+            bytes.put_u16(nodes.len() as u16);
+            for node in nodes {
+                let member = Member::down(identity(*node));
+                SwimCodec.encode_member(&member, &mut bytes).expect("a vector has room");
+            }
+            bytes
+        };
+        let kept = without_strangers(&payload(&[3, 4, 5, 6]), |identity| identity.node.0 % 2 == 1);
+        assert_eq!(kept, Ok(payload(&[3, 5])));
+        let cut = &payload(&[3])[..60];
+        assert_eq!(without_strangers(cut, |_| true), Err(DecodeError::Length));
     }
 
     proptest! {

@@ -26,7 +26,7 @@ pub struct Config {
     /// A node that did get an answer, but not everything it was promised, stops waiting for it
     /// after this time. Default: 5 s.
     pub settle_limit: Duration,
-    /// The pause after the first hello; each later one is twice as long. Default: 50 ms.
+    /// The pause after the first hello; each later one is half as long again. Default: 50 ms.
     pub hello_first_pause: Duration,
     /// The longest pause between two hellos. Members on a LAN share this pace among them once they
     /// have found each other. Default: 5 s.

@@ -3,8 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
-use super::identity::Identity;
-use super::packet::{Digest, Packet};
+use super::packet::{Digest, Hello, Packet};
 use super::{Config, Gossip, Timer};
 use crate::membership::MembershipEvent;
 use crate::{Destination, Endpoint, NodeId, Time};
@@ -35,7 +34,7 @@ enum Settling {
 
 /// A contact that does not answer so often is given up for another.
 const ROSTER_TRIES: u32 = 5;
-/// How many members answer a hello, on average, where there are more.
+/// How many members answer a multicast hello, on average, where there are more.
 const ANSWERS: usize = 8;
 /// How many failed members a node that is alone says hello to at a time.
 const RECALLED: usize = 3;
@@ -54,6 +53,11 @@ impl Contact {
         matches!(self.settling, Settling::Settled)
     }
 
+    /// How many of the configured seeds no datagram has ever come from.
+    pub(super) fn seeds_unanswered(&self) -> u64 {
+        self.seeds.iter().filter(|(_, node)| node.is_none()).count() as u64
+    }
+
     pub(super) fn heard_from(&mut self, source: Endpoint, sender: NodeId) {
         if let Some(seed) = self.seeds.iter_mut().find(|(seed, _)| *seed == source) {
             seed.1 = Some(sender);
@@ -67,7 +71,7 @@ impl Gossip {
     /// because one member in turn goes on to say hello there.
     pub(super) fn say_hello(&mut self, now: Time) {
         let alone = self.live.is_empty();
-        let hello = Packet::Hello { alone, from: self.swim.identity() };
+        let hello = Hello { alone, to_all: false, from: self.swim.identity() };
         let missing: Vec<Endpoint> = self
             .contact
             .seeds
@@ -77,20 +81,20 @@ impl Gossip {
             .map(|(seed, _)| seed)
             .collect();
         for seed in missing {
-            self.transmit(Destination::Endpoint(seed), &hello);
+            self.transmit(Destination::Endpoint(seed), &Packet::Hello(hello));
         }
         if self.config.lan_hello && (alone || self.rng.below(self.live.len() + 1) == 0) {
-            self.transmit(Destination::Lan, &hello);
+            self.transmit(Destination::Lan, &Packet::Hello(Hello { to_all: true, ..hello }));
         }
         if alone {
             let mut failed: Vec<NodeId> = self.peers.keys().copied().collect();
             self.rng.choose_to_front(&mut failed, RECALLED);
             for node in failed.into_iter().take(RECALLED) {
-                self.send_to(node, &hello);
+                self.send_to(node, &Packet::Hello(hello));
             }
         }
         let pause = self.contact.hello_pause.min(self.config.hello_last_pause);
-        self.contact.hello_pause = pause * 2;
+        self.contact.hello_pause = pause * 3 / 2;
         let pause = self.jittered(pause);
         self.timers.set(Timer::Hello, now + pause);
     }
@@ -102,7 +106,8 @@ impl Gossip {
 
     /// Somebody looks for others. The answer is SWIM's announcement: whoever gets it knows this
     /// node, and replies with the members that it knows itself.
-    pub(super) fn on_hello(&mut self, now: Time, alone: bool, from: Identity) {
+    pub(super) fn on_hello(&mut self, now: Time, source: Endpoint, hello: Hello) {
+        let from = hello.from.filled_in(source);
         if !from.is_reachable() {
             self.counters.datagrams_malformed += 1;
             return;
@@ -112,10 +117,10 @@ impl Gossip {
             self.counters.nodes_refused += 1;
             return;
         }
-        if self.is_live(from.node) && known == Some(from) && !alone {
+        if self.is_live(from.node) && known == Some(from) && !hello.alone {
             return;
         }
-        if self.rng.below(self.live.len() + 1) < ANSWERS {
+        if !hello.to_all || self.rng.below(self.live.len() + 1) < ANSWERS {
             self.swim.announce(now, from);
         }
     }

@@ -51,7 +51,7 @@ impl Counters {
         self.bytes_sent += bytes as u64;
         *match packet {
             Packet::Swim(_) => &mut self.swim_sent,
-            Packet::Hello { .. } => &mut self.hellos_sent,
+            Packet::Hello(_) => &mut self.hellos_sent,
             Packet::Digest(_) => &mut self.digests_sent,
             Packet::Changes(_) => &mut self.changes_sent,
             Packet::Pull(_) => &mut self.pulls_sent,
@@ -63,7 +63,7 @@ impl Counters {
     pub(super) fn count_received(&mut self, packet: &Packet) {
         *match packet {
             Packet::Swim(_) => &mut self.swim_received,
-            Packet::Hello { .. } => &mut self.hellos_received,
+            Packet::Hello(_) => &mut self.hellos_received,
             Packet::Digest(_) => &mut self.digests_received,
             Packet::Changes(_) => &mut self.changes_received,
             Packet::Pull(_) => &mut self.pulls_received,

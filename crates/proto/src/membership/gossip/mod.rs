@@ -16,6 +16,7 @@ mod config;
 mod contact;
 mod counters;
 mod identity;
+mod life;
 mod packet;
 mod swim;
 mod sync;
@@ -29,15 +30,16 @@ pub use self::config::Config;
 use self::contact::Contact;
 use self::counters::Counters;
 use self::identity::Identity;
+use self::life::Departed;
 use self::packet::{Packet, Subscription};
 use self::swim::{Swim, SwimEvent};
 use self::sync::Exchange;
-use self::table::{Difference, Table};
+use self::table::Table;
 use self::views::Views;
 use super::{Membership, MembershipEvent};
 use crate::{
     Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, Timers, Transmit,
-    ViewChangeKind, Wakeup,
+    Wakeup,
 };
 
 /// Gossip membership of one node.
@@ -77,13 +79,6 @@ struct Challenge {
     incarnation: u16,
 }
 
-/// The nodes that said goodbye last: what is still told of them is old.
-#[derive(Default)]
-struct Departed {
-    nodes: BTreeSet<NodeId>,
-    order: VecDeque<NodeId>,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     New,
@@ -103,8 +98,6 @@ enum Timer {
     Challenge(NodeId),
 }
 
-/// Members that hear of a departure first hand and pass it on, each to so many others.
-const GOODBYE_FANOUT: usize = 3;
 /// How often a stopping node says goodbye to each member.
 const GOODBYES: usize = 2;
 
@@ -167,7 +160,7 @@ impl Gossip {
         self.counters.count_received(&packet);
         match packet {
             Packet::Swim(payload) => self.on_swim(now, source, sender, payload),
-            Packet::Hello { alone, from } => self.on_hello(now, alone, from.filled_in(source)),
+            Packet::Hello(hello) => self.on_hello(now, source, hello),
             Packet::Digest(digest) => self.on_digest(now, source, sender, digest),
             Packet::Changes(changes) => self.on_changes(now, sender, &changes),
             Packet::Pull(wanted) => self.on_pull(sender, &wanted),
@@ -185,43 +178,17 @@ impl Gossip {
             self.counters.datagrams_malformed += 1;
             return;
         }
-        if self.swim.known() >= self.config.max_nodes && !self.peers.contains_key(&sender) {
-            self.counters.nodes_refused += 1;
-            return;
+        if self.swim.known() >= self.config.max_nodes {
+            let known = |identity: &Identity| self.peers.contains_key(&identity.node);
+            let familiar = codec::without_strangers(&payload, known);
+            let Some(familiar) = familiar.ok().filter(|_| self.peers.contains_key(&sender)) else {
+                self.counters.nodes_refused += 1;
+                return;
+            };
+            self.counters.nodes_refused += u64::from(familiar.len() < payload.len());
+            payload = familiar;
         }
         self.swim.handle_payload(now, &payload);
-    }
-
-    /// A node that was only slow takes the suspicion back, and tells the one who has it first.
-    fn on_suspicion(&mut self, now: Time, by: Identity, suspect: Identity, incarnation: u16) {
-        if suspect.node != self.id || !by.is_reachable() {
-            self.counters.datagrams_malformed += 1;
-            return;
-        }
-        if suspect == self.swim.identity() {
-            self.swim.refute(now, incarnation);
-        }
-        self.swim.announce(now, by);
-    }
-
-    fn on_goodbye(&mut self, now: Time, sender: NodeId, node: NodeId) {
-        if node == self.id || !self.departed.insert(node, self.config.max_nodes) {
-            return;
-        }
-        let Some(peer) = self.peers.get(&node) else { return };
-        let identity = peer.identity;
-        if self.is_live(node) {
-            self.counters.nodes_left += 1;
-            self.part(now, node, ViewChangeKind::Left);
-        }
-        self.peers.remove(&node);
-        self.swim.bury(now, identity);
-        let mut others: Vec<NodeId> =
-            self.live.iter().copied().filter(|other| *other != sender).collect();
-        self.rng.choose_to_front(&mut others, GOODBYE_FANOUT);
-        for other in others.into_iter().take(GOODBYE_FANOUT) {
-            self.send_to(other, &Packet::Goodbye(node));
-        }
     }
 
     fn take_swim_events(&mut self, now: Time) {
@@ -255,92 +222,10 @@ impl Gossip {
             }
         }
         while let Some((to, payload)) = self.swim.poll_datagram() {
-            self.transmit(Destination::Endpoint(to.endpoint), &Packet::Swim(payload));
-        }
-    }
-
-    fn on_up(&mut self, now: Time, identity: Identity) {
-        let node = identity.node;
-        if node == self.id || self.is_live(node) {
-            return;
-        }
-        if self.departed.nodes.contains(&node) {
-            self.swim.bury(now, identity);
-            return;
-        }
-        if self.peers.len() >= self.config.max_nodes && !self.peers.contains_key(&node) {
-            self.counters.nodes_refused += 1;
-            return;
-        }
-        self.counters.nodes_up += 1;
-        let place = self.live.partition_point(|live| *live < node);
-        self.live.insert(place, node);
-        let patience = self.config.retry_after;
-        let peer = self.peers.entry(node).or_insert_with(|| Peer {
-            identity,
-            table: Table::default(),
-            confirmed: None,
-            patience,
-        });
-        peer.identity = identity;
-        let known: Vec<_> = peer.table.subscriptions().collect();
-        self.views.events.push_back(MembershipEvent::Met(node, identity.endpoint));
-        for (group, subscription) in known {
-            self.learn(now, node, Difference { group, now: Some(subscription) });
-        }
-        self.greet(now, node);
-        self.contact_up(now, node);
-    }
-
-    fn on_down(&mut self, now: Time, identity: Identity, found_here: bool) {
-        if !self.is_live(identity.node) {
-            return;
-        }
-        self.counters.nodes_failed += 1;
-        self.part(now, identity.node, ViewChangeKind::Failed);
-        if found_here {
-            for node in self.live.clone() {
-                let payload = self.swim.obituary(self.peers[&node].identity, identity);
-                self.send_to(node, &Packet::Swim(payload));
+            if to.is_reachable() {
+                self.transmit(Destination::Endpoint(to.endpoint), &Packet::Swim(payload));
             }
         }
-    }
-
-    /// A live peer is one no longer.
-    fn part(&mut self, now: Time, node: NodeId, kind: ViewChangeKind) {
-        self.live.retain(|live| *live != node);
-        let groups = self.peers[&node].table.subscriptions().map(|(group, _)| group);
-        self.views.remove_node(node, groups, kind);
-        self.views.events.push_back(MembershipEvent::Parted(node));
-        self.challenges.remove(&node);
-        for timer in [Timer::Confirm(node), Timer::Challenge(node)] {
-            self.timers.cancel(timer);
-        }
-        self.stop_pull(node);
-        self.start_pulls(now);
-        self.contact_down(now, node);
-    }
-
-    /// A live peer's subscription of a group is different now.
-    fn learn(&mut self, now: Time, node: NodeId, difference: Difference) {
-        if self.views.apply(node, difference) {
-            self.own.change(difference.group, None);
-            self.push_soon(now);
-        }
-    }
-
-    /// Asks a suspected node for a proof of life.
-    fn challenge(&mut self, now: Time, node: NodeId) {
-        let Some(challenge) = self.challenges.get(&node) else { return };
-        let Challenge { identity: suspect, incarnation } = *challenge;
-        if !self.swim.is_suspected(suspect, incarnation) {
-            self.challenges.remove(&node);
-            return;
-        }
-        let by = self.swim.identity();
-        let packet = Packet::Suspicion { by, suspect, incarnation };
-        self.transmit(Destination::Endpoint(suspect.endpoint), &packet);
-        self.timers.set(Timer::Challenge(node), now + self.config.challenge_period());
     }
 
     fn is_live(&self, node: NodeId) -> bool {
@@ -482,6 +367,7 @@ impl Membership for Gossip {
         stats.push(("swim_malformed", self.swim.malformed));
         stats.push(("contradictions_ignored", self.views.contradictions_ignored));
         stats.push(("joins_refused", self.views.joins_refused));
+        stats.push(("seeds_unanswered", self.contact.seeds_unanswered()));
         stats
     }
 
@@ -503,21 +389,5 @@ impl Membership for Gossip {
         });
         self.views.check(tables);
         self.check_sync();
-    }
-}
-
-impl Departed {
-    /// Says whether the node is new among the `capacity` last ones.
-    fn insert(&mut self, node: NodeId, capacity: usize) -> bool {
-        if !self.nodes.insert(node) {
-            return false;
-        }
-        self.order.push_back(node);
-        if self.order.len() > capacity
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.nodes.remove(&oldest);
-        }
-        true
     }
 }

@@ -15,12 +15,7 @@ pub(super) enum Packet {
     /// Kind 1: what the SWIM implementation sends; [`super::codec::SwimCodec`] has its form.
     Swim(Vec<u8>),
     /// Kind 2, by multicast or to a seed: somebody looks for others.
-    ///
-    /// | offset | bytes | field |
-    /// |---|---|---|
-    /// | flags | bit 0 | the sender knows nobody yet |
-    /// | 0 | 19 or 31 | identity of the sender |
-    Hello { alone: bool, from: Identity },
+    Hello(Hello),
     /// Kind 3: who has which version of its subscriptions, as far as the sender has them itself.
     Digest(Digest),
     /// Kind 4: subscriptions of one node.
@@ -32,6 +27,7 @@ pub(super) enum Packet {
     /// | 0 | 8 | node | whose subscriptions |
     /// | 8 | 4 | after | the version before the first one wanted |
     /// | 12 | 4 | up to | the last version wanted, more than `after` |
+    /// | 16 | 4 | floor | ends of subscriptions up to this version need not be told |
     Pull(Vec<Wanted>),
     /// Kind 6: a node has stopped, as it says itself or has said to the sender.
     ///
@@ -47,6 +43,20 @@ pub(super) enum Packet {
     /// | then | 19 or 31 | identity of the suspected node |
     /// | then | 2 | incarnation that is suspected |
     Suspicion { by: Identity, suspect: Identity, incarnation: u16 },
+}
+
+/// Kind 2.
+///
+/// | offset | bytes | field | meaning |
+/// |---|---|---|---|
+/// | flags | bit 0 | alone | the sender knows nobody |
+/// | flags | bit 1 | to all | by multicast: not everybody need answer |
+/// | 0 | 19 or 31 | from | identity of the sender |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) alone: bool,
+    pub(super) to_all: bool,
+    pub(super) from: Identity,
 }
 
 /// Kind 3.
@@ -108,6 +118,7 @@ pub(super) struct Wanted {
     pub(super) node: NodeId,
     pub(super) after: u32,
     pub(super) up_to: u32,
+    pub(super) floor: u32,
 }
 
 /// What a group's subscription says.
@@ -125,7 +136,7 @@ const PULL: u8 = 5;
 const GOODBYE: u8 = 6;
 const SUSPICION: u8 = 7;
 
-const WANTED_BYTES: usize = 16;
+const WANTED_BYTES: usize = 20;
 const ROW_BYTES: usize = 9 + SETTINGS_BYTES + 8;
 
 /// How many entries of a digest fit into a datagram of `bytes`, all of them IPv6.
@@ -177,7 +188,7 @@ impl Packet {
         let flags = |low, high| u8::from(low) | u8::from(high) << 1;
         match self {
             Self::Swim(_) => (SWIM, 0),
-            Self::Hello { alone, .. } => (HELLO, flags(*alone, false)),
+            Self::Hello(hello) => (HELLO, flags(hello.alone, hello.to_all)),
             Self::Digest(digest) => (DIGEST, flags(digest.answer_wanted, digest.roster_wanted)),
             Self::Changes(changes) => (CHANGES, flags(changes.answer_wanted, changes.more)),
             Self::Pull(_) => (PULL, 0),
@@ -189,13 +200,14 @@ impl Packet {
     fn encode_body(&self, out: &mut Vec<u8>) {
         match self {
             Self::Swim(payload) => out.extend_from_slice(payload),
-            Self::Hello { from, .. } => from.encode(out),
+            Self::Hello(hello) => hello.from.encode(out),
             Self::Digest(digest) => digest.encode(out),
             Self::Changes(changes) => changes.encode(out),
             Self::Pull(wanted) => wanted.iter().for_each(|wanted| {
                 out.put_u64(wanted.node.0);
                 out.put_u32(wanted.after);
                 out.put_u32(wanted.up_to);
+                out.put_u32(wanted.floor);
             }),
             Self::Goodbye(node) => out.put_u64(node.0),
             Self::Suspicion { by, suspect, incarnation } => {
@@ -214,7 +226,10 @@ impl Packet {
                 body.advance(payload.len());
                 Ok(Self::Swim(payload))
             }
-            HELLO => Ok(Self::Hello { alone: low, from: Identity::decode(body)? }),
+            HELLO => {
+                let from = Identity::decode(body)?;
+                Ok(Self::Hello(Hello { alone: low, to_all: high, from }))
+            }
             DIGEST => Ok(Self::Digest(Digest::decode(low, high, body)?)),
             CHANGES => Ok(Self::Changes(Changes::decode(low, high, body)?)),
             PULL => {
@@ -306,11 +321,11 @@ impl Changes {
 impl Wanted {
     fn decode(body: &mut &[u8]) -> Result<Self, DecodeError> {
         let node = NodeId(take_u64(body)?);
-        let (after, up_to) = (take_u32(body)?, take_u32(body)?);
+        let (after, up_to, floor) = (take_u32(body)?, take_u32(body)?, take_u32(body)?);
         if after >= up_to {
             return Err(DecodeError::Value);
         }
-        Ok(Self { node, after, up_to })
+        Ok(Self { node, after, up_to, floor })
     }
 }
 

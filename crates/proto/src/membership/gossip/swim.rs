@@ -143,7 +143,15 @@ impl Swim {
             if let Timer::RemoveDown(identity) = &timer {
                 self.events.push_back(SwimEvent::Forgotten(*identity));
             }
-            let found_here = matches!(timer, Timer::ChangeSuspectToDown { .. });
+            let mut found_here = false;
+            if let Timer::ChangeSuspectToDown { member_id, incarnation, .. } = &timer {
+                // Foca 2.0 would leave one that has proved that it lives alone, but tell it that it
+                // is dead all the same, and so make it take a new identity.
+                if !self.is_suspected(*member_id, *incarnation) {
+                    continue;
+                }
+                found_here = true;
+            }
             // A probe that a pause of the process cut short is an error that mends itself.
             let _ = self.foca.handle_timer(timer, &mut self.runtime);
             self.collect(now, found_here);

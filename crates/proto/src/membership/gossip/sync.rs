@@ -61,7 +61,9 @@ impl Gossip {
         let capacity = changes_capacity(self.config.max_datagram_bytes);
         let version = self.own.version();
         for chunk in 1..=PUSH_CHUNKS {
-            let wanted = Wanted { node: self.id, after: self.exchange.pushed, up_to: version };
+            // Whoever has what was pushed before has the ends that are forgotten here by now.
+            let after = self.exchange.pushed;
+            let wanted = Wanted { node: self.id, after, up_to: version, floor: u32::MAX };
             let Some(mut changes) = self.own.changes(wanted, capacity) else { break };
             self.exchange.pushed = changes.up_to;
             changes.answer_wanted = chunk == PUSH_CHUNKS || changes.up_to == version;
@@ -208,6 +210,7 @@ impl Gossip {
                 };
                 let Some(mut changes) = table.changes(rest, capacity) else { break };
                 rest.after = changes.up_to;
+                rest.floor = rest.floor.max(changes.floor);
                 chunks_left -= 1;
                 let available = rest.up_to.min(table.version());
                 changes.more = chunks_left == 0 && rest.after < available;

@@ -3,8 +3,10 @@
 //! Every change carries the next version number. A table therefore says what it lacks as ranges
 //! of versions, and a range can be sent by anybody who has it, in any order: a subscription's
 //! latest change wins. What a node has left is kept for a while as a row without subscription, so
-//! that one who lags learns of it; below the floor such rows are forgotten, and one who lags so
-//! far is sent everything from version 0.
+//! that one who lags learns of it. Up to a version called the floor such rows are forgotten. One
+//! who lags below it is sent everything from version 0: what is then not listed is gone. Until its
+//! own floor is as high it forgets what it thought to know, and from then on it does not listen to
+//! those whose floor is lower, because what they have not heard of yet is told no more.
 
 use alloc::collections::BTreeMap;
 use core::ops::Bound;
@@ -81,6 +83,13 @@ impl Table {
     /// subscriptions the rest is not kept but returned as a count.
     pub(super) fn absorb(&mut self, changes: &Changes, max_live: usize) -> (Vec<Difference>, u64) {
         let (mut differences, mut overflow) = (Vec::new(), 0);
+        if changes.floor < self.floor && changes.after < self.floor {
+            return (differences, overflow);
+        }
+        if changes.floor > self.floor && self.version() < changes.floor && changes.after == 0 {
+            self.known.clear();
+            self.raise_floor(changes.floor);
+        }
         let covered = (Bound::Excluded(changes.after), Bound::Included(changes.up_to));
         let mut held = Vec::new();
         if changes.after < changes.up_to {
@@ -111,7 +120,7 @@ impl Table {
             }
         }
         self.know(changes.after, changes.up_to);
-        if changes.floor > self.floor {
+        if changes.floor > self.floor && self.version() >= changes.floor {
             self.raise_floor(changes.floor);
         }
         (differences, overflow)
@@ -120,7 +129,8 @@ impl Table {
     /// The next part of what `wanted` asks for, in at most `capacity` rows; `None` if nothing of it
     /// is known here.
     pub(super) fn changes(&self, wanted: Wanted, capacity: usize) -> Option<Changes> {
-        let after = if wanted.after < self.floor { 0 } else { wanted.after };
+        let lags = wanted.after < self.floor && wanted.floor < self.floor;
+        let after = if lags { 0 } else { wanted.after };
         let mut up_to = wanted.up_to.min(self.version());
         if after >= up_to {
             return None;
@@ -141,11 +151,12 @@ impl Table {
 
     /// The first gaps in what is known up to `version`.
     pub(super) fn gaps(&self, node: NodeId, version: u32, count: usize) -> Vec<Wanted> {
+        let floor = self.floor;
         let ends = self.known.iter().map(|(_, up_to)| *up_to);
         let starts = self.known.iter().map(|(after, _)| *after).chain([version]);
         let between = core::iter::once(0).chain(ends).zip(starts);
         between
-            .map(|(after, start)| Wanted { node, after, up_to: start.min(version) })
+            .map(|(after, start)| Wanted { node, after, up_to: start.min(version), floor })
             .filter(|wanted| wanted.after < wanted.up_to)
             .take(count)
             .collect()

@@ -1,1 +1,231 @@
+use core::net::{Ipv6Addr, SocketAddr};
 
+use super::super::identity::tests::any_identity;
+use super::*;
+use crate::{Endpoint, Profile, RateOfFire};
+use proptest::prelude::*;
+
+const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
+
+fn identity(node: u64) -> Identity {
+    let endpoint = Endpoint(SocketAddr::from(([10, 0, 0, 7], 7400)));
+    Identity { node: NodeId(node), bump: 3, endpoint }
+}
+
+fn subscription() -> Subscription {
+    let profile = Profile::TimeCritical(RateOfFire::new(8, 5));
+    Subscription {
+        settings: GroupSettings { profile, name_check: 0xAABB_CCDD },
+        joined_at: Time(9),
+    }
+}
+
+/// The datagram in hexadecimal without what precedes the length: `CA70 01 02`.
+fn hex(packet: &Packet) -> String {
+    let datagram = packet.encode(SENDER);
+    assert_eq!(datagram[..4], [0xCA, 0x70, 1, 2]);
+    assert_eq!(Packet::decode(&datagram), Ok((SENDER, packet.clone())));
+    let header = &datagram[4..HEADER_BYTES];
+    assert_eq!(
+        header[8..],
+        [0, 0, 0, 0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0, 0, 0]
+    );
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("{} {}", hex(&header[..8]), hex(&datagram[HEADER_BYTES..]))
+}
+
+#[test]
+fn every_packet_on_the_wire_is_this() {
+    let ipv6 = Endpoint(SocketAddr::from((Ipv6Addr::LOCALHOST, 1)));
+    let entry = DigestEntry { identity: identity(2), version: 5, subscriptions: 4 };
+    let digest = Digest {
+        answer_wanted: true,
+        roster_wanted: true,
+        chunk: 1,
+        chunks: 2,
+        entries: vec![entry],
+    };
+    let rows = vec![
+        Row { version: 5, group: GroupId(0x0102_0304), subscription: Some(subscription()) },
+        Row { version: 7, group: GroupId(0x0506_0708), subscription: None },
+    ];
+    let changes = Changes {
+        answer_wanted: false,
+        more: true,
+        owner: NodeId(2),
+        after: 4,
+        up_to: 8,
+        floor: 1,
+        rows,
+    };
+    let hello = Hello { alone: true, to_all: false, from: identity(1) };
+    let far = Hello { from: Identity { endpoint: ipv6, ..identity(1) }, ..hello };
+    let (by, suspect) = (identity(1), identity(2));
+    let golden = [
+        (Packet::Swim(vec![0xAB]), "0100001d1c1e466e ab"),
+        (Packet::Hello(hello), "0201002faef41597 0000000000000001000000031ce8040a000007"),
+        (
+            Packet::Hello(far),
+            "0201003b7a1ac3ae 00000000000000010000000300010600000000000000000\
+             000000000000001",
+        ),
+        (
+            Packet::Digest(digest),
+            "0303003b12d52b41 000100020000000000000002000000031ce8040a0000070\
+             000000500000004",
+        ),
+        (
+            Packet::Changes(changes),
+            "04020052b3ffa848 00000000000000020000000400000008000000010000000\
+             5010203040101080500aabbccdd0000000000000009000000070506070800",
+        ),
+        (
+            Packet::Pull(vec![Wanted { node: NodeId(2), after: 4, up_to: 8, floor: 1 }]),
+            "05000030993c07a9 0000000000000002000000040000000800000001",
+        ),
+        (Packet::Goodbye(NodeId(2)), "060000242662c3dd 0000000000000002"),
+        (
+            Packet::Suspicion { by, suspect, incarnation: 6 },
+            "070000443f0c55cb 0000000000000001000000031ce8040a000007000000000\
+             0000002000000031ce8040a0000070006",
+        ),
+    ];
+    for (packet, expected) in golden {
+        assert_eq!(hex(&packet), expected, "{packet:?}");
+    }
+}
+
+#[test]
+fn what_fits_by_the_capacities_fits() {
+    for bytes in [256, 1400] {
+        let endpoint = Endpoint(SocketAddr::from((Ipv6Addr::LOCALHOST, 1)));
+        let identity = Identity { endpoint, ..identity(1) };
+        let entry = DigestEntry { identity, version: 1, subscriptions: 1 };
+        let entries = vec![entry; digest_capacity(bytes)];
+        let digest = Packet::Digest(Digest { entries, ..Digest::default() });
+        let row =
+            |version| Row { version, group: GroupId(version), subscription: Some(subscription()) };
+        let changes = Packet::Changes(Changes {
+            answer_wanted: false,
+            more: false,
+            owner: NodeId(1),
+            after: 0,
+            up_to: 1000,
+            floor: 0,
+            rows: (1..=changes_capacity(bytes) as u32).map(row).collect(),
+        });
+        let wanted = Wanted { node: NodeId(1), after: 0, up_to: 1, floor: 0 };
+        let pull = Packet::Pull(vec![wanted; pull_capacity(bytes)]);
+        for packet in [digest, changes, pull] {
+            let length = packet.encode(SENDER).len();
+            assert!(length <= bytes && length + 39 > bytes, "{length} of {bytes}");
+        }
+    }
+}
+
+fn any_settings() -> impl Strategy<Value = GroupSettings> {
+    (1..=RateOfFire::MAX_R, any::<u8>(), any::<u32>()).prop_map(|(r, c, name_check)| {
+        GroupSettings { profile: Profile::TimeCritical(RateOfFire::new(r, c)), name_check }
+    })
+}
+
+fn any_changes() -> impl Strategy<Value = Changes> {
+    let subscription = prop::option::of((any_settings(), any::<u64>()));
+    let rows = prop::collection::btree_map(1..u32::MAX, (any::<u32>(), subscription), 0..40);
+    (any::<bool>(), any::<bool>(), any::<u64>(), any::<u32>(), rows).prop_map(
+        |(answer_wanted, more, owner, floor, rows)| {
+            let row = |(version, (group, subscription)): (u32, (u32, Option<_>))| Row {
+                version,
+                group: GroupId(group),
+                subscription: subscription.map(|(settings, joined_at)| Subscription {
+                    settings,
+                    joined_at: Time(joined_at),
+                }),
+            };
+            let rows: Vec<Row> = rows.into_iter().map(row).collect();
+            let after = rows.first().map_or(7, |row| row.version - 1);
+            let up_to = rows.last().map_or(9, |row| row.version + 1);
+            Changes { answer_wanted, more, owner: NodeId(owner), after, up_to, floor, rows }
+        },
+    )
+}
+
+fn any_digest() -> impl Strategy<Value = Digest> {
+    let entry = (any_identity(), any::<u32>(), any::<u32>()).prop_map(
+        |(identity, version, subscriptions)| DigestEntry { identity, version, subscriptions },
+    );
+    let entries = prop::collection::vec(entry, 0..33);
+    let chunks = prop_oneof![Just((0, 0)), (0..9_u16).prop_map(|chunk| (chunk, 9))];
+    (any::<bool>(), any::<bool>(), chunks, entries).prop_map(
+        |(answer_wanted, roster_wanted, (chunk, chunks), entries)| Digest {
+            answer_wanted,
+            roster_wanted,
+            chunk,
+            chunks,
+            entries,
+        },
+    )
+}
+
+fn any_packet() -> impl Strategy<Value = Packet> {
+    let wanted = (any::<u64>(), 0..1000_u32, 1..1000_u32).prop_map(|(node, after, count)| Wanted {
+        node: NodeId(node),
+        after,
+        up_to: after + count,
+        floor: count / 2,
+    });
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..99).prop_map(Packet::Swim),
+        (any::<bool>(), any::<bool>(), any_identity())
+            .prop_map(|(alone, to_all, from)| Packet::Hello(Hello { alone, to_all, from })),
+        any_digest().prop_map(Packet::Digest),
+        any_changes().prop_map(Packet::Changes),
+        prop::collection::vec(wanted, 0..80).prop_map(Packet::Pull),
+        any::<u64>().prop_map(|node| Packet::Goodbye(NodeId(node))),
+        (any_identity(), any_identity(), any::<u16>()).prop_map(|(by, suspect, incarnation)| {
+            Packet::Suspicion { by, suspect, incarnation }
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn decoding_is_the_inverse_of_encoding(sender: u64, packet in any_packet()) {
+        let datagram = packet.encode(NodeId(sender));
+        prop_assert_eq!(Packet::decode(&datagram), Ok((NodeId(sender), packet)));
+    }
+
+    #[test]
+    fn arbitrary_bodies_never_panic_and_mean_one_thing(
+        kind in 0..9_u8, flags in 0..5_u8,
+        body in prop::collection::vec(any::<u8>(), 0..80),
+    ) {
+        let (protocol, group) = (Protocol::Membership, GroupId(0));
+        let mut datagram = Vec::new();
+        Header { protocol, kind, flags, group, sender: SENDER, view: 0 }.begin(&mut datagram);
+        datagram.extend_from_slice(&body);
+        wire::seal(&mut datagram, 0);
+        if let Ok((sender, packet)) = Packet::decode(&datagram) {
+            prop_assert_eq!(packet.encode(sender), datagram);
+        }
+    }
+
+    #[test]
+    fn cut_and_changed_packets_never_panic(
+        packet in any_packet(), cut in 0..2000_usize, place in 0..2000_usize, byte: u8,
+    ) {
+        let mut datagram = packet.encode(SENDER);
+        datagram.truncate(HEADER_BYTES.max(cut));
+        let place = HEADER_BYTES + place % datagram.len();
+        if let Some(old) = datagram.get_mut(place) {
+            *old = byte;
+        }
+        wire::seal(&mut datagram, 0);
+        let _ = Packet::decode(&datagram);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+        let _ = Packet::decode(&bytes);
+    }
+}
