@@ -26,11 +26,6 @@ impl CliError {
         Self { cause: one_line(&cause.into()), fix: one_line(&fix.into()), code: WRONG_USE }
     }
 
-    /// The one line of cause.
-    pub(crate) fn cause(&self) -> &str {
-        &self.cause
-    }
-
     /// The error of an operation on the system, with what was tried.
     pub(crate) fn io(tried: &str, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
@@ -116,9 +111,7 @@ pub(crate) fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_lowercase().chain(letters).collect()
-    })
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
 fn one_line(text: &str) -> String {
@@ -142,6 +135,6 @@ mod tests {
     fn a_system_error_names_what_was_tried_and_not_its_number() {
         let taken = std::io::Error::from_raw_os_error(98);
         let error = CliError::io("port 7400", &taken);
-        assert_eq!(error.cause(), "port 7400: address already in use");
+        assert_eq!(error.cause, "port 7400: address already in use");
     }
 }

@@ -116,7 +116,7 @@ fn show(report: &Report, json: bool) -> Result<(), CliError> {
         return output::lines("no other node is there");
     }
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(["node", "endpoint", "path"]);
+    table.load_style(presets::NOTHING).set_header(["node", "endpoint", "path"]);
     for member in &report.members {
         table.add_row([&member.node, &member.endpoint, &member.path]);
     }
@@ -135,8 +135,8 @@ fn changes(before: &Report, after: &Report) -> String {
     let gone = before.iter().filter(|(node, _)| !after.contains_key(*node));
     let gone = gone.map(|(_, member)| line("-", member));
     let news = after.iter().filter(|(node, member)| before.get(*node) != Some(member));
-    let news = news
-        .map(|(node, member)| line(if before.contains_key(node) { "=" } else { "+" }, member));
+    let news =
+        news.map(|(node, member)| line(if before.contains_key(node) { "=" } else { "+" }, member));
     gone.chain(news).collect::<Vec<_>>().join("\n")
 }
 

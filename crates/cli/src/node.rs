@@ -70,12 +70,9 @@ impl NodeArgs {
     ///
     /// # Errors
     /// If it cannot start, or no seed answers.
-    pub(crate) fn start(
-        &self,
-        builder: Builder,
-        interrupt: &Interrupt,
-    ) -> Result<Node, CliError> {
-        let node = builder.start().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
+    pub(crate) fn start(&self, builder: Builder, interrupt: &Interrupt) -> Result<Node, CliError> {
+        let node =
+            builder.start().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
         tell_notices(&node);
         self.find_seeds(&node, interrupt)?;
         Ok(node)

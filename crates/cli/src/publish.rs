@@ -271,9 +271,7 @@ impl Confirmed {
             }
             Self::Safe(safe) if safe.members == 0 => "every member has left".to_owned(),
             Self::Safe(safe) => format!("safe with {} members", safe.members),
-            Self::NotSafe(not_safe) => {
-                format!("not confirmed by {}", names(not_safe).join(", "))
-            }
+            Self::NotSafe(not_safe) => not_safe.to_string(),
             Self::NotAwaited => "interrupted, not confirmed".to_owned(),
         }
     }
@@ -318,7 +316,8 @@ mod tests {
 
     #[test]
     fn an_end_without_confirmation_is_a_finding_and_names_who_is_missing() {
-        let confirmed = Confirmed::NotSafe(NotSafe { waiting_for: vec![NodeId(0xabc)] });
+        let not_safe = NotSafe { waiting_for: vec![NodeId(0xabc)], closed: false };
+        let confirmed = Confirmed::NotSafe(not_safe);
         assert!(confirmed.is_finding());
         assert!(confirmed.words().contains("abc"));
     }

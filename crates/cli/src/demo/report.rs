@@ -81,11 +81,7 @@ impl Work {
 impl RecoveryMs {
     /// The quantiles of `delays`.
     pub(crate) fn of(delays: &Delays) -> Self {
-        Self {
-            p50: delays.quantile_ms(0.5),
-            p99: delays.quantile_ms(0.99),
-            max: delays.max_ms(),
-        }
+        Self { p50: delays.quantile_ms(0.5), p99: delays.quantile_ms(0.99), max: delays.max_ms() }
     }
 }
 
@@ -118,7 +114,7 @@ impl Report {
         let share_of = |count| format!("{:.1} %", share(count, recovered) * 100.0);
         let ms = |value: f64| format!("{value:.2} ms");
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING);
+        table.load_style(presets::NOTHING);
         let mut row = |name: &str, value: String, more: String| {
             table.add_row([name.to_owned(), value, more]);
         };

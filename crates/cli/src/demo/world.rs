@@ -27,11 +27,7 @@ impl World {
     ///
     /// # Errors
     /// If a node cannot start or join, or the nodes do not find each other in time.
-    pub(crate) fn start(
-        args: &Args,
-        plan: &Plan,
-        interrupt: &Interrupt,
-    ) -> Result<Self, CliError> {
+    pub(crate) fn start(args: &Args, plan: &Plan, interrupt: &Interrupt) -> Result<Self, CliError> {
         let driver =
             Driver::new().map_err(|error| CliError::io("cannot start the driver", &error))?;
         let nodes = start_nodes(args, plan, &driver)?;
@@ -123,9 +119,7 @@ impl World {
         let of_node = |groups: &[Group], numbers: &[usize]| -> usize {
             let pairs = groups.iter().zip(numbers);
             let wanted = |number: &usize| plan.members[*number].len() - 1;
-            pairs
-                .map(|(group, number)| wanted(number).saturating_sub(group.members().len()))
-                .sum()
+            pairs.map(|(group, number)| wanted(number).saturating_sub(group.members().len())).sum()
         };
         self.groups.iter().zip(&plan.groups_of).map(|(groups, of)| of_node(groups, of)).sum()
     }

@@ -35,8 +35,7 @@ pub(crate) fn examine(wanted: Option<&str>) -> Result<Findings, CliError> {
 /// # Errors
 /// If there is no such interface.
 pub(crate) fn interfaces(wanted: Option<&str>) -> Result<Vec<Interface>, CliError> {
-    let all =
-        Interface::list().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
+    let all = Interface::list().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
     let Some(wanted) = wanted else { return Ok(all) };
     let address: Option<Ipv4Addr> = wanted.parse().ok();
     let (matching, others): (Vec<_>, Vec<_>) =

@@ -88,8 +88,7 @@ pub(crate) fn examine(
         .map_err(|error| CliError::io("cannot open a UDP socket", &error))?;
     let mut asker = Asker { socket, listener, token: token(), heard: BTreeSet::new() };
     asker.ask(interrupt)?;
-    let size =
-        if asker.heard.contains(&Kind::Answer) { asker.largest(interrupt)? } else { 0 };
+    let size = if asker.heard.contains(&Kind::Answer) { asker.largest(interrupt)? } else { 0 };
     Ok(judge(&listener, &asker.heard, size))
 }
 
@@ -360,7 +359,8 @@ mod tests {
     #[test]
     fn an_answer_is_never_answered() {
         let socket = open(0).expect("a port is free");
-        let own = SocketAddr::from((Ipv4Addr::LOCALHOST, socket.local_addr().expect("bound").port()));
+        let own =
+            SocketAddr::from((Ipv4Addr::LOCALHOST, socket.local_addr().expect("bound").port()));
         answer(&socket, Packet::new(Kind::Answer, 1), own);
         answer(&socket, Packet::new(Kind::AskByMulticast, 2), own);
         let mut buffer = [0; 64];
