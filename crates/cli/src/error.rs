@@ -40,7 +40,7 @@ impl CliError {
 
     /// What clap found wrong with the command line.
     pub(crate) fn usage(error: &clap::Error) -> Self {
-        use clap::error::{ContextKind, ContextValue};
+        use clap::error::{ContextKind, ContextValue, ErrorKind};
         use std::error::Error as _;
         let context = |kind| match error.get(kind) {
             Some(ContextValue::String(text)) => Some(text.clone()),
@@ -51,13 +51,21 @@ impl CliError {
         if let Some(unit) = error.source().and_then(|source| source.downcast_ref::<UnitError>()) {
             return Self::new(format!("{argument}: {}", unit.cause), unit.fix.clone());
         }
+        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            let fix = "use one of demo, pub, sub, doctor, members, completions; see `carom --help`";
+            return Self::new("there is no verb", fix);
+        }
         let rendered = error.render().to_string();
         let lines: Vec<&str> = rendered.lines().map(str::trim).collect();
         let end = lines.iter().position(|line| line.is_empty()).unwrap_or(lines.len());
         let cause = lines[..end].join(" ");
         let cause = cause.strip_prefix("error: ").unwrap_or(&cause);
         let tip = lines.iter().find_map(|line| line.strip_prefix("tip: "));
-        Self::new(cause, tip.unwrap_or("see `carom --help`, or `carom VERB --help` for a verb"))
+        let fix = match error.kind() {
+            ErrorKind::ValueValidation | ErrorKind::InvalidValue => "give a value that is possible",
+            _ => "see `carom --help`, or `carom VERB --help` for a verb",
+        };
+        Self::new(cause, tip.unwrap_or(fix))
     }
 }
 

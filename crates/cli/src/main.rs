@@ -62,7 +62,11 @@ fn command_line() -> Result<Option<Verb>, CliError> {
     match Cli::try_parse() {
         Ok(cli) => Ok(Some(cli.verb)),
         Err(error) if error.use_stderr() => Err(CliError::usage(&error)),
-        Err(help) => output::lines(help.render().ansi().to_string().trim_end()).map(|()| None),
+        Err(help) => {
+            // Whoever reads it may go away early, as `head` does.
+            let _ = help.print();
+            Ok(None)
+        }
     }
 }
 

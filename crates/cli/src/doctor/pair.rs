@@ -185,6 +185,9 @@ fn judge(listener: &SocketAddrV4, heard: &BTreeSet<Kind>, largest: usize) -> Fin
             format!("run `carom doctor --listen --port {port}` there, and let UDP through"),
         ));
     }
+    if heard.is_empty() {
+        return findings;
+    }
     findings.add(if heard.contains(&Kind::HeardMulticast) {
         Finding::ok("multicast to", format!("our multicast arrives at {host}"))
     } else {
