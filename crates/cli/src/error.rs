@@ -26,6 +26,11 @@ impl CliError {
         Self { cause: one_line(&cause.into()), fix: one_line(&fix.into()), code: WRONG_USE }
     }
 
+    /// The user asked to end before there was anything to tell: exit code 0.
+    pub(crate) fn interrupted() -> Self {
+        Self { cause: "ended before it began".to_owned(), fix: String::new(), code: 0 }
+    }
+
     /// The error of an operation on the system, with what was tried.
     pub(crate) fn io(tried: &str, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
@@ -71,6 +76,9 @@ impl CliError {
 
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.code == 0 {
+            return f.write_str(&self.cause);
+        }
         write!(f, "error: {}\nfix: {}", self.cause, self.fix)
     }
 }

@@ -63,18 +63,19 @@ impl NodeArgs {
         if let Some(port) = self.multicast_port {
             builder = builder.multicast_port(port);
         }
-        builder.seeds(self.seeds.iter().map(|seed| with_port(seed)))
+        builder.seeds(&self.seeds)
     }
 
     /// Starts the node, says what the user should know, and finds the seeds.
     ///
     /// # Errors
-    /// If it cannot start, or no seed answers.
+    /// If it cannot start, no seed answers, or the user asks to end.
     pub(crate) fn start(&self, builder: Builder, interrupt: &Interrupt) -> Result<Node, CliError> {
         let node =
             builder.start().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
         tell_notices(&node);
         self.find_seeds(&node, interrupt)?;
+        settle(&node, interrupt)?;
         Ok(node)
     }
 
@@ -88,7 +89,7 @@ impl NodeArgs {
         let give_up = Instant::now() + SEED_PATIENCE;
         while node.status().members.is_empty() {
             if interrupt.wait(Duration::from_millis(20)) {
-                return Ok(());
+                return Err(CliError::interrupted());
             }
             if Instant::now() >= give_up {
                 let names: Vec<&str> = others.into_iter().map(String::as_str).collect();
@@ -103,6 +104,20 @@ impl NodeArgs {
         }
         Ok(())
     }
+}
+
+/// Waits until the node has found its place, as joining would, but hears Ctrl-C meanwhile.
+///
+/// # Errors
+/// If the user asks to end.
+pub(crate) fn settle(node: &Node, interrupt: &Interrupt) -> Result<(), CliError> {
+    let give_up = Instant::now() + SETTLE_PATIENCE;
+    while Instant::now() < give_up && !node.settled(Duration::from_millis(50)) {
+        if interrupt.is_asked() {
+            return Err(CliError::interrupted());
+        }
+    }
+    Ok(())
 }
 
 /// Joins `group` as a time-critical one.
@@ -136,6 +151,7 @@ fn is_own(seed: &str, own: SocketAddr) -> bool {
 
 const DEFAULT_PORT: u16 = 7400;
 const SEED_PATIENCE: Duration = Duration::from_secs(3);
+const SETTLE_PATIENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use std::io::{BufWriter, ErrorKind, StdoutLock, Write};
 use std::time::Duration;
 
-use carom::{Event, Group, How, Loss, Lost, Message, RateOfFire, ViewChangeKind};
+use carom::{Event, Group, How, Loss, Lost, Message, Node, RateOfFire, ViewChangeKind};
 use serde_json::json;
 
 use crate::error::{CliError, Outcome};
@@ -51,17 +51,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let loss = injected(args.loss, args.burst);
     let node = args.node.start(args.node.builder().loss(loss), interrupt)?;
     let group = node::join(&node, &args.group, args.rate_of_fire)?;
-    let status = node.status();
-    eprintln!(
-        "joined {} at {} ({}: {}), {} other members",
-        args.group,
-        status.endpoint,
-        status.interface,
-        status.interface_reason,
-        group.members().len()
-    );
+    let (endpoint, others) = (node.endpoint(), group.members().len());
+    eprintln!("joined {} at {endpoint}, {others} other members", args.group);
     let mut receiver = Receiver::new(args);
-    let ended = receiver.receive(&group, interrupt);
+    let ended = receiver.receive(&node, &group, interrupt);
     receiver.summary(&args.group, node.status().stats.losses_injected);
     drop(receiver.out);
     // Leaving in good order tells the others that nobody need wait for this node.
@@ -117,15 +110,27 @@ impl Receiver {
     }
 
     /// Receives until there is enough, the user asks to end, or nobody reads the output.
-    fn receive(&mut self, group: &Group, interrupt: &Interrupt) -> Result<(), CliError> {
-        let ended = self.events(group, interrupt).and_then(|()| self.out.flush());
+    fn receive(
+        &mut self,
+        node: &Node,
+        group: &Group,
+        interrupt: &Interrupt,
+    ) -> Result<(), CliError> {
+        let ended = self.events(group, interrupt).and_then(|next| self.out.flush().map(|()| next));
         match ended {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(output::not_written(&error)),
+            Ok(Next::More) if !interrupt.is_asked() => {
+                // It was joined before its members were known, and they have it otherwise.
+                let why = node.notices().pop().map_or_else(String::new, |notice| notice.text);
+                let fix = "join it with the settings that its members have";
+                Err(CliError::new(format!("the group was closed: {why}"), fix))
+            }
             _ => Ok(()),
         }
     }
 
-    fn events(&mut self, group: &Group, interrupt: &Interrupt) -> std::io::Result<()> {
+    /// `Next::More` if it wanted more, but the group is closed or the user asked to end.
+    fn events(&mut self, group: &Group, interrupt: &Interrupt) -> std::io::Result<Next> {
         while !interrupt.is_asked() {
             let event = match group.try_recv() {
                 Some(event) => event,
@@ -133,16 +138,16 @@ impl Receiver {
                     self.out.flush()?;
                     match group.recv_timeout(IDLE) {
                         Ok(Some(event)) => event,
-                        Ok(None) => return Ok(()),
+                        Ok(None) => return Ok(Next::More),
                         Err(_) => continue,
                     }
                 }
             };
             if matches!(self.on_event(event)?, Next::End) {
-                return Ok(());
+                return Ok(Next::End);
             }
         }
-        Ok(())
+        Ok(Next::More)
     }
 
     fn on_event(&mut self, event: Event) -> std::io::Result<Next> {

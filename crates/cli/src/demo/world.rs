@@ -32,8 +32,14 @@ impl World {
             Driver::new().map_err(|error| CliError::io("cannot start the driver", &error))?;
         let nodes = start_nodes(args, plan, &driver)?;
         tell_notices_once(&nodes);
+        for node in &nodes {
+            node_start::settle(node, interrupt)?;
+        }
         let mut groups = Vec::new();
         for (node, of_node) in nodes.iter().zip(&plan.groups_of) {
+            if interrupt.is_asked() {
+                return Err(CliError::interrupted());
+            }
             let join =
                 |group: &usize| node_start::join(node, &format!("demo.{group}"), args.rate_of_fire);
             groups.push(of_node.iter().map(join).collect::<Result<Vec<_>, _>>()?);
@@ -102,8 +108,11 @@ impl World {
         let mut least = usize::MAX;
         loop {
             let missing = self.missing(plan);
-            if missing == 0 || interrupt.wait(Duration::from_millis(10)) {
+            if missing == 0 {
                 return Ok(());
+            }
+            if interrupt.wait(Duration::from_millis(10)) {
+                return Err(CliError::interrupted());
             }
             if missing < least {
                 (least, progress) = (missing, Instant::now());
@@ -133,10 +142,8 @@ fn start_nodes(args: &Args, plan: &Plan, driver: &Driver) -> Result<Vec<Node>, C
     let mut rng = plan.rng.clone();
     let mut nodes: Vec<Node> = Vec::new();
     for number in 0..args.nodes {
-        let port = match (number, args.port) {
-            (0, Some(port)) => port,
-            _ => free_port()?,
-        };
+        // 0 is any free port.
+        let port = args.port.filter(|_| number == 0).unwrap_or(0);
         let config = carom::lateral::Config { stagger: args.stagger, ..Default::default() };
         let mut builder = Node::builder()
             .interface(args.interface.as_str())
@@ -157,8 +164,8 @@ fn start_nodes(args: &Args, plan: &Plan, driver: &Driver) -> Result<Vec<Node>, C
     Ok(nodes)
 }
 
-/// A port that nobody has now. Somebody may take it before we do: then there is an error and the
-/// next run has another one.
+/// A port that nobody has now. Another demo may find the same one before we open it: then the
+/// two share it, and different addresses and seeds still keep them apart.
 fn free_port() -> Result<u16, CliError> {
     UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
         .and_then(|socket| socket.local_addr())
