@@ -130,6 +130,15 @@ pub(crate) fn join(node: &Node, group: &str, rate: RateOfFire) -> Result<Group, 
         .map_err(|error| CliError::new(format!("group {group}: {error}"), error.fix()))
 }
 
+/// The error of a group that was closed under its user: it was joined before its members were
+/// known, and they have it otherwise. The node's last notice tells.
+pub(crate) fn closed(node: &Node, group: &str) -> CliError {
+    let notice = node.notices().pop();
+    let fix = notice.as_ref().and_then(|notice| notice.fix.clone());
+    let cause = notice.map_or_else(|| format!("group {group} was closed"), |notice| notice.text);
+    CliError::new(cause, fix.unwrap_or_else(|| "join it as its members did".to_owned()))
+}
+
 /// Tells on standard error what the node wants its user to know.
 pub(crate) fn tell_notices(node: &Node) {
     for notice in node.notices() {

@@ -5,7 +5,7 @@ mod source;
 
 use std::time::{Duration, Instant};
 
-use carom::{Event, Group, NotSafe, RateOfFire, Safe, TryPublishError};
+use carom::{Event, Group, Node, NotSafe, RateOfFire, Safe, TryPublishError};
 use serde_json::json;
 
 use crate::error::{CliError, Outcome};
@@ -58,10 +58,11 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen()?;
     let node = args.node.start(args.node.builder(), interrupt)?;
     let group = node::join(&node, &args.group, args.rate_of_fire)?;
-    let mut publisher = Publisher::new(args, &group, interrupt);
+    let mut publisher = Publisher::new(args, &node, &group, interrupt);
     publisher.wait_for_members()?;
+    // What was sent before an error is confirmed all the same.
     let sent = publisher.send_all();
-    let confirmed = publisher.confirm();
+    let confirmed = publisher.confirm()?;
     let finding = publisher.summary(&confirmed)?;
     group.leave();
     node.close();
@@ -71,6 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 /// One run from the first line to the last.
 struct Publisher<'a> {
     args: &'a Args,
+    node: &'a Node,
     group: &'a Group,
     interrupt: &'a Interrupt,
     messages: u64,
@@ -88,9 +90,9 @@ enum Confirmed {
 }
 
 impl<'a> Publisher<'a> {
-    fn new(args: &'a Args, group: &'a Group, interrupt: &'a Interrupt) -> Self {
+    fn new(args: &'a Args, node: &'a Node, group: &'a Group, interrupt: &'a Interrupt) -> Self {
         let (started, took) = (Instant::now(), Duration::ZERO);
-        Self { args, group, interrupt, messages: 0, bytes: 0, started, took }
+        Self { args, node, group, interrupt, messages: 0, bytes: 0, started, took }
     }
 
     /// Waits until enough members are there and none has come or gone for a while: those who come
@@ -116,7 +118,7 @@ impl<'a> Publisher<'a> {
             if self.args.wait_timeout.is_some_and(|limit| started.elapsed() >= limit) {
                 return Err(self.too_few(known.len()));
             }
-            self.drop_events();
+            self.drop_events()?;
             if self.interrupt.wait(STEP) {
                 return Ok(());
             }
@@ -139,7 +141,7 @@ impl<'a> Publisher<'a> {
         let mut pace = Pace::new(self.args.rate, self.started);
         let mut result = Ok(());
         'input: while !self.interrupt.is_asked() {
-            self.drop_events();
+            self.drop_events()?;
             for _ in 0..pace.due(Instant::now()) {
                 match source.next() {
                     Some(Item::Message(message)) => {
@@ -184,7 +186,7 @@ impl<'a> Publisher<'a> {
                 Err(TryPublishError::Full { payload, .. }) => message = payload,
                 Err(error) => return Err(self.not_sent(&error)),
             }
-            self.drop_events();
+            self.drop_events()?;
             if self.interrupt.wait(TICK) {
                 return Ok(false);
             }
@@ -198,28 +200,33 @@ impl<'a> Publisher<'a> {
     }
 
     /// This node is a member too: what others publish comes here and is not wanted. Members that
-    /// do not keep up are told.
-    fn drop_events(&self) {
-        while let Some(event) = self.group.try_recv() {
-            if let Event::Slow(slow) = event {
-                let (node, behind) = (slow.node, slow.behind);
-                eprintln!("slow: {node} is {behind} messages behind: no longer waited for");
+    /// do not keep up are told. A closed group is an error.
+    fn drop_events(&self) -> Result<(), CliError> {
+        loop {
+            match self.group.recv_timeout(Duration::ZERO) {
+                Ok(Some(Event::Slow(slow))) => {
+                    let (member, behind) = (slow.node, slow.behind);
+                    eprintln!("slow: {member} is {behind} messages behind: no longer waited for");
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(node::closed(self.node, &self.args.group)),
+                Err(_) => return Ok(()),
             }
         }
     }
 
     /// Waits until all is safe, in short steps so that Ctrl-C is heard.
-    fn confirm(&self) -> Confirmed {
+    fn confirm(&self) -> Result<Confirmed, CliError> {
         let deadline = Instant::now() + self.args.linger;
         loop {
             if self.interrupt.is_asked() {
-                return Confirmed::NotAwaited;
+                return Ok(Confirmed::NotAwaited);
             }
-            self.drop_events();
+            self.drop_events()?;
             let left = deadline.saturating_duration_since(Instant::now());
             match self.group.confirm(left.min(CONFIRM_STEP)) {
-                Ok(safe) => return Confirmed::Safe(safe),
-                Err(not_safe) if left <= CONFIRM_STEP => return Confirmed::NotSafe(not_safe),
+                Ok(safe) => return Ok(Confirmed::Safe(safe)),
+                Err(not_safe) if left <= CONFIRM_STEP => return Ok(Confirmed::NotSafe(not_safe)),
                 Err(_) => {}
             }
         }

@@ -119,12 +119,7 @@ impl Receiver {
         let ended = self.events(group, interrupt).and_then(|next| self.out.flush().map(|()| next));
         match ended {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(output::not_written(&error)),
-            Ok(Next::More) if !interrupt.is_asked() => {
-                // It was joined before its members were known, and they have it otherwise.
-                let why = node.notices().pop().map_or_else(String::new, |notice| notice.text);
-                let fix = "join it with the settings that its members have";
-                Err(CliError::new(format!("the group was closed: {why}"), fix))
-            }
+            Ok(Next::More) if !interrupt.is_asked() => Err(node::closed(node, group.name())),
             _ => Ok(()),
         }
     }
