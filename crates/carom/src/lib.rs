@@ -1,1 +1,60 @@
-//! Time-critical reliable multicast.
+//! Time-critical reliable multicast: losses are repaired in milliseconds, by the receivers
+//! themselves.
+//!
+//! A [`Node`] is one process' place in the network; a [`Group`] is a name under which nodes
+//! publish messages to one another. Nodes find each other: on one host without any settings, on
+//! one local network by multicast, elsewhere through [seeds](Builder::seeds). Where a member is
+//! not reached by multicast it gets unicast copies. What could not be repaired is told as
+//! [`Event::Lost`]; nothing is lost silently.
+//!
+//! One thread per node, or per [`Driver`] that several nodes share, does all the work. The calls
+//! come in blocking and in async form; no particular async runtime is needed.
+//!
+//! [`Node`] and [`Group`] close and leave when they are dropped.
+
+mod address_book;
+mod blocking;
+mod builder;
+mod clock;
+mod command;
+mod delivery;
+mod driver;
+mod error;
+mod group;
+mod host;
+mod hosted_group;
+mod interfaces;
+mod joiner;
+mod membership;
+mod node;
+mod outgoing;
+mod paths;
+mod pool;
+mod profile;
+mod receive;
+mod routes;
+mod seeds;
+mod send;
+mod sockets;
+mod status;
+mod timer;
+mod waiting;
+
+pub use builder::Builder;
+pub use bytes::Bytes;
+pub use carom_proto::lateral;
+pub use carom_proto::loss::Loss;
+pub use carom_proto::node::NodeCounters;
+pub use carom_proto::{
+    Event, GroupId, GroupSettings, How, JoinError, LossCause, Lost, Message, NodeId, RateOfFire,
+    Safe, SeqNo, Slow, ViewChange, ViewChangeKind,
+};
+pub use driver::Driver;
+pub use error::{JoinGroupError, NotSafe, PublishError, StartError, Timeout, TryPublishError};
+pub use group::{Deadline, Group};
+pub use interfaces::Interface;
+pub use node::Node;
+pub use pool::{MulticastPool, PoolParseError};
+pub use profile::Profile;
+pub use routes::PathChoice;
+pub use status::{Buffers, GroupStatus, MemberPath, MemberStatus, Notice, Stats, Status};

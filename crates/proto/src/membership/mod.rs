@@ -4,6 +4,9 @@
 //! under the same contract as the engines: input verbs with a non-decreasing `now`, then drain
 //! `poll_transmit`, then `poll_event`, then wait until `poll_timeout`.
 
+pub mod gossip;
+pub mod static_list;
+
 use crate::{
     Endpoint, GroupId, GroupSettings, JoinError, NodeId, Time, Transmit, ViewChange, Wakeup,
 };

@@ -1,0 +1,309 @@
+//! The settings of a node, and its start.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use carom_proto::loss::Loss;
+use carom_proto::{NodeId, Rng, lateral, node};
+
+use crate::address_book::AddressBook;
+use crate::driver::Driver;
+use crate::error::StartError;
+use crate::host::{Host, State};
+use crate::interfaces::{Choice, Interface};
+use crate::joiner::Joiner;
+use crate::membership::Provider;
+use crate::node::{Node, NodeShared, Notices};
+use crate::outgoing::ReadyList;
+use crate::paths::Paths;
+use crate::pool::MulticastPool;
+use crate::receive::Receiver;
+use crate::routes::{PathChoice, Routes};
+use crate::seeds;
+use crate::send::Sender;
+use crate::sockets::{DEFAULT_MULTICAST_PORT, DEFAULT_PORT, Places, Sockets, buffer_notices};
+use crate::status::{Notice, Stats, Status};
+
+/// Settings of a node that is about to start.
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it is started"]
+pub struct Builder {
+    interface: Option<String>,
+    port: Option<u16>,
+    multicast_port: u16,
+    pool: MulticastPool,
+    seeds: Vec<String>,
+    static_members: Option<Vec<(NodeId, SocketAddr)>>,
+    node_id: Option<NodeId>,
+    path: PathChoice,
+    loss: Loss,
+    seed: Option<u64>,
+    lateral: lateral::Config,
+    queue_events: usize,
+    driver: Option<Driver>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            interface: None,
+            port: None,
+            multicast_port: DEFAULT_MULTICAST_PORT,
+            pool: MulticastPool::default(),
+            seeds: Vec::new(),
+            static_members: None,
+            node_id: None,
+            path: PathChoice::default(),
+            loss: Loss::None,
+            seed: None,
+            lateral: lateral::Config::default(),
+            queue_events: DEFAULT_QUEUE_EVENTS,
+            driver: None,
+        }
+    }
+}
+
+impl Builder {
+    /// The network interface, by name or IPv4 address. Default: the first that is up, carries
+    /// multicast and is not loopback; loopback if there is none. [`Status`] tells which and why.
+    pub fn interface(mut self, name_or_ip: impl Into<String>) -> Self {
+        self.interface = Some(name_or_ip.into());
+        self
+    }
+
+    /// The UDP port for unicast; 0 for any free one. Default: 7400, or any free one if that is
+    /// taken.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// The UDP port for multicast, which all nodes of the host share. Default: 7401. Nodes with
+    /// different ones do not hear each other.
+    pub fn multicast_port(mut self, port: u16) -> Self {
+        self.multicast_port = port;
+        self
+    }
+
+    /// The multicast addresses that groups are spread over; the same for all nodes.
+    pub fn pool(mut self, pool: MulticastPool) -> Self {
+        self.pool = pool;
+        self
+    }
+
+    /// Nodes to find the others through, each as `HOST:PORT` or `HOST`. Default: none; the others
+    /// of this host are found at port 7400, and those of the local network by multicast. If seeds
+    /// are given and none answers, joining a group is an error.
+    pub fn seeds<S: AsRef<str>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
+        self.seeds.extend(seeds.into_iter().map(|seed| seed.as_ref().to_owned()));
+        self
+    }
+
+    /// Static membership: exactly these nodes are in every group, whether they are there or not.
+    /// The node itself may be among them. Default: nodes find each other.
+    pub fn static_members(mut self, members: Vec<(NodeId, SocketAddr)>) -> Self {
+        self.static_members = Some(members);
+        self
+    }
+
+    /// The node's id. Default: random. An id must not be used again by a later process: its
+    /// messages would be taken for those of the earlier one.
+    pub fn node_id(mut self, id: NodeId) -> Self {
+        self.node_id = Some(id);
+        self
+    }
+
+    /// How members are reached. Default: by multicast where they confirm that they hear it.
+    pub fn path(mut self, path: PathChoice) -> Self {
+        self.path = path;
+        self
+    }
+
+    /// Datagrams to lose on receipt, for trying things out. Default: none.
+    pub fn loss(mut self, loss: Loss) -> Self {
+        self.loss = loss;
+        self
+    }
+
+    /// The seed of all random choices but the node's id. Default: from the operating system.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The settings of the lateral engine.
+    pub fn lateral(mut self, config: lateral::Config) -> Self {
+        self.lateral = config;
+        self
+    }
+
+    /// Events that wait for the application in each group at most; what finds no room is told as
+    /// lost. Default: 65536; at least 1.
+    pub fn queue(mut self, events: usize) -> Self {
+        self.queue_events = events;
+        self
+    }
+
+    /// Has the node driven by the thread of `driver`, which may drive several. Default: a thread
+    /// of its own.
+    pub fn on(mut self, driver: &Driver) -> Self {
+        self.driver = Some(driver.share());
+        self
+    }
+
+    /// Starts the node.
+    ///
+    /// # Errors
+    /// The settings make no sense or do not fit the host, or the system refuses something. Nothing
+    /// is left running then.
+    pub fn start(self) -> Result<Node, StartError> {
+        self.check()?;
+        let choice = Choice::new(self.interface.as_deref(), Interface::list()?)?;
+        let has_multicast = self.path != PathChoice::Unicast;
+        let sockets = Sockets::open(Places {
+            interface: choice.interface.address,
+            port: self.port,
+            multicast_port: has_multicast.then_some(self.multicast_port),
+        })?;
+        let explicit_seeds = seeds::resolve(&self.seeds, sockets.endpoint)?;
+        let driver = match &self.driver {
+            Some(driver) => driver.share(),
+            None => Driver::new().map_err(|error| StartError::system("start a thread", error))?,
+        };
+        let (host, shared) = self.host(&choice, sockets, explicit_seeds, &driver);
+        match driver.attach(host) {
+            Some(Ok(key)) => Ok(Node::new(NodeShared { key, ..shared })),
+            Some(Err(error)) => Err(StartError::system("watch the sockets", error)),
+            None => Err(StartError::DriverStopped),
+        }
+    }
+
+    fn check(&self) -> Result<(), StartError> {
+        if !self.pool.is_valid() {
+            return Err(StartError::Pool { pool: self.pool });
+        }
+        if !self.loss.is_valid() {
+            return Err(StartError::Loss { loss: self.loss });
+        }
+        Ok(())
+    }
+
+    /// The node for the driver, and what its handles know; the key is still to come.
+    fn host(
+        self,
+        choice: &Choice,
+        sockets: Sockets,
+        explicit_seeds: Vec<SocketAddr>,
+        driver: &Driver,
+    ) -> (Host, NodeShared) {
+        let id = self.node_id.unwrap_or_else(|| NodeId(system_random()));
+        let mut rng = Rng::new(self.seed.unwrap_or_else(system_random));
+        let multicast_port = sockets.multicast.as_ref().and_then(|it| it.port().ok());
+        let has_explicit_seeds = !explicit_seeds.is_empty();
+        let membership = Provider {
+            id,
+            endpoint: sockets.endpoint,
+            seeds: self.all_seeds(explicit_seeds, sockets.endpoint),
+            static_members: self.static_members,
+            has_lan: multicast_port.is_some(),
+            seed: rng.next_u64(),
+        };
+        let first_status = Status {
+            id,
+            endpoint: sockets.endpoint,
+            interface: choice.interface.name.clone(),
+            interface_reason: choice.reason.clone(),
+            settled: false,
+            members: Vec::new(),
+            groups: Vec::new(),
+            stats: Stats::default(),
+            buffers: sockets.buffers,
+        };
+        let notices = Arc::new(Notices::default());
+        notices.add(Notice::plain(format!(
+            "interface {} ({}): {}",
+            choice.interface.name, choice.interface.address, choice.reason
+        )));
+        buffer_notices(&sockets.buffers).into_iter().for_each(|notice| notices.add(notice));
+        let (latch, settling) = async_channel::bounded(1);
+        let (ready, settled) = (Arc::new(ReadyList::default()), Arc::new(AtomicBool::new(false)));
+        let mut host = Host {
+            node: node::Node::new(id, self.lateral, membership.start(), rng.next_u64()),
+            sockets,
+            receiver: Receiver::new(id, self.loss, rng.next_u64()),
+            sender: Sender::new(choice.interface.address),
+            routes: Routes::new(self.path, self.pool, multicast_port),
+            paths: Paths::new(id, multicast_port.is_some()),
+            book: AddressBook::default(),
+            joiner: Joiner::new(choice.interface.address),
+            seeds: if has_explicit_seeds { self.seeds } else { Vec::new() },
+            ready: Arc::clone(&ready),
+            notices: Arc::clone(&notices),
+            settled: Arc::clone(&settled),
+            settling: Some(latch),
+            first_status: first_status.clone(),
+            queue_events: self.queue_events,
+            state: State::default(),
+        };
+        if multicast_port.is_some() {
+            host.listen(self.pool.hello);
+        }
+        let driver = driver.share();
+        let shared = NodeShared { key: 0, driver, ready, notices, settled, settling, first_status };
+        (host, shared)
+    }
+
+    /// The explicit seeds; or where there are none the default port of this host, so that the
+    /// nodes of a host find each other without multicast. Another multicast port means another
+    /// network.
+    fn all_seeds(&self, explicit: Vec<SocketAddr>, own: SocketAddr) -> Vec<SocketAddr> {
+        let implied = SocketAddr::new(own.ip(), DEFAULT_PORT);
+        let is_default = self.seeds.is_empty() && self.multicast_port == DEFAULT_MULTICAST_PORT;
+        match is_default && implied != own {
+            true => vec![implied],
+            false => explicit,
+        }
+    }
+}
+
+/// 64 bits from the operating system, by way of the standard library's hasher keys.
+fn system_random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+const DEFAULT_QUEUE_EVENTS: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::new(std::net::Ipv4Addr::LOCALHOST.into(), port)
+    }
+
+    #[test]
+    fn nodes_of_one_host_find_each_other_unless_told_otherwise() {
+        let plain = Builder::default();
+        assert_eq!(plain.all_seeds(Vec::new(), address(9)), [address(7400)]);
+        assert_eq!(plain.all_seeds(Vec::new(), address(7400)), []);
+        let seeded = Builder::default().seeds(["127.0.0.1:5"]);
+        assert_eq!(seeded.all_seeds(vec![address(5)], address(9)), [address(5)]);
+        let elsewhere = Builder::default().multicast_port(8000);
+        assert_eq!(elsewhere.all_seeds(Vec::new(), address(9)), []);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_before_anything_is_opened() {
+        let burst = Loss::Burst { rate: 0.1, length: 0 };
+        assert!(matches!(Builder::default().loss(burst).start(), Err(StartError::Loss { .. })));
+        let pool = MulticastPool { count: 0, ..MulticastPool::default() };
+        assert!(matches!(Builder::default().pool(pool).start(), Err(StartError::Pool { .. })));
+    }
+
+    #[test]
+    fn random_numbers_of_the_system_differ() {
+        assert_ne!(system_random(), system_random());
+    }
+}

@@ -1,0 +1,38 @@
+//! What handles ask of the driver.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use carom_proto::{GroupId, Safe};
+
+use crate::error::{JoinGroupError, NotSafe};
+use crate::group::{GroupParts, GroupShared};
+use crate::host::Host;
+use crate::profile::Profile;
+use crate::status::Status;
+
+/// A request to a driver.
+pub(crate) enum Command {
+    /// Drive this node too, under this key.
+    Attach { key: usize, host: Box<Host>, reply: SyncSender<io::Result<()>> },
+    /// Something for one node.
+    Node { key: usize, command: NodeCommand },
+}
+
+/// A request to one node.
+pub(crate) enum NodeCommand {
+    /// Join a group.
+    Join { name: String, profile: Profile, reply: SyncSender<Result<GroupParts, JoinGroupError>> },
+    /// Leave a group, if this handle of it is still the one in use.
+    Leave { shared: Arc<GroupShared> },
+    /// Find out whether all members have what was sent.
+    Confirm { group: GroupId, timeout: Duration, reply: SyncSender<Result<Safe, NotSafe>> },
+    /// The application has made room in the group's queue of events.
+    Room { group: GroupId },
+    /// Tell the status.
+    Status { reply: SyncSender<Status> },
+    /// Say good-bye to the others and stop.
+    Close { reply: SyncSender<()> },
+}

@@ -1,0 +1,223 @@
+//! Events on their way to a group's application, over a bounded queue.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_channel::{Receiver, Sender, TrySendError};
+use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo};
+
+/// The driver's end of a group's queue of events. What does not fit becomes [`Event::Lost`] with
+/// [`LossCause::QueueFull`], which waits here and is delivered before anything later.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    group: GroupId,
+    queue: Sender<Event>,
+    room_wanted: Arc<AtomicBool>,
+    overflow: Overflow,
+}
+
+/// The application's end.
+#[derive(Clone, Debug)]
+pub(crate) struct Inlet {
+    pub(crate) queue: Receiver<Event>,
+    room_wanted: Arc<AtomicBool>,
+}
+
+/// What found no room.
+#[derive(Debug, Default)]
+struct Overflow {
+    lost: BTreeMap<NodeId, VecDeque<(SeqNo, SeqNo)>>,
+    ranges: usize,
+    others: VecDeque<Event>,
+    dropped: u64,
+}
+
+impl Delivery {
+    /// A queue for `capacity` events of `group`.
+    pub(crate) fn new(group: GroupId, capacity: usize) -> (Self, Inlet) {
+        let (queue, receiver) = async_channel::bounded(capacity.max(1));
+        let room_wanted = Arc::new(AtomicBool::new(false));
+        let inlet = Inlet { queue: receiver, room_wanted: Arc::clone(&room_wanted) };
+        (Self { group, queue, room_wanted, overflow: Overflow::default() }, inlet)
+    }
+
+    /// Hands `event` to the application, or keeps a note of it.
+    pub(crate) fn deliver(&mut self, event: Event) {
+        if !self.overflow.is_empty() {
+            self.flush();
+        }
+        if !self.overflow.is_empty() {
+            self.overflow.add(event);
+            return;
+        }
+        if let Err(TrySendError::Full(event)) = self.queue.try_send(event) {
+            self.overflow.add(event);
+            self.ask_for_room();
+        }
+    }
+
+    /// Delivers what is kept as far as there is room.
+    pub(crate) fn flush(&mut self) {
+        while let Some(event) = self.overflow.pop(self.group) {
+            if let Err(TrySendError::Full(event)) = self.queue.try_send(event) {
+                self.overflow.put_back(event);
+                self.ask_for_room();
+                return;
+            }
+        }
+    }
+
+    /// Whether something waits for room.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.overflow.is_empty()
+    }
+
+    /// Events that found no room.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.overflow.dropped
+    }
+
+    fn ask_for_room(&self) {
+        self.room_wanted.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Inlet {
+    /// Whether the driver should be told that there is room now. To be asked after an event was
+    /// taken; half the queue must be empty, so that the driver is not woken for each event.
+    pub(crate) fn has_wanted_room(&self) -> bool {
+        let half = self.queue.capacity().unwrap_or(0) / 2;
+        self.room_wanted.load(Ordering::SeqCst)
+            && self.queue.len() <= half
+            && self.room_wanted.swap(false, Ordering::SeqCst)
+    }
+}
+
+impl Overflow {
+    fn is_empty(&self) -> bool {
+        self.ranges == 0 && self.others.is_empty()
+    }
+
+    fn add(&mut self, event: Event) {
+        match event {
+            Event::Message(message) => {
+                self.dropped += 1;
+                self.add_lost(message.sender, message.seqno);
+            }
+            event if self.others.len() < MAX_OTHERS => self.others.push_back(event),
+            _ => self.dropped += 1,
+        }
+    }
+
+    /// Extends the sender's last range if the number is next to it. When there are too many
+    /// ranges it is widened up to the number, so that nothing lost goes untold.
+    fn add_lost(&mut self, sender: NodeId, seqno: SeqNo) {
+        let ranges = self.lost.entry(sender).or_default();
+        if let Some((first, last)) = ranges.back_mut() {
+            let is_next = seqno == last.next() || seqno == first.minus(1);
+            if is_next || ranges_are_many(self.ranges) {
+                *first = first.earlier(seqno);
+                *last = last.later(seqno);
+                return;
+            }
+        }
+        ranges.push_back((seqno, seqno));
+        self.ranges += 1;
+    }
+
+    fn pop(&mut self, group: GroupId) -> Option<Event> {
+        let Some(mut entry) = self.lost.first_entry() else { return self.others.pop_front() };
+        let sender = *entry.key();
+        let range = entry.get_mut().pop_front();
+        if entry.get().is_empty() {
+            entry.remove();
+        }
+        let (first, last) = range?;
+        self.ranges -= 1;
+        Some(Event::Lost(Lost { group, sender, first, last, cause: LossCause::QueueFull }))
+    }
+
+    fn put_back(&mut self, event: Event) {
+        match event {
+            Event::Lost(Lost { sender, first, last, cause: LossCause::QueueFull, .. }) => {
+                self.lost.entry(sender).or_default().push_front((first, last));
+                self.ranges += 1;
+            }
+            event => self.others.push_front(event),
+        }
+    }
+}
+
+fn ranges_are_many(ranges: usize) -> bool {
+    ranges >= MAX_RANGES
+}
+
+/// Ranges of lost messages that are kept apart.
+const MAX_RANGES: usize = 1024;
+/// Events other than messages that are kept.
+const MAX_OTHERS: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_proto::{How, Message, Slow};
+    use std::time::Duration;
+
+    const GROUP: GroupId = GroupId(1);
+
+    fn message(sender: u64, seqno: u32) -> Event {
+        Event::Message(Message {
+            group: GROUP,
+            sender: NodeId(sender),
+            seqno: SeqNo(seqno),
+            payload: "x".into(),
+            how: How::Direct,
+            age: None,
+            missing_for: Duration::ZERO,
+        })
+    }
+
+    fn lost(sender: u64, first: u32, last: u32) -> Event {
+        let (first, last) = (SeqNo(first), SeqNo(last));
+        let cause = LossCause::QueueFull;
+        Event::Lost(Lost { group: GROUP, sender: NodeId(sender), first, last, cause })
+    }
+
+    #[test]
+    fn what_finds_no_room_is_told_as_lost_before_anything_later() {
+        let (mut delivery, inlet) = Delivery::new(GROUP, 2);
+        for seqno in 1..=9 {
+            delivery.deliver(message(7, seqno));
+        }
+        let slow = Event::Slow(Slow { group: GROUP, node: NodeId(5), behind: 3 });
+        delivery.deliver(slow.clone());
+        assert!(delivery.is_waiting());
+        assert!(!inlet.has_wanted_room(), "the queue is still full");
+        assert_eq!(inlet.queue.try_recv(), Ok(message(7, 1)));
+        assert!(inlet.has_wanted_room() && !inlet.has_wanted_room());
+        assert_eq!(inlet.queue.try_recv(), Ok(message(7, 2)));
+        delivery.deliver(message(7, 10));
+        assert_eq!(inlet.queue.try_recv(), Ok(lost(7, 3, 9)));
+        assert_eq!(inlet.queue.try_recv(), Ok(slow));
+        delivery.flush();
+        assert_eq!(inlet.queue.try_recv(), Ok(lost(7, 10, 10)));
+        assert!(!delivery.is_waiting());
+        assert_eq!(delivery.dropped(), 8);
+    }
+
+    #[test]
+    fn ranges_of_several_senders_are_kept_apart_up_to_a_bound() {
+        let (mut delivery, inlet) = Delivery::new(GROUP, 1);
+        delivery.deliver(message(1, 1));
+        (0..3000).for_each(|it| delivery.deliver(message(2, 1 + 2 * it)));
+        assert_eq!(delivery.overflow.ranges, MAX_RANGES);
+        let mut told = 0;
+        while inlet.queue.try_recv().is_ok() {
+            delivery.flush();
+            told += 1;
+        }
+        assert_eq!(told, 1 + MAX_RANGES);
+        assert!(!delivery.is_waiting());
+    }
+}

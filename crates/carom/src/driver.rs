@@ -1,0 +1,199 @@
+//! The thread that does all the work.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel, sync_channel};
+use std::thread::{self, JoinHandle, ThreadId};
+
+use carom_proto::Time;
+use mio::{Events, Poll, Token, Waker};
+
+use crate::clock::Clock;
+use crate::command::Command;
+use crate::host::Host;
+use crate::receive::Landing;
+use crate::timer::{Timer, sharpen};
+
+/// A thread that drives nodes: it owns their sockets and their state, so that a packet is never
+/// handed from one thread to another. Each node has one of its own unless it is started
+/// [on](crate::Builder::on) a shared one. The thread ends with the last handle of the driver and
+/// of its nodes.
+#[derive(Debug)]
+pub struct Driver {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Unbounded, but each handle has at most one request under way, and one for its end.
+    commands: Option<Sender<Command>>,
+    waker: Waker,
+    next_key: AtomicUsize,
+    thread: Option<JoinHandle<()>>,
+    thread_id: ThreadId,
+}
+
+impl Driver {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system gives no poll, timer or thread.
+    pub fn new() -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let timer = Timer::new(poll.registry(), TIMER)?;
+        let (commands, receiver) = channel();
+        let work = Loop {
+            poll,
+            timer,
+            commands: receiver,
+            clock: Clock::new(),
+            landing: Landing::new(),
+            hosts: BTreeMap::new(),
+        };
+        let thread = thread::Builder::new().name("carom".into()).spawn(|| work.run())?;
+        let shared = Shared {
+            commands: Some(commands),
+            waker,
+            next_key: AtomicUsize::new(0),
+            thread_id: thread.thread().id(),
+            thread: Some(thread),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Another handle of the same thread.
+    pub(crate) fn share(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Whether the caller is the driver's thread, which must not wait for itself.
+    pub(crate) fn is_this_thread(&self) -> bool {
+        self.shared.is_this_thread()
+    }
+
+    /// Gives the thread a node to drive; returns its key. `None` if the thread has stopped.
+    pub(crate) fn attach(&self, host: Host) -> Option<io::Result<usize>> {
+        let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
+        let (reply, answer) = sync_channel(1);
+        self.command(Command::Attach { key, host: Box::new(host), reply });
+        answer.recv().ok().map(|attached| attached.map(|()| key))
+    }
+
+    /// Sends a request. If the thread has stopped it is dropped, which wakes whoever waits for
+    /// the reply.
+    pub(crate) fn command(&self, command: Command) {
+        if let Some(commands) = &self.shared.commands {
+            let _ = commands.send(command);
+            self.wake();
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Err(error) = self.shared.waker.wake() {
+            tracing::warn!("the driver cannot be woken: {error}");
+        }
+    }
+}
+
+impl Shared {
+    fn is_this_thread(&self) -> bool {
+        thread::current().id() == self.thread_id
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The thread ends when nobody can send it commands any more.
+        self.commands = None;
+        let woken = self.waker.wake().is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| woken && !self.is_this_thread()) {
+            // If it panicked it has said so itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread owns.
+struct Loop {
+    poll: Poll,
+    timer: Timer,
+    commands: Receiver<Command>,
+    clock: Clock,
+    landing: Landing,
+    hosts: BTreeMap<usize, Host>,
+}
+
+impl Loop {
+    fn run(mut self) {
+        sharpen();
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            if let Err(error) = self.wait(&mut events) {
+                tracing::error!("the driver cannot wait for its sockets: {error}");
+                return;
+            }
+            for event in &events {
+                let Some(place) = event.token().0.checked_sub(FIRST_HOST) else { continue };
+                if let Some(host) = self.hosts.get_mut(&(place / TOKENS_PER_HOST)) {
+                    host.on_socket(place % TOKENS_PER_HOST, event.is_writable());
+                }
+            }
+            if !self.take_commands() {
+                return;
+            }
+            for host in self.hosts.values_mut() {
+                host.turn(&self.clock, &mut self.landing, self.poll.registry());
+            }
+        }
+    }
+
+    /// Waits until a socket, a handle or a deadline calls.
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let now = self.clock.now();
+        let due: Option<Time> = self.hosts.values().filter_map(|host| host.due(now)).min();
+        let timeout = self.timer.arm(now, due)?;
+        match self.poll.poll(events, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                events.clear();
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Says whether there may be more.
+    fn take_commands(&mut self) -> bool {
+        loop {
+            match self.commands.try_recv() {
+                Ok(Command::Attach { key, mut host, reply }) => {
+                    let token = FIRST_HOST + key * TOKENS_PER_HOST;
+                    let result = host.attach(self.clock.now(), self.poll.registry(), token);
+                    if result.is_ok() {
+                        self.hosts.insert(key, *host);
+                    }
+                    let _ = reply.send(result);
+                }
+                Ok(Command::Node { key, command }) => {
+                    let Some(host) = self.hosts.get_mut(&key) else { continue };
+                    let is_over = host.command(self.clock.now(), command);
+                    if is_over {
+                        self.hosts.remove(&key);
+                    }
+                }
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+}
+
+const WAKER: Token = Token(0);
+const TIMER: Token = Token(1);
+const FIRST_HOST: usize = 2;
+/// One for the unicast and one for the multicast socket.
+const TOKENS_PER_HOST: usize = 2;
+/// What one poll reports at most; the rest comes with the next.
+const EVENTS: usize = 256;

@@ -1,0 +1,275 @@
+//! What can go wrong, each with its cause and its fix.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use carom_proto::loss::Loss;
+use carom_proto::{JoinError, NodeId};
+
+use crate::pool::MulticastPool;
+
+/// Why a node could not be started. `Display` gives the cause in one line, [`StartError::fix`]
+/// the remedy in another.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The port that was asked for belongs to another socket.
+    #[error("port {port} is in use")]
+    AddressInUse {
+        /// The UDP port.
+        port: u16,
+        /// Whether it is the port for multicast.
+        multicast: bool,
+    },
+    /// No interface has this name or address.
+    #[error("unknown interface {name:?}")]
+    UnknownInterface {
+        /// What was asked for.
+        name: String,
+        /// The interfaces that there are, each as `name (address)`.
+        known: Vec<String>,
+    },
+    /// The host has no interface with an IPv4 address, not even loopback.
+    #[error("no network interface is up and has an IPv4 address")]
+    NoInterface,
+    /// The operating system does not let this process do it.
+    #[error("no permission to {action}")]
+    Permission {
+        /// What was not permitted.
+        action: String,
+    },
+    /// A seed is not an address, or its name does not resolve to an IPv4 address.
+    #[error("seed {seed:?}: {reason}")]
+    Seed {
+        /// The seed as given.
+        seed: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The pool holds addresses that are not for multicast.
+    #[error("{pool} is not a pool of multicast addresses")]
+    Pool {
+        /// The pool.
+        pool: MulticastPool,
+    },
+    /// A rate outside 0 to 1 or a burst of 0.
+    #[error("impossible loss: {loss}")]
+    Loss {
+        /// What was asked for.
+        loss: Loss,
+    },
+    /// The driver that the node was to share has stopped.
+    #[error("the driver has stopped")]
+    DriverStopped,
+    /// The operating system refused something else.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was attempted.
+        action: String,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+/// Why a group could not be joined.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinGroupError {
+    /// The settings are out of bounds or contradict those of the node or of the group's members.
+    #[error(transparent)]
+    Refused(#[from] JoinError),
+    /// Seeds were given, and nobody was met through any of them.
+    #[error("no seed answered: {}", seeds.join(", "))]
+    NoSeedAnswered {
+        /// The seeds as given.
+        seeds: Vec<String>,
+    },
+    /// The node is closed.
+    #[error("the node is closed")]
+    Closed,
+}
+
+/// Why a message was not published. Nothing of it was sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The message does not fit into a packet whose repairs fit into the path MTU.
+    #[error("message of {bytes} bytes, where at most {limit} fit")]
+    TooLarge {
+        /// The message's size.
+        bytes: usize,
+        /// The largest size.
+        limit: usize,
+    },
+    /// The group was left, refused later on, or its node is closed.
+    #[error("the group is closed")]
+    Closed,
+}
+
+/// Why a message was not taken without waiting. Nothing of it was sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TryPublishError {
+    /// The group's outgoing queue is full.
+    #[error("the queue is full{}", held_back(*held_back_by))]
+    Full {
+        /// The member that the group waits for, and how many messages it is behind; `None` if
+        /// the messages come faster than they can be sent.
+        held_back_by: Option<(NodeId, u32)>,
+        /// The message, the caller's again.
+        payload: Bytes,
+    },
+    /// As [`PublishError::TooLarge`].
+    #[error("message of {bytes} bytes, where at most {limit} fit")]
+    TooLarge {
+        /// The message's size.
+        bytes: usize,
+        /// The largest size.
+        limit: usize,
+    },
+    /// As [`PublishError::Closed`].
+    #[error("the group is closed")]
+    Closed,
+}
+
+/// Not everything that was sent is known to be settled at all members.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", not_safe(*closed, waiting_for))]
+pub struct NotSafe {
+    /// The members that have not confirmed, as far as known.
+    pub waiting_for: Vec<NodeId>,
+    /// The group was closed meanwhile.
+    pub closed: bool,
+}
+
+/// The time ran out before anything happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nothing happened within {0:?}")]
+pub struct Timeout(pub Duration);
+
+impl StartError {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::AddressInUse { port, multicast: false } => {
+                format!("choose another port than {port}, or none to have a free one chosen")
+            }
+            Self::AddressInUse { port, multicast: true } => format!(
+                "choose another multicast port than {port} (for all nodes alike), or stop the \
+                 program that has it (ss -ulpn 'sport = :{port}')"
+            ),
+            Self::UnknownInterface { known, .. } => format!("use one of: {}", known.join(", ")),
+            Self::NoInterface => "bring one up (ip link set lo up)".into(),
+            Self::Permission { .. } => {
+                "run with the permission to do so (ports below 1024 need CAP_NET_BIND_SERVICE), \
+                 or choose another port"
+                    .into()
+            }
+            Self::Seed { .. } => "give each seed as HOST:PORT, such as 10.0.0.1:7400".into(),
+            Self::Pool { .. } => {
+                format!("use addresses in 224.0.1.0 to 239.255.255.255, such as {}", default_pool())
+            }
+            Self::Loss { .. } => "use a rate of 0 to 1 and bursts of at least 1 datagram".into(),
+            Self::DriverStopped => "make a new driver".into(),
+            Self::System { source, .. } => match source.raw_os_error() {
+                Some(TOO_MANY_FILES) => "raise the limit of open files (ulimit -n)".into(),
+                _ => "see the system's message; carom doctor checks the usual suspects".into(),
+            },
+        }
+    }
+
+    /// The error of the operating system while `action` was attempted.
+    pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {
+        let action = action.into();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::Permission { action },
+            _ => Self::System { action, source },
+        }
+    }
+
+    /// The error of the operating system when `port` of `address` was bound.
+    pub(crate) fn bind(address: IpAddr, port: u16, multicast: bool, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Self::AddressInUse { port, multicast },
+            _ => Self::system(format!("bind UDP {address}:{port}"), source),
+        }
+    }
+}
+
+impl JoinGroupError {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Refused(error) => refused_fix(error),
+            Self::NoSeedAnswered { .. } => {
+                "start a node there, or check address, port and firewall (UDP); leave the seeds \
+                 away to be found by multicast"
+                    .into()
+            }
+            Self::Closed => "start a new node".into(),
+        }
+    }
+}
+
+fn refused_fix(error: &JoinError) -> String {
+    match error {
+        JoinError::RateOfFire { .. } => "choose r from 1 to 32, such as (8,5)".into(),
+        JoinError::DifferentR { existing, .. } => {
+            format!("use r = {existing} in all groups of this node, or another node")
+        }
+        JoinError::AlreadyJoined => "use the group that was joined already".into(),
+        JoinError::NameCollision => "choose another name for the group".into(),
+        JoinError::Contradiction { theirs, .. } => format!("join with {theirs}, as the group is"),
+    }
+}
+
+fn held_back(by: Option<(NodeId, u32)>) -> String {
+    by.map(|(node, behind)| format!(": held back by {node}, {behind} messages behind"))
+        .unwrap_or_default()
+}
+
+fn not_safe(closed: bool, waiting_for: &[NodeId]) -> String {
+    match (closed, waiting_for) {
+        (true, _) => "the group was closed before its messages were confirmed".into(),
+        (false, []) => "the messages were not confirmed in time".into(),
+        (false, nodes) => {
+            let names: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
+            format!("not confirmed in time by {}", names.join(", "))
+        }
+    }
+}
+
+fn default_pool() -> MulticastPool {
+    MulticastPool::default()
+}
+
+/// `EMFILE` of every Unix.
+const TOO_MANY_FILES: i32 = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_and_every_fix_is_one_line() {
+        let errors = [
+            StartError::AddressInUse { port: 7400, multicast: false },
+            StartError::AddressInUse { port: 7401, multicast: true },
+            StartError::UnknownInterface { name: "x".into(), known: vec!["lo (::)".into()] },
+            StartError::NoInterface,
+            StartError::Permission { action: "bind".into() },
+            StartError::Seed { seed: "x".into(), reason: "no port".into() },
+            StartError::Pool { pool: MulticastPool::default() },
+            StartError::Loss { loss: Loss::Uniform(2.0) },
+            StartError::DriverStopped,
+            StartError::system("open a socket", io::Error::from_raw_os_error(24)),
+        ];
+        for error in errors {
+            for line in [error.to_string(), error.fix()] {
+                assert!(!line.is_empty() && !line.contains('\n') && !line.contains("  "), "{line}");
+            }
+        }
+    }
+}

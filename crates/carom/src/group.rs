@@ -1,0 +1,286 @@
+//! A group that the application is in.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_channel::{Sender, TrySendError};
+use bytes::Bytes;
+use carom_proto::{Event, GroupId, NodeId, Safe, SendOptions};
+use futures_core::Stream;
+
+use crate::blocking::within;
+use crate::command::NodeCommand;
+use crate::delivery::Inlet;
+use crate::error::{NotSafe, PublishError, Timeout, TryPublishError};
+use crate::node::NodeShared;
+use crate::outgoing::{Outgoing, ReadyMark};
+use crate::profile::Profile;
+
+/// Membership in a group: publishes to the other members and receives what they publish. Dropping
+/// it leaves the group. It can be used from several threads at once; each event goes to one of
+/// those who receive.
+pub struct Group {
+    shared: Arc<GroupShared>,
+    queue: Sender<Outgoing>,
+    inlet: Inlet,
+    node: Arc<NodeShared>,
+}
+
+/// How long after its multicast a message is still of use: nobody repairs it after that, and who
+/// has not got it by then is told so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline(pub Duration);
+
+/// What the driver and the application know of a group.
+#[derive(Debug)]
+pub(crate) struct GroupShared {
+    pub(crate) name: String,
+    pub(crate) id: GroupId,
+    pub(crate) profile: Profile,
+    pub(crate) payload_limit: usize,
+    pub(crate) ready: ReadyMark,
+    held_back: Mutex<Option<(NodeId, u32)>>,
+    members: Mutex<Vec<NodeId>>,
+}
+
+/// The application's ends of a group's queues, on their way to the application.
+#[derive(Debug)]
+pub(crate) struct GroupParts {
+    pub(crate) shared: Arc<GroupShared>,
+    pub(crate) queue: Sender<Outgoing>,
+    pub(crate) inlet: Inlet,
+}
+
+impl Group {
+    pub(crate) fn new(parts: GroupParts, node: Arc<NodeShared>) -> Self {
+        let GroupParts { shared, queue, inlet } = parts;
+        Self { shared, queue, inlet, node }
+    }
+
+    /// The group's name.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// The group's id: the hash of its name.
+    pub fn id(&self) -> GroupId {
+        self.shared.id
+    }
+
+    /// The largest message in bytes; follows from r and the path MTU.
+    pub fn payload_limit(&self) -> usize {
+        self.shared.payload_limit
+    }
+
+    /// The other members as this node sees them now, in order of their ids.
+    pub fn members(&self) -> Vec<NodeId> {
+        self.shared.members()
+    }
+
+    /// Multicasts `payload` to the other members. Blocks while a member that is too far behind
+    /// holds the group back and its queue of 1024 messages is full.
+    ///
+    /// # Errors
+    /// The message is too large, or the group is closed. Nothing was sent then.
+    pub fn publish(&self, payload: impl Into<Bytes>) -> Result<(), PublishError> {
+        self.publish_blocking(payload.into(), SendOptions::default())
+    }
+
+    /// As [`Group::publish`], with a deadline of the message's own.
+    ///
+    /// # Errors
+    /// As [`Group::publish`].
+    pub fn publish_with(
+        &self,
+        payload: impl Into<Bytes>,
+        deadline: Deadline,
+    ) -> Result<(), PublishError> {
+        self.publish_blocking(payload.into(), SendOptions { deadline: Some(deadline.0) })
+    }
+
+    /// As [`Group::publish`], on any async runtime.
+    ///
+    /// # Errors
+    /// As [`Group::publish`].
+    pub async fn publish_async(&self, payload: impl Into<Bytes>) -> Result<(), PublishError> {
+        let outgoing = self.outgoing(payload.into(), SendOptions::default())?;
+        self.queue.send(outgoing).await.map_err(|_| PublishError::Closed)?;
+        self.wake_driver();
+        Ok(())
+    }
+
+    /// As [`Group::publish`], without ever blocking.
+    ///
+    /// # Errors
+    /// As [`Group::publish`], or the queue is full; the error has the message and tells who holds
+    /// the group back.
+    pub fn try_publish(&self, payload: impl Into<Bytes>) -> Result<(), TryPublishError> {
+        let outgoing = match self.outgoing(payload.into(), SendOptions::default()) {
+            Ok(outgoing) => outgoing,
+            Err(PublishError::TooLarge { bytes, limit }) => {
+                return Err(TryPublishError::TooLarge { bytes, limit });
+            }
+            Err(PublishError::Closed) => return Err(TryPublishError::Closed),
+        };
+        match self.queue.try_send(outgoing) {
+            Ok(()) => {
+                self.wake_driver();
+                Ok(())
+            }
+            Err(TrySendError::Full(Outgoing { payload, .. })) => {
+                Err(TryPublishError::Full { held_back_by: self.shared.held_back(), payload })
+            }
+            Err(TrySendError::Closed(_)) => Err(TryPublishError::Closed),
+        }
+    }
+
+    /// The next event; `None` once the group is closed and all events were taken. On any async
+    /// runtime.
+    pub async fn recv(&self) -> Option<Event> {
+        let event = self.inlet.queue.recv().await.ok();
+        self.tell_of_room();
+        event
+    }
+
+    /// As [`Group::recv`], blocking the thread.
+    pub fn recv_blocking(&self) -> Option<Event> {
+        let event = self.inlet.queue.recv_blocking().ok();
+        self.tell_of_room();
+        event
+    }
+
+    /// As [`Group::recv_blocking`], for no longer than `timeout`.
+    ///
+    /// # Errors
+    /// Nothing happened in that time.
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Event>, Timeout> {
+        if let Ok(event) = self.inlet.queue.try_recv() {
+            self.tell_of_room();
+            return Ok(Some(event));
+        }
+        within(timeout, self.recv()).ok_or(Timeout(timeout))
+    }
+
+    /// The next event if there is one already.
+    pub fn try_recv(&self) -> Option<Event> {
+        let event = self.inlet.queue.try_recv().ok();
+        self.tell_of_room();
+        event
+    }
+
+    /// The events as a stream, which ends once the group is closed.
+    pub fn stream(&self) -> impl Stream<Item = Event> + Unpin + '_ {
+        Events { group: self, queue: Box::pin(self.inlet.queue.clone()) }
+    }
+
+    /// Blocks until everything that was published here so far is settled at all members: each has
+    /// the message, or knows that it lost it ([`Safe::incomplete`] names those).
+    ///
+    /// # Errors
+    /// Not within `timeout`, or the group was closed; the error names the members that are waited
+    /// for.
+    pub fn confirm(&self, timeout: Duration) -> Result<Safe, NotSafe> {
+        let group = self.id();
+        let answer = self.node.ask(|reply| NodeCommand::Confirm { group, timeout, reply });
+        answer.unwrap_or(Err(NotSafe { waiting_for: self.members(), closed: true }))
+    }
+
+    /// Leaves the group. Messages that are still held back are not sent any more; see
+    /// [`Group::confirm`].
+    pub fn leave(self) {
+        drop(self);
+    }
+
+    fn publish_blocking(&self, payload: Bytes, options: SendOptions) -> Result<(), PublishError> {
+        let outgoing = self.outgoing(payload, options)?;
+        self.queue.send_blocking(outgoing).map_err(|_| PublishError::Closed)?;
+        self.wake_driver();
+        Ok(())
+    }
+
+    fn outgoing(&self, payload: Bytes, options: SendOptions) -> Result<Outgoing, PublishError> {
+        let (bytes, limit) = (payload.len(), self.payload_limit());
+        if bytes > limit {
+            return Err(PublishError::TooLarge { bytes, limit });
+        }
+        Ok(Outgoing { payload, options })
+    }
+
+    fn wake_driver(&self) {
+        if self.node.ready.enter(self.shared.id, &self.shared.ready) {
+            self.node.wake();
+        }
+    }
+
+    fn tell_of_room(&self) {
+        if self.inlet.has_wanted_room() {
+            self.node.tell(NodeCommand::Room { group: self.shared.id });
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.node.tell(NodeCommand::Leave { shared: Arc::clone(&self.shared) });
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+impl GroupShared {
+    pub(crate) fn new(name: &str, id: GroupId, profile: Profile, payload_limit: usize) -> Self {
+        Self {
+            name: name.into(),
+            id,
+            profile,
+            payload_limit,
+            ready: ReadyMark::default(),
+            held_back: Mutex::new(None),
+            members: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn members(&self) -> Vec<NodeId> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_members(&self, members: &[NodeId]) {
+        let mut ours = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        ours.clear();
+        ours.extend_from_slice(members);
+    }
+
+    pub(crate) fn set_held_back(&self, by: Option<(NodeId, u32)>) {
+        *self.held_back.lock().unwrap_or_else(PoisonError::into_inner) = by;
+    }
+
+    fn held_back(&self) -> Option<(NodeId, u32)> {
+        *self.held_back.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// [`Group::stream`].
+struct Events<'a> {
+    group: &'a Group,
+    queue: std::pin::Pin<Box<async_channel::Receiver<Event>>>,
+}
+
+impl Stream for Events<'_> {
+    type Item = Event;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Event>> {
+        let polled = self.queue.as_mut().poll_next(context);
+        if polled.is_ready() {
+            self.group.tell_of_room();
+        }
+        polled
+    }
+}

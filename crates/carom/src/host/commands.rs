@@ -1,0 +1,187 @@
+//! What the handles ask of one node.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use carom_proto::{GroupId, Time};
+
+use super::Host;
+use crate::command::NodeCommand;
+use crate::error::JoinGroupError;
+use crate::group::{GroupParts, GroupShared};
+use crate::hosted_group::HostedGroup;
+use crate::profile::Profile;
+use crate::status::{MemberStatus, Notice, Stats, Status};
+use crate::waiting::{JOIN_WAIT, PendingConfirm, PendingJoin, SEED_WAIT};
+
+impl Host {
+    /// Does what a handle asks; says whether the node is over with that.
+    pub(crate) fn command(&mut self, now: Time, command: NodeCommand) -> bool {
+        match command {
+            NodeCommand::Join { name, profile, reply } => match self.join(now, &name, profile) {
+                Ok((group, parts)) => {
+                    let wait = if self.seeds.is_empty() { JOIN_WAIT } else { SEED_WAIT };
+                    let deadline = now + wait;
+                    self.state.joins.push(PendingJoin { group, parts, deadline, reply });
+                    self.take_events(now);
+                    self.answer_those_who_wait(now);
+                }
+                Err(error) => {
+                    let _ = reply.send(Err(error));
+                }
+            },
+            NodeCommand::Leave { shared } => self.leave(now, &shared),
+            NodeCommand::Confirm { group, timeout, reply } => {
+                // For a group that is gone the reply is dropped, which says so.
+                if let Some(hosted) = self.state.groups.get(&group) {
+                    let (after, deadline) = (hosted.accepted_with_queue(), now + timeout);
+                    let confirm = PendingConfirm { group, after, up_to: None, deadline, reply };
+                    self.state.confirms.push(confirm);
+                }
+            }
+            NodeCommand::Room { group } => {
+                if let Some(hosted) = self.state.groups.get_mut(&group) {
+                    hosted.delivery.flush();
+                }
+            }
+            NodeCommand::Status { reply } => {
+                let _ = reply.send(self.status());
+            }
+            NodeCommand::Close { reply } => {
+                self.close(now);
+                let _ = reply.send(());
+                return true;
+            }
+        }
+        false
+    }
+
+    fn join(
+        &mut self,
+        now: Time,
+        name: &str,
+        profile: Profile,
+    ) -> Result<(GroupId, GroupParts), JoinGroupError> {
+        let group = self.node.join(now, name, profile.settings())?;
+        let address = self.routes.group_address(group).and_then(|address| match address {
+            std::net::SocketAddr::V4(address) => Some(*address.ip()),
+            std::net::SocketAddr::V6(_) => None,
+        });
+        if let Some(address) = address {
+            self.listen(address);
+        }
+        let limit = self.node.payload_limit(group).unwrap_or(0);
+        let shared = GroupShared::new(name, group, profile, limit);
+        shared.set_members(self.members_of(group));
+        let (hosted, parts) = HostedGroup::new(shared, address, self.queue_events);
+        self.state.groups.insert(group, hosted);
+        Ok((group, parts))
+    }
+
+    /// Joins a multicast address. Where that fails this node is deaf for multicast, and says so to
+    /// the others, who then send it copies.
+    pub(crate) fn listen(&mut self, address: std::net::Ipv4Addr) {
+        if let Err(error) = self.joiner.join(address) {
+            self.paths.stop_hearing();
+            let interface = &self.first_status.interface;
+            self.notices.add(Notice {
+                text: format!("cannot join {address} on {interface}: {error}; unicast instead"),
+                fix: Some(format!("ip link set {interface} up multicast on")),
+            });
+        }
+    }
+
+    /// Leaves the group of this handle. A handle whose group was refused later on may outlive it
+    /// and must not end another membership in the same group.
+    fn leave(&mut self, now: Time, handle: &Arc<GroupShared>) {
+        let group = handle.id;
+        let Some(hosted) = self.state.groups.get_mut(&group) else { return };
+        if Arc::ptr_eq(&hosted.shared, handle) {
+            let _ = hosted.publish(&mut self.node, now, usize::MAX);
+            self.transmit();
+            self.node.leave(now, group);
+            self.forget_group(group);
+        }
+    }
+
+    /// Closes the group's queues, which wakes whoever waits on them.
+    pub(super) fn forget_group(&mut self, group: GroupId) {
+        self.routes.forget();
+        let Some(hosted) = self.state.groups.remove(&group) else { return };
+        self.state.left.publish_dropped += hosted.unsent();
+        self.state.left.queue_dropped += hosted.delivery.dropped();
+        if let Some(address) = hosted.address {
+            self.joiner.leave(address);
+        }
+        let of_group = |it: &mut PendingConfirm| it.group == group;
+        for confirm in self.state.confirms.extract_if(.., of_group) {
+            confirm.fail(Vec::new(), true);
+        }
+    }
+
+    /// Sends what the engines still take, says good-bye, and flushes.
+    fn close(&mut self, now: Time) {
+        for hosted in self.state.groups.values_mut() {
+            let _ = hosted.publish(&mut self.node, now, usize::MAX);
+        }
+        self.transmit();
+        self.node.shut_down(now);
+        self.transmit();
+        self.sender.resume(&self.sockets.unicast);
+    }
+
+    fn status(&self) -> Status {
+        let port = self.multicast_port();
+        let nodes = self.node.membership().nodes();
+        let mut members: Vec<MemberStatus> = nodes
+            .into_iter()
+            .map(|(node, endpoint)| MemberStatus {
+                node,
+                endpoint: endpoint.0,
+                path: self.paths.path(node),
+            })
+            .collect();
+        members.sort_unstable_by_key(|it| it.node);
+        Status {
+            settled: self.settled.load(Ordering::SeqCst),
+            members,
+            groups: self.state.groups.values().map(|it| it.status(port)).collect(),
+            stats: self.stats(),
+            ..self.first_status.clone()
+        }
+    }
+
+    fn multicast_port(&self) -> Option<u16> {
+        self.sockets.multicast.as_ref().and_then(|it| it.port().ok())
+    }
+
+    fn stats(&self) -> Stats {
+        let (received, sent) = (self.receiver.counters, self.sender.counters);
+        let groups = self.state.groups.values();
+        let queue_dropped: u64 = groups.clone().map(|it| it.delivery.dropped()).sum();
+        let publish_dropped: u64 = groups.map(HostedGroup::dropped).sum();
+        Stats {
+            lateral: self.node.lateral().counters(),
+            node: self.node.counters(),
+            losses_injected: self.receiver.losses_injected(),
+            inbox_dropped: self.receiver.inbox_dropped(),
+            datagrams_in: received.datagrams,
+            bytes_in: received.bytes,
+            own_echo: received.own_echo,
+            datagrams_out: sent.datagrams,
+            bytes_out: sent.bytes,
+            send_calls: sent.calls,
+            send_errors: sent.errors,
+            send_dropped: sent.dropped,
+            unroutable: sent.unroutable,
+            unicast_copies: sent.copies,
+            kernel_dropped: self.sockets.kernel_dropped(),
+            queue_dropped: self.state.left.queue_dropped + queue_dropped,
+            publish_dropped: self.state.left.publish_dropped + publish_dropped,
+            path_unknown: self.paths.counters.unknown,
+            path_answers_dropped: self.paths.counters.answers_dropped,
+            join_failures: self.joiner.failures(),
+            joiner_sockets: self.joiner.sockets(),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What the node tells its host, and who waits to hear it.
+
+use std::sync::atomic::Ordering;
+
+use carom_proto::node::NodeEvent;
+use carom_proto::{Event, GroupId, JoinError, NodeId, Safe, SeqNo, Time};
+
+use super::Host;
+use crate::error::JoinGroupError;
+use crate::status::Notice;
+use crate::waiting::PendingConfirm;
+
+impl Host {
+    /// Hands all that happened to those whom it concerns.
+    pub(super) fn take_events(&mut self, now: Time) {
+        while let Some(event) = self.node.poll_event() {
+            match event {
+                NodeEvent::Group(event) => self.on_group_event(event),
+                NodeEvent::Met(node, endpoint) => {
+                    self.state.has_met_anyone = true;
+                    self.routes.forget();
+                    if self.book.enter(node, endpoint) {
+                        self.paths.meet(now, node);
+                    } else {
+                        let text = format!("{node} says that it is at {endpoint}: no such host");
+                        self.notices.add(Notice::plain(text));
+                    }
+                }
+                NodeEvent::Parted(node) => {
+                    self.book.remove(node);
+                    self.paths.part(node);
+                    self.routes.forget();
+                }
+                // Looked at by those who wait for it.
+                NodeEvent::Settled => {}
+                NodeEvent::Refused(group, error) => self.on_refused(group, error),
+            }
+        }
+    }
+
+    /// Answers everybody whose time has come.
+    pub(super) fn answer_those_who_wait(&mut self, now: Time) {
+        self.answer_joins(now);
+        self.answer_confirms(now);
+        let is_settled = self.node.membership().is_settled() && self.paths.are_known();
+        if is_settled && self.settling.is_some() {
+            self.settled.store(true, Ordering::SeqCst);
+            self.settling = None;
+        }
+    }
+
+    fn on_group_event(&mut self, event: Event) {
+        let group = event.group();
+        if let Event::Safe(safe) = &event {
+            self.on_safe(safe);
+        }
+        if let Event::View(_) = &event {
+            self.routes.forget();
+        }
+        let members = self.node.view(group).map_or(&[][..], |view| view.members());
+        let Some(hosted) = self.state.groups.get_mut(&group) else { return };
+        if let Event::View(_) = &event {
+            hosted.shared.set_members(members);
+        }
+        hosted.delivery.deliver(event);
+    }
+
+    fn on_refused(&mut self, group: GroupId, error: JoinError) {
+        let joins = &mut self.state.joins;
+        let refused = JoinGroupError::Refused(error);
+        match joins.iter().position(|join| join.group == group) {
+            Some(place) => joins.swap_remove(place).answer(Err(refused)),
+            None => {
+                let hosted = self.state.groups.get(&group);
+                let name = hosted.map_or_else(|| group.to_string(), |it| it.shared.name.clone());
+                self.notices.add(Notice {
+                    text: format!("group {name:?} is closed: {refused}"),
+                    fix: Some(refused.fix()),
+                });
+            }
+        }
+        self.forget_group(group);
+    }
+
+    fn on_safe(&mut self, safe: &Safe) {
+        let confirms = &mut self.state.confirms;
+        for answered in confirms.extract_if(.., |confirm| confirm.is_answered_by(safe)) {
+            answered.succeed(safe.clone());
+        }
+    }
+
+    fn answer_joins(&mut self, now: Time) {
+        if self.state.joins.is_empty() {
+            return;
+        }
+        let is_settled = self.node.membership().is_settled();
+        let is_alone = !self.seeds.is_empty() && !self.state.has_met_anyone;
+        let due: Vec<_> = self
+            .state
+            .joins
+            .extract_if(.., |join| (is_settled && !is_alone) || join.deadline <= now)
+            .collect();
+        for join in due {
+            if is_alone {
+                self.node.leave(now, join.group);
+                self.forget_group(join.group);
+                join.answer(Err(JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() }));
+            } else {
+                join.answer(Ok(()));
+            }
+        }
+    }
+
+    /// Asks the engine for the confirmations whose messages are all sent by now, and gives up
+    /// those that took too long.
+    fn answer_confirms(&mut self, now: Time) {
+        if self.state.confirms.is_empty() {
+            return;
+        }
+        let groups = &self.state.groups;
+        let node = &mut self.node;
+        let mut nothing_sent = Vec::new();
+        for (place, confirm) in self.state.confirms.iter_mut().enumerate() {
+            let Some(hosted) = groups.get(&confirm.group) else { continue };
+            if confirm.up_to.is_some() || hosted.accepted() < confirm.after {
+                continue;
+            }
+            confirm.up_to = hosted.last();
+            match confirm.up_to {
+                Some(_) => node.confirm(now, confirm.group),
+                None => nothing_sent.push(place),
+            }
+        }
+        for place in nothing_sent.into_iter().rev() {
+            let confirm = self.state.confirms.swap_remove(place);
+            let (group, up_to) = (confirm.group, SeqNo::FIRST.minus(1));
+            let members = self.members_of(group).len();
+            confirm.succeed(Safe { group, up_to, members, incomplete: Vec::new() });
+        }
+        let confirms = &mut self.state.confirms;
+        let late: Vec<PendingConfirm> =
+            confirms.extract_if(.., |confirm| confirm.deadline <= now).collect();
+        for confirm in late {
+            let waiting_for = self.unconfirmed(confirm.group);
+            confirm.fail(waiting_for, false);
+        }
+    }
+
+    /// The members that have not confirmed all that was sent.
+    fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
+        self.members_of(group).to_vec()
+    }
+}

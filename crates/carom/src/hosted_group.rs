@@ -1,0 +1,151 @@
+//! The driver's side of one group of one node.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use async_channel::Receiver;
+use carom_proto::node::Node;
+use carom_proto::{GroupId, SendError, SeqNo, Time};
+
+use crate::delivery::{Delivery, Inlet};
+use crate::group::{GroupParts, GroupShared};
+use crate::outgoing::{Outgoing, QUEUE_MESSAGES};
+use crate::status::GroupStatus;
+
+/// A group that the node is in: its queues to and from the application.
+#[derive(Debug)]
+pub(crate) struct HostedGroup {
+    pub(crate) shared: Arc<GroupShared>,
+    pub(crate) delivery: Delivery,
+    /// Its multicast address, if the node has multicast.
+    pub(crate) address: Option<Ipv4Addr>,
+    queue: Receiver<Outgoing>,
+    head: Option<Outgoing>,
+    is_held: bool,
+    accepted: u64,
+    last: Option<SeqNo>,
+    dropped: u64,
+}
+
+/// How far publishing came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The queue is empty.
+    Empty,
+    /// There is more, for the next round.
+    More,
+    /// A member is too far behind.
+    Held,
+}
+
+impl HostedGroup {
+    /// The group and the application's ends of its queues; room for `capacity` events.
+    pub(crate) fn new(
+        shared: GroupShared,
+        address: Option<Ipv4Addr>,
+        capacity: usize,
+    ) -> (Self, GroupParts) {
+        let shared = Arc::new(shared);
+        let (sender, queue) = async_channel::bounded(QUEUE_MESSAGES);
+        let (delivery, inlet): (Delivery, Inlet) = Delivery::new(shared.id, capacity);
+        let parts = GroupParts { shared: Arc::clone(&shared), queue: sender, inlet };
+        let hosted = Self {
+            shared,
+            delivery,
+            address,
+            queue,
+            head: None,
+            is_held: false,
+            accepted: 0,
+            last: None,
+            dropped: 0,
+        };
+        (hosted, parts)
+    }
+
+    pub(crate) fn id(&self) -> GroupId {
+        self.shared.id
+    }
+
+    /// Sends up to `share` messages, as far as the engine takes them; returns how many it took.
+    pub(crate) fn publish(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        share: usize,
+    ) -> (usize, Progress) {
+        for taken in 0..share {
+            let Some(outgoing) = self.next() else { return (taken, Progress::Empty) };
+            // The engine keeps the payload only if it takes it; a reference is cheap.
+            match node.send(now, self.id(), outgoing.payload.clone(), outgoing.options) {
+                Ok(seqno) => {
+                    self.accepted += 1;
+                    self.last = Some(seqno);
+                    self.release();
+                }
+                Err(SendError::HeldBack { by, behind }) => {
+                    self.head = Some(outgoing);
+                    self.is_held = true;
+                    self.shared.set_held_back(Some((by, behind)));
+                    return (taken, Progress::Held);
+                }
+                // Both are checked where the application publishes, so this is a leave that
+                // overtook the message.
+                Err(SendError::NotJoined | SendError::TooLarge { .. }) => self.dropped += 1,
+            }
+        }
+        (share, Progress::More)
+    }
+
+    /// How many messages the engine will have taken once the queue as it is now is empty.
+    pub(crate) fn accepted_with_queue(&self) -> u64 {
+        self.accepted + (self.queue.len() + usize::from(self.head.is_some())) as u64
+    }
+
+    /// How many messages the engine has taken.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// The number of the last message that the engine has taken.
+    pub(crate) fn last(&self) -> Option<SeqNo> {
+        self.last
+    }
+
+    /// Messages that were never sent, counting those still queued.
+    pub(crate) fn unsent(&self) -> u64 {
+        self.dropped + self.accepted_with_queue() - self.accepted
+    }
+
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    pub(crate) fn status(&self, port: Option<u16>) -> GroupStatus {
+        GroupStatus {
+            name: self.shared.name.clone(),
+            id: self.id(),
+            profile: self.shared.profile,
+            members: self.shared.members(),
+            address: self.address.zip(port).map(Into::into),
+        }
+    }
+
+    /// The next message. The mark is cleared before the queue is found empty for good, so that a
+    /// message which comes right after enters the group anew.
+    fn next(&mut self) -> Option<Outgoing> {
+        if let Some(head) = self.head.take() {
+            return Some(head);
+        }
+        self.queue.try_recv().ok().or_else(|| {
+            self.shared.ready.clear();
+            self.queue.try_recv().ok()
+        })
+    }
+
+    fn release(&mut self) {
+        if std::mem::take(&mut self.is_held) {
+            self.shared.set_held_back(None);
+        }
+    }
+}

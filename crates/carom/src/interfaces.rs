@@ -1,0 +1,134 @@
+//! The host's network interfaces, and the choice of one.
+//!
+//! They are listed by `getifaddrs` of the crate `nix`, which is needed for timers anyway and tells
+//! the flags (up, loopback, multicast) that crates made only for this leave out.
+
+use std::net::Ipv4Addr;
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+
+use crate::error::StartError;
+
+/// An interface with one of its IPv4 addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The name, such as `eth0`.
+    pub name: String,
+    /// The address.
+    pub address: Ipv4Addr,
+    /// Whether it is up.
+    pub is_up: bool,
+    /// Whether it only leads back to this host.
+    pub is_loopback: bool,
+    /// Whether the system says that it carries multicast. Loopback often does without saying so.
+    pub is_multicast: bool,
+}
+
+impl Interface {
+    /// All interfaces with their IPv4 addresses, in the system's order.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn list() -> Result<Vec<Self>, StartError> {
+        let addresses = getifaddrs()
+            .map_err(|errno| StartError::system("list the network interfaces", errno.into()))?;
+        Ok(addresses
+            .filter_map(|entry| {
+                let address = entry.address?.as_sockaddr_in()?.ip();
+                Some(Self {
+                    name: entry.interface_name,
+                    address,
+                    is_up: entry.flags.contains(InterfaceFlags::IFF_UP),
+                    is_loopback: entry.flags.contains(InterfaceFlags::IFF_LOOPBACK),
+                    is_multicast: entry.flags.contains(InterfaceFlags::IFF_MULTICAST),
+                })
+            })
+            .collect())
+    }
+}
+
+/// The interface of a node, and why it is this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) interface: Interface,
+    pub(crate) reason: String,
+}
+
+impl Choice {
+    /// The interface called `wanted` (a name or an address), or without such a wish the first
+    /// that leads to other hosts and carries multicast, or else loopback.
+    pub(crate) fn new(wanted: Option<&str>, all: Vec<Interface>) -> Result<Self, StartError> {
+        match wanted {
+            Some(wanted) => Self::named(wanted, all),
+            None => Self::first(all),
+        }
+    }
+
+    fn named(wanted: &str, all: Vec<Interface>) -> Result<Self, StartError> {
+        let address: Option<Ipv4Addr> = wanted.parse().ok();
+        let matches = |it: &&Interface| it.name == wanted || Some(it.address) == address;
+        match all.iter().find(matches) {
+            Some(found) => Ok(Self { interface: found.clone(), reason: "asked for".into() }),
+            None => Err(StartError::UnknownInterface {
+                name: wanted.into(),
+                known: all.iter().map(|it| format!("{} ({})", it.name, it.address)).collect(),
+            }),
+        }
+    }
+
+    fn first(all: Vec<Interface>) -> Result<Self, StartError> {
+        let fits = |it: &&Interface| it.is_up && it.is_multicast && !it.is_loopback;
+        let loopback = |it: &&Interface| it.is_up && it.is_loopback;
+        let others = all.iter().filter(fits).count();
+        if let Some(found) = all.iter().find(fits) {
+            let reason = match others {
+                1 => "the only one that is up and carries multicast".into(),
+                _ => format!("the first of {others} that are up and carry multicast"),
+            };
+            return Ok(Self { interface: found.clone(), reason });
+        }
+        let found = all.iter().find(loopback).ok_or(StartError::NoInterface)?;
+        let reason = "no other interface is up and carries multicast: this host only".into();
+        Ok(Self { interface: found.clone(), reason })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(name: &str, last: u8, is_loopback: bool, is_multicast: bool) -> Interface {
+        let address = Ipv4Addr::new(10, 0, 0, last);
+        Interface { name: name.into(), address, is_up: true, is_loopback, is_multicast }
+    }
+
+    #[test]
+    fn the_first_that_leads_to_other_hosts_is_chosen_with_the_reason() {
+        let lo = interface("lo", 1, true, false);
+        let (a, b) = (interface("a", 2, false, true), interface("b", 3, false, true));
+        let tunnel = interface("tun", 4, false, false);
+        let choose = |all: &[&Interface]| {
+            Choice::new(None, all.iter().map(|it| (*it).clone()).collect()).expect("a choice")
+        };
+        let choice = choose(&[&lo, &tunnel, &a, &b]);
+        assert_eq!((choice.interface.name.as_str(), choice.reason.contains('2')), ("a", true));
+        assert_eq!(choose(&[&lo, &tunnel]).interface, lo);
+        assert!(matches!(Choice::new(None, vec![a].split_off(1)), Err(StartError::NoInterface)));
+    }
+
+    #[test]
+    fn an_unknown_one_is_an_error_that_lists_the_known() {
+        let all = vec![interface("lo", 1, true, false)];
+        assert_eq!(Choice::new(Some("10.0.0.1"), all.clone()).expect("by IP").interface, all[0]);
+        let error = Choice::new(Some("eth9"), all).expect_err("there is none");
+        assert_eq!(error.to_string(), "unknown interface \"eth9\"");
+        assert_eq!(error.fix(), "use one of: lo (10.0.0.1)");
+    }
+
+    #[test]
+    fn this_host_has_loopback() {
+        let all = Interface::list().expect("a list");
+        assert!(all.iter().any(|it| it.is_loopback && it.address == Ipv4Addr::LOCALHOST));
+    }
+}

@@ -1,0 +1,76 @@
+//! Messages on their way from the applications to the engine, over bounded queues.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use carom_proto::{GroupId, SendOptions};
+
+/// A message that waits to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) payload: Bytes,
+    pub(crate) options: SendOptions,
+}
+
+/// The groups of a node whose queues have something, each at most once. Publishers enter their
+/// group and wake the driver only if it was not entered yet.
+#[derive(Debug, Default)]
+pub(crate) struct ReadyList {
+    groups: Mutex<Vec<GroupId>>,
+}
+
+/// Whether a group is in the [`ReadyList`].
+#[derive(Debug, Default)]
+pub(crate) struct ReadyMark(AtomicBool);
+
+impl ReadyList {
+    /// Enters `group`; says whether the driver must be woken for it.
+    pub(crate) fn enter(&self, group: GroupId, mark: &ReadyMark) -> bool {
+        if mark.0.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        let mut groups = self.lock();
+        groups.push(group);
+        groups.len() == 1
+    }
+
+    /// Moves the entered groups to the end of `into`.
+    pub(crate) fn take(&self, into: &mut VecDeque<GroupId>) {
+        into.extend(self.lock().drain(..));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<GroupId>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ReadyMark {
+    /// To be called before the group's queue is emptied: what comes later enters it anew.
+    pub(crate) fn clear(&self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Messages that a group's queue holds.
+pub(crate) const QUEUE_MESSAGES: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_message_of_the_first_group_wakes_the_driver() {
+        let (list, a, b) = (ReadyList::default(), ReadyMark::default(), ReadyMark::default());
+        assert!(list.enter(GroupId(1), &a));
+        assert!(!list.enter(GroupId(1), &a));
+        assert!(!list.enter(GroupId(2), &b));
+        let mut taken = VecDeque::new();
+        list.take(&mut taken);
+        assert_eq!(taken, [GroupId(1), GroupId(2)]);
+        assert!(!list.enter(GroupId(1), &a), "its queue has not been emptied yet");
+        a.clear();
+        assert!(list.enter(GroupId(1), &a));
+    }
+}

@@ -1,0 +1,408 @@
+//! Which members hear our multicast.
+//!
+//! A node says hello by multicast: several times quickly when it meets somebody new, then every
+//! two seconds. The hello names members that have not confirmed yet; each that hears it answers
+//! by unicast and counts as reached by multicast from then on. A member that no longer hears the
+//! hellos of a node which it had answered says so, by unicast. A member that has not confirmed
+//! gets unicast copies, so a wrong belief costs copies, never messages.
+
+mod packet;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use carom_proto::{Destination, Endpoint, NodeId, Time, Transmit, Wakeup};
+
+use crate::status::MemberPath;
+use packet::Packet;
+
+/// The paths of one node, driven as an engine is.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    own: NodeId,
+    says_hello: bool,
+    peers: BTreeMap<NodeId, Peer>,
+    sequence: u32,
+    step: usize,
+    last_hello: Option<Time>,
+    next_hello: Option<Time>,
+    hello_is_due: bool,
+    answers: VecDeque<(Destination, Packet)>,
+    has_changed: bool,
+    is_deaf: bool,
+    pub(crate) counters: PathCounters,
+}
+
+/// What became of packets about paths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PathCounters {
+    /// Packets that were not understood or make no sense.
+    pub(crate) unknown: u64,
+    /// Answers that were not given because too many waited.
+    pub(crate) answers_dropped: u64,
+}
+
+#[derive(Debug)]
+struct Peer {
+    met: Time,
+    /// Whether it hears us.
+    path: MemberPath,
+    /// When we last heard its hello, if we did and it may rely on that.
+    heard: Option<Time>,
+    /// How often we still tell it that we no longer hear it.
+    complaints: u8,
+}
+
+impl Paths {
+    /// `says_hello`: whether the node sends multicast at all.
+    pub(crate) fn new(own: NodeId, says_hello: bool) -> Self {
+        Self {
+            own,
+            says_hello,
+            peers: BTreeMap::new(),
+            sequence: 0,
+            step: 0,
+            last_hello: None,
+            next_hello: None,
+            hello_is_due: false,
+            answers: VecDeque::new(),
+            has_changed: false,
+            is_deaf: false,
+            counters: PathCounters::default(),
+        }
+    }
+
+    /// `node` is there.
+    pub(crate) fn meet(&mut self, now: Time, node: NodeId) {
+        let path = if self.says_hello { MemberPath::Unknown } else { MemberPath::Unicast };
+        let peer = Peer { met: now, path, heard: None, complaints: 0 };
+        if node == self.own || self.peers.contains_key(&node) {
+            return;
+        }
+        self.peers.insert(node, peer);
+        self.has_changed = true;
+        self.step = 0;
+        let soonest = self.last_hello.map_or(now, |last| last + HELLO_GAPS[0] / 2);
+        self.next_hello = Some(soonest.max(now));
+    }
+
+    /// `node` is gone.
+    pub(crate) fn part(&mut self, node: NodeId) {
+        self.has_changed |= self.peers.remove(&node).is_some();
+        if self.peers.is_empty() {
+            self.next_hello = None;
+        }
+    }
+
+    /// How what we send to a group reaches `node`.
+    pub(crate) fn path(&self, node: NodeId) -> MemberPath {
+        self.peers.get(&node).map_or(MemberPath::Unknown, |peer| peer.path)
+    }
+
+    /// Whether the path of every member is decided.
+    pub(crate) fn are_known(&self) -> bool {
+        self.peers.values().all(|peer| peer.path != MemberPath::Unknown)
+    }
+
+    /// Whether a path has changed since this was asked last.
+    pub(crate) fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
+    }
+
+    /// The system says that multicast leads nowhere.
+    pub(crate) fn multicast_failed(&mut self) {
+        for peer in self.peers.values_mut() {
+            self.has_changed |= peer.path != MemberPath::Unicast;
+            peer.path = MemberPath::Unicast;
+        }
+    }
+
+    /// This node does not hear all multicast that it should: the others are to send it copies.
+    pub(crate) fn stop_hearing(&mut self) {
+        self.is_deaf = true;
+        for peer in self.peers.values_mut() {
+            if peer.heard.take().is_some() {
+                peer.complaints = COMPLAINTS;
+            }
+        }
+    }
+
+    /// A datagram of [`carom_proto::wire::Protocol::Path`] arrived.
+    pub(crate) fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+        let Ok((sender, packet)) = Packet::decode(datagram) else {
+            self.counters.unknown += 1;
+            return;
+        };
+        match packet {
+            Packet::Hello { sequence, asked } => {
+                self.on_hello(now, source, sender, sequence, &asked);
+            }
+            Packet::Heard { whose, .. } => self.on_answer(sender, whose, MemberPath::Multicast),
+            Packet::Unheard { whose, .. } => self.on_answer(sender, whose, MemberPath::Unicast),
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn handle_timeout(&mut self, now: Time) {
+        if self.next_hello.is_none_or(|due| due > now) {
+            return;
+        }
+        self.give_up_waiting(now);
+        self.complain(now);
+        self.hello_is_due = self.says_hello;
+        self.last_hello = Some(now);
+        let all_confirmed = self.peers.values().all(|peer| peer.path == MemberPath::Multicast);
+        let gap = match HELLO_GAPS.get(self.step) {
+            Some(gap) if self.says_hello && !all_confirmed => *gap,
+            _ => HELLO_PERIOD,
+        };
+        self.step += 1;
+        self.next_hello = Some(now + gap);
+    }
+
+    /// Appends the next datagram to `out`.
+    pub(crate) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        if let Some((destination, packet)) = self.answers.pop_front() {
+            packet.encode(self.own, out);
+            return Some(Transmit { destination });
+        }
+        if !std::mem::take(&mut self.hello_is_due) {
+            return None;
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        let hello = Packet::Hello { sequence: self.sequence, asked: self.whom_to_ask() };
+        hello.encode(self.own, out);
+        Some(Transmit { destination: Destination::Lan })
+    }
+
+    /// When [`Paths::handle_timeout`] should be called next.
+    pub(crate) fn poll_timeout(&self) -> Option<Wakeup> {
+        self.next_hello.map(|at| Wakeup { at, reason: "hello" })
+    }
+
+    fn on_hello(
+        &mut self,
+        now: Time,
+        source: Endpoint,
+        sender: NodeId,
+        sequence: u32,
+        asked: &[NodeId],
+    ) {
+        if self.is_deaf {
+            return;
+        }
+        if let Some(peer) = self.peers.get_mut(&sender) {
+            peer.complaints = 0;
+            if peer.heard.is_some() || asked.contains(&self.own) {
+                peer.heard = Some(now);
+            }
+        }
+        if asked.contains(&self.own) {
+            let heard = Packet::Heard { whose: sender, sequence };
+            self.answer(Destination::Endpoint(source), heard);
+        }
+    }
+
+    fn on_answer(&mut self, sender: NodeId, whose: NodeId, path: MemberPath) {
+        match self.peers.get_mut(&sender) {
+            // The answer to an earlier process at our address.
+            _ if whose != self.own => self.counters.unknown += 1,
+            Some(peer) if self.says_hello => {
+                self.has_changed |= peer.path != path;
+                peer.path = path;
+            }
+            _ => {}
+        }
+    }
+
+    /// Members that had time enough to answer are held to be deaf until they do.
+    fn give_up_waiting(&mut self, now: Time) {
+        for peer in self.peers.values_mut() {
+            if peer.path == MemberPath::Unknown && now.since(peer.met) >= PATIENCE {
+                peer.path = MemberPath::Unicast;
+                self.has_changed = true;
+            }
+        }
+    }
+
+    fn complain(&mut self, now: Time) {
+        let mut complaints = Vec::new();
+        for (node, peer) in &mut self.peers {
+            if peer.heard.is_some_and(|heard| now.since(heard) >= SILENCE) {
+                peer.heard = None;
+                peer.complaints = COMPLAINTS;
+            }
+            if peer.complaints > 0 {
+                peer.complaints -= 1;
+                complaints.push(*node);
+            }
+        }
+        for node in complaints {
+            let unheard = Packet::Unheard { whose: node, sequence: 0 };
+            self.answer(Destination::Node(node), unheard);
+        }
+    }
+
+    /// The members that have not confirmed; if they are too many for one hello, others each time.
+    fn whom_to_ask(&self) -> Vec<NodeId> {
+        let unconfirmed =
+            |(node, peer): (&NodeId, &Peer)| (peer.path != MemberPath::Multicast).then_some(*node);
+        let mut asked: Vec<NodeId> = self.peers.iter().filter_map(unconfirmed).collect();
+        if asked.len() > packet::MAX_ASKED {
+            let turn = self.sequence as usize * packet::MAX_ASKED % asked.len();
+            asked.rotate_left(turn);
+            asked.truncate(packet::MAX_ASKED);
+        }
+        asked
+    }
+
+    fn answer(&mut self, destination: Destination, packet: Packet) {
+        if self.answers.len() < MAX_ANSWERS {
+            self.answers.push_back((destination, packet));
+        } else {
+            self.counters.answers_dropped += 1;
+        }
+    }
+}
+
+/// Between the hellos after somebody was met, until all have confirmed: enough of them that 20 %
+/// loss in both directions seldom spoils all, and done after a second.
+const HELLO_GAPS: [Duration; 6] = [
+    Duration::from_millis(20),
+    Duration::from_millis(40),
+    Duration::from_millis(80),
+    Duration::from_millis(160),
+    Duration::from_millis(320),
+    Duration::from_millis(320),
+];
+const HELLO_PERIOD: Duration = Duration::from_secs(2);
+/// How long a member may take to confirm before it counts as deaf.
+const PATIENCE: Duration = Duration::from_millis(900);
+/// Five hellos missed: at 20 % loss that happens by accident once in 3000 periods.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How often a complaint is repeated, because it may be lost.
+const COMPLAINTS: u8 = 3;
+/// Answers that may wait to be sent.
+const MAX_ANSWERS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(1);
+    const B: NodeId = NodeId(2);
+
+    /// Two nodes whose multicast reaches each other or not, in virtual time.
+    struct Pair {
+        now: Time,
+        nodes: [Paths; 2],
+        multicast_reaches: [bool; 2],
+    }
+
+    impl Pair {
+        fn new(multicast_reaches: [bool; 2]) -> Self {
+            let mut nodes = [Paths::new(A, true), Paths::new(B, true)];
+            nodes[0].meet(Time::ZERO, B);
+            nodes[1].meet(Time::ZERO, A);
+            Self { now: Time::ZERO, nodes, multicast_reaches }
+        }
+
+        fn run(&mut self, span: Duration) {
+            let end = self.now + span;
+            loop {
+                let due = self.nodes.iter().filter_map(|it| it.poll_timeout()).map(|it| it.at);
+                match due.min() {
+                    Some(due) if due <= end => self.now = due.max(self.now),
+                    _ => break,
+                }
+                self.nodes.iter_mut().for_each(|it| it.handle_timeout(self.now));
+                while self.carry(0) | self.carry(1) {}
+            }
+            self.now = end;
+        }
+
+        fn carry(&mut self, from: usize) -> bool {
+            let mut out = Vec::new();
+            let Some(transmit) = self.nodes[from].poll_transmit(&mut out) else { return false };
+            let source = Endpoint(([127, 0, 0, 1], 1).into());
+            let arrives = transmit.destination != Destination::Lan || self.multicast_reaches[from];
+            if arrives {
+                self.nodes[1 - from].handle_datagram(self.now, source, &out);
+            }
+            true
+        }
+
+        fn paths(&self) -> [MemberPath; 2] {
+            [self.nodes[0].path(B), self.nodes[1].path(A)]
+        }
+    }
+
+    #[test]
+    fn members_that_hear_each_other_are_reached_by_multicast_at_once() {
+        let mut pair = Pair::new([true, true]);
+        assert_eq!(pair.paths(), [MemberPath::Unknown; 2]);
+        pair.run(Duration::from_millis(1));
+        assert_eq!(pair.paths(), [MemberPath::Multicast; 2]);
+        assert!(pair.nodes[0].take_change() && !pair.nodes[0].take_change());
+    }
+
+    #[test]
+    fn each_direction_is_decided_by_itself() {
+        let mut pair = Pair::new([true, false]);
+        pair.run(Duration::from_millis(500));
+        assert_eq!(pair.paths(), [MemberPath::Multicast, MemberPath::Unknown]);
+        pair.run(Duration::from_secs(1));
+        assert_eq!(pair.paths(), [MemberPath::Multicast, MemberPath::Unicast]);
+    }
+
+    #[test]
+    fn a_path_that_breaks_is_noticed_and_one_that_heals_too() {
+        let mut pair = Pair::new([true, true]);
+        pair.run(Duration::from_secs(5));
+        pair.multicast_reaches[0] = false;
+        pair.run(Duration::from_secs(14));
+        assert_eq!(pair.paths(), [MemberPath::Unicast, MemberPath::Multicast]);
+        pair.multicast_reaches[0] = true;
+        pair.run(Duration::from_secs(3));
+        assert_eq!(pair.paths(), [MemberPath::Multicast; 2]);
+    }
+
+    #[test]
+    fn a_node_that_cannot_hear_everything_is_sent_copies() {
+        let mut pair = Pair::new([true, true]);
+        pair.run(Duration::from_secs(1));
+        pair.nodes[1].stop_hearing();
+        pair.run(Duration::from_secs(3));
+        assert_eq!(pair.paths(), [MemberPath::Unicast, MemberPath::Multicast]);
+    }
+
+    #[test]
+    fn a_node_that_sends_no_multicast_says_no_hello_and_copies_for_everybody() {
+        let mut paths = Paths::new(A, false);
+        paths.meet(Time::ZERO, B);
+        paths.handle_timeout(Time::ZERO);
+        assert_eq!(paths.poll_transmit(&mut Vec::new()), None);
+        assert_eq!(paths.path(B), MemberPath::Unicast);
+        assert!(paths.are_known());
+    }
+
+    #[test]
+    fn an_answer_that_was_meant_for_an_earlier_process_changes_nothing() {
+        let mut paths = Paths::new(A, true);
+        paths.meet(Time::ZERO, B);
+        let mut out = Vec::new();
+        Packet::Heard { whose: NodeId(9), sequence: 1 }.encode(B, &mut out);
+        paths.handle_datagram(Time::ZERO, Endpoint(([127, 0, 0, 1], 1).into()), &out);
+        assert_eq!((paths.path(B), paths.counters.unknown), (MemberPath::Unknown, 1));
+    }
+
+    #[test]
+    fn without_members_there_is_nothing_to_do() {
+        let mut paths = Paths::new(A, true);
+        assert_eq!(paths.poll_timeout(), None);
+        paths.meet(Time::ZERO, B);
+        assert!(paths.poll_timeout().is_some());
+        paths.part(B);
+        assert_eq!(paths.poll_timeout(), None);
+    }
+}

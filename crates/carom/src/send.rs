@@ -1,0 +1,348 @@
+//! Datagrams out: consecutive ones of one size to one place leave in one system call.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use carom_proto::Destination;
+use nix::errno::Errno;
+use quinn_udp::Transmit;
+
+use crate::routes::Route;
+use crate::sockets::Socket;
+
+/// The sending side of one node. Use: append a datagram to [`Sender::buffer`], say where it goes
+/// by [`Sender::add`], and [`Sender::send`] the run that this completed, if any; in the end send
+/// what [`Sender::finish`] gives.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    source: Ipv4Addr,
+    buffer: Vec<u8>,
+    run: Option<Run>,
+    backlog: VecDeque<Waiting>,
+    backlog_bytes: usize,
+    pub(crate) counters: SendCounters,
+}
+
+/// Consecutive datagrams of one size to one destination, at the beginning of the buffer. The last
+/// may be shorter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub(crate) destination: Destination,
+    segment_bytes: usize,
+    datagrams: usize,
+    bytes: usize,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    address: SocketAddr,
+    segment_bytes: usize,
+    bytes: Vec<u8>,
+}
+
+/// What was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SendCounters {
+    pub(crate) datagrams: u64,
+    pub(crate) bytes: u64,
+    pub(crate) calls: u64,
+    pub(crate) errors: u64,
+    pub(crate) dropped: u64,
+    pub(crate) unroutable: u64,
+    pub(crate) copies: u64,
+}
+
+/// What became of the multicast of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Multicast {
+    /// It left, or there was none.
+    Fine,
+    /// The system says that multicast leads nowhere from here.
+    Unreachable,
+}
+
+impl Sender {
+    pub(crate) fn new(source: Ipv4Addr) -> Self {
+        Self {
+            source,
+            buffer: Vec::with_capacity(MAX_RUN_BYTES),
+            run: None,
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            counters: SendCounters::default(),
+        }
+    }
+
+    /// Where the next datagram is appended to.
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    /// The datagram that was just appended goes to `destination`. If it does not belong to the run
+    /// before it, that run is complete.
+    pub(crate) fn add(&mut self, destination: Destination, max_datagrams: usize) -> Option<Run> {
+        let before = self.run.map_or(0, |run| run.bytes);
+        let bytes = self.buffer.len() - before;
+        if let Some(run) = &mut self.run {
+            let fits = run.destination == destination
+                && !run.is_closed
+                && bytes <= run.segment_bytes
+                && run.datagrams < max_datagrams
+                && run.bytes + bytes <= MAX_RUN_BYTES;
+            if fits {
+                run.is_closed = bytes < run.segment_bytes;
+                run.datagrams += 1;
+                run.bytes += bytes;
+                return None;
+            }
+        }
+        let segment_bytes = bytes;
+        self.run.replace(Run { destination, segment_bytes, datagrams: 1, bytes, is_closed: false })
+    }
+
+    /// The last run.
+    pub(crate) fn finish(&mut self) -> Option<Run> {
+        self.run.take()
+    }
+
+    /// Sends `run` along `route` and removes it from the buffer.
+    pub(crate) fn send(&mut self, socket: &Socket, run: Run, route: &Route) -> Multicast {
+        let buffer = std::mem::take(&mut self.buffer);
+        let bytes = &buffer[..run.bytes];
+        let mut multicast = Multicast::Fine;
+        if let Some(address) = route.multicast {
+            let sent = self.send_to(socket, address, run.segment_bytes, bytes);
+            if sent.is_err_and(|error| leads_nowhere(&error)) {
+                multicast = Multicast::Unreachable;
+            }
+        }
+        for address in &route.unicast {
+            // Counted already; a datagram that the system refuses is a loss like any other.
+            let _ = self.send_to(socket, *address, run.segment_bytes, bytes);
+        }
+        if route.is_copied {
+            self.counters.copies += (run.datagrams * route.unicast.len()) as u64;
+        }
+        if route.multicast.is_none() && route.unicast.is_empty() && !route.is_empty_group {
+            self.counters.unroutable += run.datagrams as u64;
+        }
+        self.buffer = buffer;
+        self.buffer.drain(..run.bytes);
+        multicast
+    }
+
+    /// Whether the system was too busy to take everything.
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Sends what waits, as far as the system takes it.
+    pub(crate) fn resume(&mut self, socket: &Socket) {
+        while let Some(waiting) = self.backlog.pop_front() {
+            let Waiting { address, segment_bytes, ref bytes } = waiting;
+            match self.try_send(socket, address, segment_bytes, bytes) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.backlog.push_front(waiting);
+                    return;
+                }
+                _ => self.backlog_bytes -= bytes.len(),
+            }
+        }
+    }
+
+    fn send_to(
+        &mut self,
+        socket: &Socket,
+        address: SocketAddr,
+        segment_bytes: usize,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        if self.is_blocked() {
+            self.keep(address, segment_bytes, bytes);
+            return Ok(());
+        }
+        match self.try_send(socket, address, segment_bytes, bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.keep(address, segment_bytes, bytes);
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Sends `bytes` in one call, or one by one where the system cannot split them.
+    fn try_send(
+        &mut self,
+        socket: &Socket,
+        address: SocketAddr,
+        segment_bytes: usize,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        match self.call(socket, address, Some(segment_bytes), bytes) {
+            Err(error) if cannot_split(&error) && bytes.len() > segment_bytes => {
+                bytes.chunks(segment_bytes).try_for_each(|datagram| {
+                    let sent = self.call(socket, address, None, datagram);
+                    self.count(&sent, 1, datagram.len());
+                    // Of datagrams that are sent one by one the rest may be lost.
+                    sent.or_else(|error| match error.kind() {
+                        ErrorKind::WouldBlock => {
+                            self.counters.dropped += 1;
+                            Ok(())
+                        }
+                        _ => Err(error),
+                    })
+                })
+            }
+            result => {
+                self.count(&result, bytes.len().div_ceil(segment_bytes), bytes.len());
+                result
+            }
+        }
+    }
+
+    fn call(
+        &mut self,
+        socket: &Socket,
+        destination: SocketAddr,
+        segment_size: Option<usize>,
+        contents: &[u8],
+    ) -> io::Result<()> {
+        self.counters.calls += 1;
+        // Others know this node by its interface's address, so what it sends comes from there,
+        // except between loopback and other networks: there the system chooses what works.
+        let same_side = destination.ip().is_loopback() == self.source.is_loopback();
+        let stays = destination.ip().is_multicast() || !same_side;
+        let src_ip = (!stays).then_some(IpAddr::V4(self.source));
+        let transmit = Transmit { destination, ecn: None, contents, segment_size, src_ip };
+        socket.state().try_send(socket.io(), &transmit)
+    }
+
+    fn count(&mut self, sent: &io::Result<()>, datagrams: usize, bytes: usize) {
+        match sent {
+            Ok(()) => {
+                self.counters.datagrams += datagrams as u64;
+                self.counters.bytes += bytes as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => {
+                tracing::trace!("a datagram was refused: {error}");
+                self.counters.errors += datagrams as u64;
+            }
+        }
+    }
+
+    fn keep(&mut self, address: SocketAddr, segment_bytes: usize, bytes: &[u8]) {
+        if self.backlog_bytes + bytes.len() > BACKLOG_BYTES {
+            self.counters.dropped += bytes.len().div_ceil(segment_bytes) as u64;
+            return;
+        }
+        self.backlog_bytes += bytes.len();
+        self.backlog.push_back(Waiting { address, segment_bytes, bytes: bytes.to_vec() });
+    }
+}
+
+fn cannot_split(error: &io::Error) -> bool {
+    is_one_of(error, &[Errno::EIO, Errno::EINVAL])
+}
+
+fn leads_nowhere(error: &io::Error) -> bool {
+    let errnos = [
+        Errno::ENETUNREACH,
+        Errno::EHOSTUNREACH,
+        Errno::ENETDOWN,
+        Errno::ENODEV,
+        Errno::EPERM,
+        Errno::EACCES,
+        Errno::EADDRNOTAVAIL,
+    ];
+    is_one_of(error, &errnos)
+}
+
+fn is_one_of(error: &io::Error, errnos: &[Errno]) -> bool {
+    error.raw_os_error().is_some_and(|raw| errnos.contains(&Errno::from_raw(raw)))
+}
+
+/// A UDP datagram's worth, which the kernel splits.
+const MAX_RUN_BYTES: usize = 65_000;
+/// What may wait while the system is busy.
+const BACKLOG_BYTES: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::receive::{Landing, Receiver};
+    use crate::sockets::{Places, Sockets};
+    use carom_proto::loss::Loss;
+    use carom_proto::{GroupId, NodeId};
+
+    const MANY: usize = 64;
+
+    fn sockets() -> Sockets {
+        let places = Places { interface: Ipv4Addr::LOCALHOST, port: Some(0), multicast_port: None };
+        Sockets::open(places).expect("sockets")
+    }
+
+    fn add(sender: &mut Sender, destination: Destination, bytes: usize) -> Option<Run> {
+        let end = sender.buffer.len() + bytes;
+        sender.buffer().resize(end, bytes as u8);
+        sender.add(destination, MANY)
+    }
+
+    #[test]
+    fn a_run_ends_with_another_destination_a_longer_or_after_a_shorter_datagram() {
+        let (a, b) = (Destination::Group(GroupId(1)), Destination::Node(NodeId(2)));
+        let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
+        let mut runs: Vec<Run> = Vec::new();
+        for (destination, bytes) in [(a, 40), (a, 40), (b, 40), (b, 50), (b, 30), (b, 30)] {
+            if let Some(run) = add(&mut sender, destination, bytes) {
+                sender.buffer.drain(..run.bytes);
+                runs.push(run);
+            }
+        }
+        runs.extend(sender.finish());
+        let shape: Vec<(usize, usize)> = runs.iter().map(|it| (it.datagrams, it.bytes)).collect();
+        assert_eq!(shape, [(2, 80), (1, 40), (2, 80), (1, 30)]);
+    }
+
+    #[test]
+    fn a_train_of_segments_leaves_in_one_call_and_arrives_split() {
+        let (here, there) = (sockets(), sockets());
+        let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
+        let destination = Destination::Node(NodeId(2));
+        for _ in 0..9 {
+            assert!(add(&mut sender, destination, 1000).is_none());
+        }
+        assert!(add(&mut sender, destination, 300).is_none());
+        let run = sender.finish().expect("a run");
+        let route = Route { unicast: vec![there.endpoint], ..Route::default() };
+        assert_eq!(sender.send(&here.unicast, run, &route), Multicast::Fine);
+        assert_eq!((sender.counters.calls, sender.counters.datagrams), (1, 10));
+        assert!(sender.buffer.is_empty());
+
+        let mut receiver = Receiver::new(NodeId(2), Loss::None, 1);
+        let drained = receiver.drain(&there.unicast, &mut Landing::new());
+        assert!(!drained.expect("received"));
+        let mut sizes = Vec::new();
+        while let Some((source, datagram)) = receiver.pop() {
+            assert_eq!(source.0, here.endpoint);
+            sizes.push(datagram.len());
+        }
+        assert_eq!(sizes, [[1000; 9].as_slice(), &[300]].concat());
+    }
+
+    #[test]
+    fn without_room_datagrams_wait_up_to_a_bound_and_the_rest_is_counted() {
+        let (here, there) = (sockets(), sockets());
+        let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
+        sender.keep(there.endpoint, 1000, &[1; 2500]);
+        assert!(sender.is_blocked());
+        let rest = vec![2; BACKLOG_BYTES - 2000];
+        sender.keep(there.endpoint, 1000, &rest);
+        assert_eq!(sender.counters.dropped, rest.len().div_ceil(1000) as u64);
+        sender.resume(&here.unicast);
+        assert!(!sender.is_blocked());
+        assert_eq!((sender.counters.datagrams, sender.backlog_bytes), (3, 0));
+    }
+}

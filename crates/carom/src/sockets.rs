@@ -1,0 +1,255 @@
+//! The sockets that a node owns, and their buffers.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, RawFd};
+
+use quinn_udp::{UdpSockRef, UdpSocketState};
+use socket2::{Domain, Protocol, Socket as RawSocket, Type};
+
+use crate::error::StartError;
+use crate::status::{Buffers, Notice};
+
+/// A UDP socket with what `quinn-udp` knows about the kernel's abilities for it.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    io: UdpSocket,
+    state: UdpSocketState,
+}
+
+impl Socket {
+    fn new(raw: RawSocket) -> io::Result<Self> {
+        let io: UdpSocket = raw.into();
+        let state = UdpSocketState::new(UdpSockRef::from(&io))?;
+        Ok(Self { io, state })
+    }
+
+    pub(crate) fn io(&self) -> UdpSockRef<'_> {
+        UdpSockRef::from(&self.io)
+    }
+
+    pub(crate) fn state(&self) -> &UdpSocketState {
+        &self.state
+    }
+
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.io.as_raw_fd()
+    }
+
+    pub(crate) fn port(&self) -> io::Result<u16> {
+        Ok(self.io.local_addr()?.port())
+    }
+
+    /// How many datagrams the kernel dropped because this socket's buffer was full; 0 where the
+    /// system does not tell.
+    pub(crate) fn kernel_dropped(&self) -> u64 {
+        drops_of(self.raw_fd()).unwrap_or(0)
+    }
+}
+
+/// Where a node's sockets are to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    pub(crate) interface: Ipv4Addr,
+    /// The unicast port; `None`: the default one, or a free one if that is taken.
+    pub(crate) port: Option<u16>,
+    /// The multicast port; `None`: no multicast at all.
+    pub(crate) multicast_port: Option<u16>,
+}
+
+/// The sockets that a node sends and receives with.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    /// Sends everything and receives what is sent to this node alone.
+    pub(crate) unicast: Socket,
+    /// Receives all multicast that anybody on this host has joined. It has no memberships itself:
+    /// each costs a look-up per packet. [`crate::joiner::Joiner`] has them.
+    pub(crate) multicast: Option<Socket>,
+    /// Where the others reach this node.
+    pub(crate) endpoint: SocketAddr,
+    pub(crate) buffers: Buffers,
+}
+
+impl Sockets {
+    pub(crate) fn open(places: Places) -> Result<Self, StartError> {
+        let mut buffers = Buffers::default();
+        let raw = open_unicast(places.port)?;
+        let unicast = set_up(raw, &mut buffers, |raw| {
+            raw.set_multicast_if_v4(&places.interface)?;
+            raw.set_multicast_ttl_v4(MULTICAST_TTL)?;
+            raw.set_multicast_loop_v4(true)
+        })?;
+        let multicast = match places.multicast_port {
+            None => None,
+            Some(port) => {
+                let raw = open_multicast(port)?;
+                Some(set_up(raw, &mut buffers, |_| Ok(()))?)
+            }
+        };
+        let port = unicast.port().map_err(|error| StartError::system("read a port", error))?;
+        let endpoint = SocketAddr::new(places.interface.into(), port);
+        Ok(Self { unicast, multicast, endpoint, buffers })
+    }
+
+    pub(crate) fn kernel_dropped(&self) -> u64 {
+        let multicast = self.multicast.as_ref().map_or(0, Socket::kernel_dropped);
+        self.unicast.kernel_dropped() + multicast
+    }
+}
+
+/// What the user should know about the buffers that were granted.
+pub(crate) fn buffer_notices(buffers: &Buffers) -> Vec<Notice> {
+    let kinds = [
+        ("receive", buffers.receive_asked, buffers.receive_granted, "net.core.rmem_max"),
+        ("send", buffers.send_asked, buffers.send_granted, "net.core.wmem_max"),
+    ];
+    let short = kinds.into_iter().filter(|(_, asked, granted, _)| granted < asked);
+    short
+        .map(|(kind, asked, granted, sysctl)| Notice {
+            text: format!(
+                "{kind} buffer: {} KiB granted of {} KiB asked for; bursts may overflow it",
+                granted / 1024,
+                asked / 1024
+            ),
+            fix: Some(format!("sysctl -w {sysctl}={asked}")),
+        })
+        .collect()
+}
+
+fn open_unicast(port: Option<u16>) -> Result<RawSocket, StartError> {
+    let bind = |port| bind(port, false);
+    match port {
+        Some(port) => bind(port),
+        None => match bind(DEFAULT_PORT) {
+            Err(StartError::AddressInUse { .. }) => bind(0),
+            result => result,
+        },
+    }
+}
+
+fn open_multicast(port: u16) -> Result<RawSocket, StartError> {
+    bind(port, true)
+}
+
+fn bind(port: u16, multicast: bool) -> Result<RawSocket, StartError> {
+    let raw = RawSocket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))
+        .map_err(|error| StartError::system("open a UDP socket", error))?;
+    if multicast {
+        // Every node of the host shares the port, and each gets a copy of every multicast.
+        raw.set_reuse_address(true)
+            .map_err(|error| StartError::system("share the multicast port", error))?;
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        raw.set_reuse_port(true)
+            .map_err(|error| StartError::system("share the multicast port", error))?;
+    }
+    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    raw.bind(&SocketAddr::new(any, port).into())
+        .map_err(|error| StartError::bind(any, port, multicast, error))?;
+    Ok(raw)
+}
+
+fn set_up(
+    raw: RawSocket,
+    buffers: &mut Buffers,
+    options: impl FnOnce(&RawSocket) -> io::Result<()>,
+) -> Result<Socket, StartError> {
+    let failed = |error| StartError::system("set up a UDP socket", error);
+    options(&raw).map_err(failed)?;
+    let receive = grant_receive(&raw, RECEIVE_BYTES).map_err(failed)?;
+    let send = grant_send(&raw, SEND_BYTES).map_err(failed)?;
+    *buffers = Buffers {
+        receive_asked: RECEIVE_BYTES,
+        receive_granted: lesser(buffers.receive_granted, receive),
+        send_asked: SEND_BYTES,
+        send_granted: lesser(buffers.send_granted, send),
+    };
+    Socket::new(raw).map_err(failed)
+}
+
+/// The lesser of two sizes, where 0 means that there is none yet.
+fn lesser(so_far: usize, granted: usize) -> usize {
+    if so_far == 0 { granted } else { so_far.min(granted) }
+}
+
+/// Asks for a receive buffer, by force where that is permitted; returns the size granted.
+fn grant_receive(raw: &RawSocket, bytes: usize) -> io::Result<usize> {
+    #[cfg(target_os = "linux")]
+    let forced = nix::sys::socket::setsockopt(raw, nix::sys::socket::sockopt::RcvBufForce, &bytes);
+    #[cfg(not(target_os = "linux"))]
+    let forced: Result<(), ()> = Err(());
+    if forced.is_err() {
+        // A system may refuse more than it grants instead of granting less.
+        let _ = raw.set_recv_buffer_size(bytes);
+    }
+    Ok(raw.recv_buffer_size()? / KERNEL_FACTOR)
+}
+
+/// As [`grant_receive`], for sending.
+fn grant_send(raw: &RawSocket, bytes: usize) -> io::Result<usize> {
+    #[cfg(target_os = "linux")]
+    let forced = nix::sys::socket::setsockopt(raw, nix::sys::socket::sockopt::SndBufForce, &bytes);
+    #[cfg(not(target_os = "linux"))]
+    let forced: Result<(), ()> = Err(());
+    if forced.is_err() {
+        let _ = raw.set_send_buffer_size(bytes);
+    }
+    Ok(raw.send_buffer_size()? / KERNEL_FACTOR)
+}
+
+/// The last column of the socket's line in the kernel's table, which is found by inode.
+fn drops_of(fd: RawFd) -> Option<u64> {
+    let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+    let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+    // The thread's own table: threads may be in network namespaces of their own.
+    let table = std::fs::read_to_string("/proc/thread-self/net/udp").ok()?;
+    table.lines().find_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        (columns.get(INODE_COLUMN) == Some(&inode)).then(|| columns.last()?.parse().ok())?
+    })
+}
+
+/// The port for unicast unless another is asked for.
+pub(crate) const DEFAULT_PORT: u16 = 7400;
+/// The port for multicast unless another is asked for.
+pub(crate) const DEFAULT_MULTICAST_PORT: u16 = 7401;
+
+/// Multicast stays in the local network: no router forwards it.
+const MULTICAST_TTL: u32 = 1;
+/// A datagram of 1 KiB charges 2304 bytes of the doubled buffer, so that this holds some 3600.
+const RECEIVE_BYTES: usize = 4 << 20;
+const SEND_BYTES: usize = 2 << 20;
+/// Linux doubles what it is asked for, to account for its own overhead, and tells the double.
+const KERNEL_FACTOR: usize = if cfg!(target_os = "linux") { 2 } else { 1 };
+const INODE_COLUMN: usize = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_grant_is_a_notice_with_the_sysctl_that_fixes_it() {
+        let buffers = Buffers {
+            receive_asked: 4 << 20,
+            receive_granted: 212_992,
+            send_asked: 2 << 20,
+            send_granted: 2 << 20,
+        };
+        let notices = buffer_notices(&buffers);
+        assert_eq!(notices.len(), 1);
+        assert!(notices[0].text.contains("208 KiB granted of 4096 KiB"), "{}", notices[0].text);
+        assert_eq!(notices[0].fix.as_deref(), Some("sysctl -w net.core.rmem_max=4194304"));
+    }
+
+    #[test]
+    fn what_the_kernel_drops_is_counted() {
+        let places = Places { interface: Ipv4Addr::LOCALHOST, port: Some(0), multicast_port: None };
+        let sockets = Sockets::open(places).expect("sockets");
+        let other = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let flood = vec![0; 60_000];
+        let enough = 4 * RECEIVE_BYTES / flood.len();
+        for _ in 0..enough {
+            other.send_to(&flood, sockets.endpoint).expect("sent");
+        }
+        assert!(sockets.kernel_dropped() > 0);
+    }
+}

@@ -1,0 +1,157 @@
+//! What a node tells about itself.
+
+use std::net::SocketAddr;
+
+use carom_proto::node::NodeCounters;
+use carom_proto::{GroupId, NodeId, lateral};
+
+use crate::profile::Profile;
+
+/// A node as it is at one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Status {
+    /// The node's id.
+    pub id: NodeId,
+    /// Where the others reach it.
+    pub endpoint: SocketAddr,
+    /// The name of its network interface.
+    pub interface: String,
+    /// Why it is this interface.
+    pub interface_reason: String,
+    /// Whether the node has found its place among the others.
+    pub settled: bool,
+    /// The other nodes, in order of their ids.
+    pub members: Vec<MemberStatus>,
+    /// The groups that the node is in, in order of their ids.
+    pub groups: Vec<GroupStatus>,
+    /// The counters.
+    pub stats: Stats,
+    /// The sockets' buffers.
+    pub buffers: Buffers,
+}
+
+/// Another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemberStatus {
+    /// Its id.
+    pub node: NodeId,
+    /// Where it is reached by unicast.
+    pub endpoint: SocketAddr,
+    /// How what is sent to a group reaches it.
+    pub path: MemberPath,
+}
+
+/// How what this node sends to a group reaches one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemberPath {
+    /// By multicast: the member has confirmed that it hears ours.
+    Multicast,
+    /// By a unicast copy.
+    Unicast,
+    /// Not known yet: by both.
+    Unknown,
+}
+
+impl std::fmt::Display for MemberPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Multicast => "multicast",
+            Self::Unicast => "unicast",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// A group that the node is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: GroupId,
+    /// Its profile.
+    pub profile: Profile,
+    /// The other members, in order of their ids.
+    pub members: Vec<NodeId>,
+    /// Its multicast address; `None` where the node does without multicast.
+    pub address: Option<SocketAddr>,
+}
+
+/// Counters since the node's start.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The lateral engine's.
+    pub lateral: lateral::Counters,
+    /// What became of the datagrams at the engines' door.
+    pub node: NodeCounters,
+    /// Datagrams that loss injection dropped on receipt.
+    pub losses_injected: u64,
+    /// Datagrams dropped at random because too many waited for the engines.
+    pub inbox_dropped: u64,
+    /// Datagrams received, after segments were split; own ones included.
+    pub datagrams_in: u64,
+    /// Bytes of them, without UDP and IP headers.
+    pub bytes_in: u64,
+    /// This node's own multicasts, which the kernel gave back and which were passed over.
+    pub own_echo: u64,
+    /// Datagrams sent, each unicast copy counted.
+    pub datagrams_out: u64,
+    /// Bytes of them, without UDP and IP headers.
+    pub bytes_out: u64,
+    /// System calls for them: less than the datagrams where several left together.
+    pub send_calls: u64,
+    /// Datagrams that the system refused to send.
+    pub send_errors: u64,
+    /// Datagrams dropped because the system was busy and too many waited already.
+    pub send_dropped: u64,
+    /// Datagrams for nodes whose address is not known.
+    pub unroutable: u64,
+    /// Datagrams to members that are not reached by multicast.
+    pub unicast_copies: u64,
+    /// Datagrams that the kernel dropped because a socket's buffer was full.
+    pub kernel_dropped: u64,
+    /// Events that the applications left no room for; messages among them are told as lost.
+    pub queue_dropped: u64,
+    /// Messages that were still queued or held back when their group was left.
+    pub publish_dropped: u64,
+    /// Packets about paths that were not understood.
+    pub path_unknown: u64,
+    /// Hellos that were not answered because too many answers waited.
+    pub path_answers_dropped: u64,
+    /// Multicast addresses that could not be joined.
+    pub join_failures: u64,
+    /// Sockets that hold the multicast memberships.
+    pub joiner_sockets: u64,
+}
+
+/// Sizes of the sockets' buffers in bytes; the least where sockets differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buffers {
+    /// Asked for, for receiving.
+    pub receive_asked: usize,
+    /// Granted, for receiving.
+    pub receive_granted: usize,
+    /// Asked for, for sending.
+    pub send_asked: usize,
+    /// Granted, for sending.
+    pub send_granted: usize,
+}
+
+/// Something that the user should read once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What is the case, in one line.
+    pub text: String,
+    /// What to do about it, in one line, if anything.
+    pub fix: Option<String>,
+}
+
+impl Notice {
+    pub(crate) fn plain(text: impl Into<String>) -> Self {
+        Self { text: text.into(), fix: None }
+    }
+}

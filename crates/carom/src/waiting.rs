@@ -1,0 +1,59 @@
+//! Callers that wait for an answer: those who join and those who want to be sure.
+
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use carom_proto::{GroupId, NodeId, Safe, SeqNo, Time};
+
+use crate::error::{JoinGroupError, NotSafe};
+use crate::group::GroupParts;
+
+/// A join that waits until the node has found its place, so that a contradiction with members
+/// that are there already is its error.
+#[derive(Debug)]
+pub(crate) struct PendingJoin {
+    pub(crate) group: GroupId,
+    pub(crate) parts: GroupParts,
+    pub(crate) deadline: Time,
+    pub(crate) reply: SyncSender<Result<GroupParts, JoinGroupError>>,
+}
+
+/// A confirmation that waits: first until all that was queued is sent, then for the members.
+#[derive(Debug)]
+pub(crate) struct PendingConfirm {
+    pub(crate) group: GroupId,
+    /// How many messages the engine must have taken before it is asked.
+    pub(crate) after: u64,
+    /// The last of those messages, once they are sent.
+    pub(crate) up_to: Option<SeqNo>,
+    pub(crate) deadline: Time,
+    pub(crate) reply: SyncSender<Result<Safe, NotSafe>>,
+}
+
+impl PendingJoin {
+    // The caller may be gone, with its thread: nobody to tell then, here and below.
+    pub(crate) fn answer(self, result: Result<(), JoinGroupError>) {
+        let _ = self.reply.send(result.map(|()| self.parts));
+    }
+}
+
+impl PendingConfirm {
+    /// Whether `safe` covers what this one waits for.
+    pub(crate) fn is_answered_by(&self, safe: &Safe) -> bool {
+        let covers = |up_to: SeqNo| !up_to.is_after(safe.up_to);
+        self.group == safe.group && self.up_to.is_some_and(covers)
+    }
+
+    pub(crate) fn succeed(self, safe: Safe) {
+        let _ = self.reply.send(Ok(safe));
+    }
+
+    pub(crate) fn fail(self, waiting_for: Vec<NodeId>, closed: bool) {
+        let _ = self.reply.send(Err(NotSafe { waiting_for, closed }));
+    }
+}
+
+/// How long a join waits for the node to find its place.
+pub(crate) const JOIN_WAIT: Duration = Duration::from_secs(2);
+/// As [`JOIN_WAIT`], where seeds were given that must answer.
+pub(crate) const SEED_WAIT: Duration = Duration::from_secs(3);

@@ -1,0 +1,59 @@
+//! Networks of their own for tests that run at the same time.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use carom::{Builder, Node, NodeId, Status};
+
+/// How long a test waits for something that must happen.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A multicast port that no other test uses at this time: different ones are different networks.
+/// It lies below the ports that the system hands out by itself.
+pub fn multicast_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let own = u64::from(std::process::id()) * 41;
+    let next = u64::from(NEXT.fetch_add(1, Ordering::Relaxed));
+    u16::try_from(20_000 + (own + next) % 10_000).expect("below 65536")
+}
+
+/// Settings of a node on loopback in the network of `multicast_port`.
+pub fn on_loopback(multicast_port: u16) -> Builder {
+    Node::builder().interface("127.0.0.1").port(0).multicast_port(multicast_port)
+}
+
+/// Free unicast ports of loopback.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let is_free = |port: &u16| std::net::UdpSocket::bind(("0.0.0.0", *port)).is_ok();
+    let own = u64::from(std::process::id()) * 37;
+    let mut ports = std::iter::repeat_with(|| {
+        let next = u64::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        u16::try_from(10_000 + (own + next) % 10_000).expect("below 65536")
+    })
+    .filter(is_free);
+    std::array::from_fn(|_| ports.next().expect("the ports never end"))
+}
+
+/// Ids and endpoints of `N` nodes on loopback.
+pub fn members<const N: usize>() -> [(NodeId, SocketAddr); N] {
+    let ports: [u16; N] = free_ports();
+    let mut ids = 1..;
+    ports.map(|port| (NodeId(ids.next().expect("endless")), ([127, 0, 0, 1], port).into()))
+}
+
+/// Asks for the status until it is as expected.
+pub fn wait_for(node: &Node, what: &str, is_so: impl Fn(&Status) -> bool) -> Status {
+    let start = Instant::now();
+    loop {
+        let status = node.status();
+        if is_so(&status) {
+            return status;
+        }
+        assert!(start.elapsed() < PATIENCE, "{what} did not come to pass: {status:#?}");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,96 @@
+//! Starting and ending nodes.
+
+mod network;
+
+use std::net::UdpSocket;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use carom::{Driver, Event, JoinGroupError, Node, NodeId, Profile, PublishError, StartError};
+use network::{PATIENCE, members, multicast_port, on_loopback};
+
+#[test]
+fn an_explicit_port_in_use_is_an_error_with_a_fix() {
+    let other = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    let port = other.local_addr().expect("its address").port();
+    let error = on_loopback(multicast_port()).port(port).start().expect_err("the port is taken");
+    assert!(matches!(error, StartError::AddressInUse { .. }), "{error:?}");
+    assert_eq!(error.to_string(), format!("port {port} is in use"));
+    assert!(error.fix().contains("another port"), "{}", error.fix());
+}
+
+#[test]
+fn an_unknown_interface_is_an_error_that_lists_the_known() {
+    let error = Node::builder().interface("nonesuch0").start().expect_err("there is none");
+    assert_eq!(error.to_string(), "unknown interface \"nonesuch0\"");
+    assert!(error.fix().contains("127.0.0.1"), "{}", error.fix());
+}
+
+#[test]
+fn a_seed_that_is_no_address_is_an_error() {
+    let builder = on_loopback(multicast_port()).seeds(["10.0.0.1:x"]);
+    assert!(matches!(builder.start(), Err(StartError::Seed { .. })));
+}
+
+#[test]
+fn a_taken_default_port_is_replaced_by_a_free_one() {
+    let builder = || Node::builder().interface("127.0.0.1").multicast_port(multicast_port());
+    let (a, b) = (builder().start().expect("a node"), builder().start().expect("a node"));
+    assert_ne!(a.endpoint(), b.endpoint());
+    assert_eq!(a.endpoint().ip(), b.endpoint().ip());
+}
+
+#[test]
+fn closing_a_node_ends_its_groups() {
+    let members = members::<2>();
+    let node = on_loopback(multicast_port())
+        .node_id(members[0].0)
+        .port(members[0].1.port())
+        .static_members(members.to_vec())
+        .start()
+        .expect("a node");
+    let group = node.join("prices", Profile::time_critical()).expect("a group");
+    assert_eq!(group.members(), [members[1].0]);
+    assert!(matches!(group.recv_timeout(PATIENCE), Ok(Some(Event::View(_)))));
+    let (told, waits) = sync_channel(0);
+    thread::scope(|scope| {
+        let group = &group;
+        let receiver = scope.spawn(move || {
+            told.send(()).expect("somebody waits");
+            group.recv_blocking()
+        });
+        waits.recv().expect("the thread runs");
+        node.close();
+        assert_eq!(receiver.join().expect("it ends"), None);
+    });
+    assert_eq!(group.publish("too late"), Err(PublishError::Closed));
+    assert!(group.confirm(PATIENCE).expect_err("closed").closed);
+}
+
+#[test]
+fn the_same_group_cannot_be_joined_twice_but_again_after_leaving() {
+    let node = on_loopback(multicast_port()).static_members(Vec::new()).start().expect("a node");
+    let group = node.join("prices", Profile::time_critical()).expect("a group");
+    let again = node.join("prices", Profile::time_critical());
+    assert!(matches!(again, Err(JoinGroupError::Refused(_))), "{again:?}");
+    group.leave();
+    node.join("prices", Profile::time_critical()).expect("again");
+}
+
+#[test]
+fn several_nodes_share_one_driving_thread_and_end_one_by_one() {
+    let driver = Driver::new().expect("a driver");
+    let port = multicast_port();
+    let start = |id| {
+        let builder = on_loopback(port).node_id(NodeId(id)).static_members(Vec::new());
+        builder.on(&driver).start().expect("a node")
+    };
+    let nodes: Vec<Node> = (1..=8).map(start).collect();
+    drop(driver);
+    for (node, left) in nodes.into_iter().zip((0..8).rev()) {
+        assert!(node.settled(PATIENCE), "with {left} left");
+        let group = node.join("prices", Profile::time_critical()).expect("a group");
+        node.close();
+        assert_eq!(group.recv_blocking(), None);
+    }
+}

@@ -1,0 +1,193 @@
+//! The wire form of what `foca` sends: the body of a [`super::packet::Packet::Swim`].
+
+use bytes::{Buf, BufMut};
+use foca::{Header, Member, Message, State};
+
+use super::identity::{IDENTITY_BYTES, Identity};
+use crate::wire::DecodeError;
+
+/// Encodes SWIM messages.
+///
+/// | bytes | field | meaning |
+/// |---|---|---|
+/// | 19 or 31 | from | identity of the sender |
+/// | 2 | incarnation | of the sender, grows when it refutes a suspicion |
+/// | 19 or 31 | to | identity of the addressee |
+/// | 1 | message | 1 ping, 2 ack, 3 ping request, 4 indirect ping, 5 indirect ack, 6 forwarded ack, 7 announce, 8 feed, 9 gossip, 10 broadcast, 11 "you are dead" |
+/// | 1 | probe | number of the probe; messages 1 to 6 |
+/// | 19 or 31 | third | identity of the third node concerned; messages 3 to 6 |
+/// | 2 | count | of updates; absent in messages 7 and 11 |
+/// | count times | update | identity, 2 bytes incarnation, 1 byte state: 0 alive, 1 suspected, 2 dead |
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SwimCodec;
+
+/// The largest form of a header: three IPv6 identities.
+const HEADER_MAX_BYTES: usize = 3 * IDENTITY_BYTES + 4;
+
+impl foca::Codec<Identity> for SwimCodec {
+    type Error = DecodeError;
+
+    fn encode_header(
+        &mut self,
+        header: &Header<Identity>,
+        mut out: impl BufMut,
+    ) -> Result<(), DecodeError> {
+        if out.remaining_mut() < HEADER_MAX_BYTES {
+            return Err(DecodeError::Length);
+        }
+        header.src.encode(&mut out);
+        out.put_u16(header.src_incarnation);
+        header.dst.encode(&mut out);
+        let (kind, probe, third) = taken_apart(&header.message);
+        out.put_u8(kind);
+        if let Some(probe) = probe {
+            out.put_u8(probe);
+        }
+        if let Some(third) = third {
+            third.encode(&mut out);
+        }
+        Ok(())
+    }
+
+    fn decode_header(&mut self, mut bytes: impl Buf) -> Result<Header<Identity>, DecodeError> {
+        let src = Identity::decode(&mut bytes)?;
+        let src_incarnation = bytes.try_get_u16().map_err(|_| DecodeError::Length)?;
+        let dst = Identity::decode(&mut bytes)?;
+        let message = decode_message(&mut bytes)?;
+        Ok(Header { src, src_incarnation, dst, message })
+    }
+
+    fn encode_member(
+        &mut self,
+        member: &Member<Identity>,
+        mut out: impl BufMut,
+    ) -> Result<(), DecodeError> {
+        if out.remaining_mut() < member.id().encoded_bytes() + 3 {
+            return Err(DecodeError::Length);
+        }
+        member.id().encode(&mut out);
+        out.put_u16(member.incarnation());
+        out.put_u8(match member.state() {
+            State::Alive => 0,
+            State::Suspect => 1,
+            State::Down => 2,
+        });
+        Ok(())
+    }
+
+    fn decode_member(&mut self, mut bytes: impl Buf) -> Result<Member<Identity>, DecodeError> {
+        let id = Identity::decode(&mut bytes)?;
+        let incarnation = bytes.try_get_u16().map_err(|_| DecodeError::Length)?;
+        let state = match bytes.try_get_u8().map_err(|_| DecodeError::Length)? {
+            0 => State::Alive,
+            1 => State::Suspect,
+            2 => State::Down,
+            _ => return Err(DecodeError::Value),
+        };
+        if !id.is_reachable() {
+            return Err(DecodeError::Value);
+        }
+        Ok(Member::new(id, incarnation, state))
+    }
+}
+
+fn taken_apart(message: &Message<Identity>) -> (u8, Option<u8>, Option<&Identity>) {
+    match message {
+        Message::Ping(probe) => (1, Some(*probe), None),
+        Message::Ack(probe) => (2, Some(*probe), None),
+        Message::PingReq { target, probe_number } => (3, Some(*probe_number), Some(target)),
+        Message::IndirectPing { origin, probe_number } => (4, Some(*probe_number), Some(origin)),
+        Message::IndirectAck { target, probe_number } => (5, Some(*probe_number), Some(target)),
+        Message::ForwardedAck { origin, probe_number } => (6, Some(*probe_number), Some(origin)),
+        Message::Announce => (7, None, None),
+        Message::Feed => (8, None, None),
+        Message::Gossip => (9, None, None),
+        Message::Broadcast => (10, None, None),
+        Message::TurnUndead => (11, None, None),
+    }
+}
+
+fn decode_message(bytes: &mut impl Buf) -> Result<Message<Identity>, DecodeError> {
+    let kind = bytes.try_get_u8().map_err(|_| DecodeError::Length)?;
+    match kind {
+        7 => return Ok(Message::Announce),
+        8 => return Ok(Message::Feed),
+        9 => return Ok(Message::Gossip),
+        10 => return Ok(Message::Broadcast),
+        11 => return Ok(Message::TurnUndead),
+        _ => {}
+    }
+    let probe_number = bytes.try_get_u8().map_err(|_| DecodeError::Length)?;
+    match kind {
+        1 => return Ok(Message::Ping(probe_number)),
+        2 => return Ok(Message::Ack(probe_number)),
+        _ => {}
+    }
+    // A third node without an address could not be sent to.
+    let third = Identity::decode(bytes)?;
+    match kind {
+        3 | 5 if !third.is_reachable() => Err(DecodeError::Value),
+        3 => Ok(Message::PingReq { target: third, probe_number }),
+        4 => Ok(Message::IndirectPing { origin: third, probe_number }),
+        5 => Ok(Message::IndirectAck { target: third, probe_number }),
+        6 => Ok(Message::ForwardedAck { origin: third, probe_number }),
+        _ => Err(DecodeError::Kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::identity::tests::any_identity;
+    use super::*;
+    use foca::Codec as _;
+    use proptest::prelude::*;
+
+    fn any_message() -> impl Strategy<Value = Message<Identity>> {
+        let third = any_identity().prop_filter("has an address", Identity::is_reachable);
+        (1..=11_u8, any::<u8>(), third).prop_map(|(kind, probe_number, third)| match kind {
+            1 => Message::Ping(probe_number),
+            2 => Message::Ack(probe_number),
+            3 => Message::PingReq { target: third, probe_number },
+            4 => Message::IndirectPing { origin: third, probe_number },
+            5 => Message::IndirectAck { target: third, probe_number },
+            6 => Message::ForwardedAck { origin: third, probe_number },
+            7 => Message::Announce,
+            8 => Message::Feed,
+            9 => Message::Gossip,
+            10 => Message::Broadcast,
+            _ => Message::TurnUndead,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_a_header_is_the_inverse_of_encoding(
+            src in any_identity(), src_incarnation: u16, dst in any_identity(),
+            message in any_message(),
+        ) {
+            let header = Header { src, src_incarnation, dst, message };
+            let mut bytes = Vec::new();
+            SwimCodec.encode_header(&header, &mut bytes).expect("a vector has room");
+            prop_assert!(bytes.len() <= HEADER_MAX_BYTES);
+            prop_assert_eq!(SwimCodec.decode_header(&bytes[..]), Ok(header));
+        }
+
+        #[test]
+        fn decoding_an_update_is_the_inverse_of_encoding(
+            id in any_identity().prop_filter("has an address", Identity::is_reachable),
+            incarnation: u16, state in 0..3_usize,
+        ) {
+            let state = [State::Alive, State::Suspect, State::Down][state];
+            let member = Member::new(id, incarnation, state);
+            let mut bytes = Vec::new();
+            SwimCodec.encode_member(&member, &mut bytes).expect("a vector has room");
+            prop_assert_eq!(SwimCodec.decode_member(&bytes[..]), Ok(member));
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+            let _ = SwimCodec.decode_header(&bytes[..]);
+            let _ = SwimCodec.decode_member(&bytes[..]);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! First contact: hellos until somebody answers, and what has to be known before a node is settled.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::time::Duration;
+
+use super::identity::Identity;
+use super::packet::{Digest, Packet};
+use super::{Config, Gossip, Timer};
+use crate::membership::MembershipEvent;
+use crate::{Destination, Endpoint, NodeId, Time};
+
+/// How far this node has come in finding the others.
+pub(super) struct Contact {
+    /// The configured seeds, and who was found to answer there.
+    seeds: Vec<(Endpoint, Option<NodeId>)>,
+    hello_pause: Duration,
+    settling: Settling,
+    waited: bool,
+}
+
+enum Settling {
+    /// Nobody has been met yet.
+    Alone,
+    /// A member was met and is asked for all others.
+    Roster {
+        contact: NodeId,
+        tries: u32,
+        parts: BTreeSet<u16>,
+        promised: BTreeMap<NodeId, u32>,
+    },
+    /// All members are known, and these versions of their subscriptions are on their way.
+    Promised(BTreeMap<NodeId, u32>),
+    Settled,
+}
+
+/// A contact that does not answer so often is given up for another.
+const ROSTER_TRIES: u32 = 5;
+/// How many members answer a hello, on average, where there are more.
+const ANSWERS: usize = 8;
+/// How many failed members a node that is alone says hello to at a time.
+const RECALLED: usize = 3;
+
+impl Contact {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            seeds: config.seeds.iter().map(|seed| (*seed, None)).collect(),
+            hello_pause: config.hello_first_pause,
+            settling: Settling::Alone,
+            waited: false,
+        }
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self.settling, Settling::Settled)
+    }
+
+    pub(super) fn heard_from(&mut self, source: Endpoint, sender: NodeId) {
+        if let Some(seed) = self.seeds.iter_mut().find(|(seed, _)| *seed == source) {
+            seed.1 = Some(sender);
+        }
+    }
+}
+
+impl Gossip {
+    /// To everybody who might be there: the LAN and the seeds while this node is alone, later the
+    /// seeds that are not members. Two clusters on a LAN that do not know of each other find out
+    /// because one member in turn goes on to say hello there.
+    pub(super) fn say_hello(&mut self, now: Time) {
+        let alone = self.live.is_empty();
+        let hello = Packet::Hello { alone, from: self.swim.identity() };
+        let missing: Vec<Endpoint> = self
+            .contact
+            .seeds
+            .iter()
+            .copied()
+            .filter(|(seed, node)| !self.is_member(*seed, *node))
+            .map(|(seed, _)| seed)
+            .collect();
+        for seed in missing {
+            self.transmit(Destination::Endpoint(seed), &hello);
+        }
+        if self.config.lan_hello && (alone || self.rng.below(self.live.len() + 1) == 0) {
+            self.transmit(Destination::Lan, &hello);
+        }
+        if alone {
+            let mut failed: Vec<NodeId> = self.peers.keys().copied().collect();
+            self.rng.choose_to_front(&mut failed, RECALLED);
+            for node in failed.into_iter().take(RECALLED) {
+                self.send_to(node, &hello);
+            }
+        }
+        let pause = self.contact.hello_pause.min(self.config.hello_last_pause);
+        self.contact.hello_pause = pause * 2;
+        let pause = self.jittered(pause);
+        self.timers.set(Timer::Hello, now + pause);
+    }
+
+    fn is_member(&self, seed: Endpoint, node: Option<NodeId>) -> bool {
+        node.is_some_and(|node| node == self.id || self.is_live(node))
+            || self.live.iter().any(|node| self.peers[node].identity.endpoint == seed)
+    }
+
+    /// Somebody looks for others. The answer is SWIM's announcement: whoever gets it knows this
+    /// node, and replies with the members that it knows itself.
+    pub(super) fn on_hello(&mut self, now: Time, alone: bool, from: Identity) {
+        if !from.is_reachable() {
+            self.counters.datagrams_malformed += 1;
+            return;
+        }
+        let known = self.peers.get(&from.node).map(|peer| peer.identity);
+        if known.is_none() && self.swim.known() >= self.config.max_nodes {
+            self.counters.nodes_refused += 1;
+            return;
+        }
+        if self.is_live(from.node) && known == Some(from) && !alone {
+            return;
+        }
+        if self.rng.below(self.live.len() + 1) < ANSWERS {
+            self.swim.announce(now, from);
+        }
+    }
+
+    pub(super) fn contact_up(&mut self, now: Time, node: NodeId) {
+        if matches!(self.contact.settling, Settling::Alone) {
+            self.ask_contact(now, node);
+        }
+    }
+
+    pub(super) fn contact_down(&mut self, now: Time, node: NodeId) {
+        if self.live.is_empty() && !self.peers.is_empty() {
+            self.contact.hello_pause = self.config.hello_first_pause;
+            self.timers.set(Timer::Hello, now);
+        }
+        match &self.contact.settling {
+            Settling::Roster { contact, .. } if *contact == node => self.change_contact(now),
+            Settling::Promised(_) => self.settle_if_complete(),
+            _ => {}
+        }
+    }
+
+    pub(super) fn ask_for_roster(&mut self, now: Time) {
+        let Settling::Roster { contact, tries, .. } = &mut self.contact.settling else { return };
+        if *tries >= ROSTER_TRIES {
+            self.change_contact(now);
+            return;
+        }
+        let pause = self.config.retry_after * 2_u32.pow(*tries);
+        *tries += 1;
+        let contact = *contact;
+        let entries = vec![self.own_entry()];
+        let digest = Digest { roster_wanted: true, entries, ..Digest::default() };
+        self.send_to(contact, &Packet::Digest(digest));
+        self.timers.set(Timer::Roster, now + pause);
+    }
+
+    /// A part of the roster came, if `digest` is one and from the right node.
+    pub(super) fn on_roster(&mut self, sender: NodeId, digest: &Digest) {
+        let Settling::Roster { contact, parts, promised, .. } = &mut self.contact.settling else {
+            return;
+        };
+        if digest.chunks == 0 || *contact != sender {
+            return;
+        }
+        parts.insert(digest.chunk);
+        let others = digest.entries.iter().filter(|entry| entry.identity.node != self.id);
+        promised.extend(others.map(|entry| (entry.identity.node, entry.version)));
+        if (0..digest.chunks).all(|chunk| parts.contains(&chunk)) {
+            self.timers.cancel(Timer::Roster);
+            self.contact.settling = Settling::Promised(core::mem::take(promised));
+        }
+    }
+
+    pub(super) fn settle_if_complete(&mut self) {
+        let Settling::Promised(promised) = &mut self.contact.settling else { return };
+        promised.retain(|node, version| {
+            let known = self.peers.get(node).map_or(0, |peer| peer.table.version());
+            self.live.binary_search(node).is_ok() && known < *version
+        });
+        if promised.is_empty() {
+            self.settle();
+        }
+    }
+
+    pub(super) fn on_settle_timeout(&mut self, now: Time) {
+        if self.contact.is_settled() {
+            return;
+        }
+        if self.live.is_empty() || self.contact.waited {
+            self.counters.settled_incomplete += u64::from(!self.live.is_empty());
+            self.settle();
+        } else {
+            self.contact.waited = true;
+            self.timers.set(Timer::Settle, now + self.config.settle_limit);
+        }
+    }
+
+    fn settle(&mut self) {
+        self.contact.settling = Settling::Settled;
+        self.timers.cancel(Timer::Settle);
+        self.timers.cancel(Timer::Roster);
+        self.views.events.push_back(MembershipEvent::Settled);
+    }
+
+    fn change_contact(&mut self, now: Time) {
+        if self.live.is_empty() {
+            self.contact.settling = Settling::Alone;
+            self.timers.cancel(Timer::Roster);
+        } else {
+            let contact = self.live[self.rng.below(self.live.len())];
+            self.ask_contact(now, contact);
+        }
+    }
+
+    fn ask_contact(&mut self, now: Time, contact: NodeId) {
+        let (parts, promised) = (BTreeSet::new(), BTreeMap::new());
+        self.contact.settling = Settling::Roster { contact, tries: 0, parts, promised };
+        self.ask_for_roster(now);
+    }
+}

@@ -1,0 +1,109 @@
+//! What crossed the wire and what happened.
+
+use super::packet::Packet;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counters {
+    pub(super) datagrams_sent: u64,
+    pub(super) bytes_sent: u64,
+    pub(super) swim_sent: u64,
+    pub(super) hellos_sent: u64,
+    pub(super) digests_sent: u64,
+    pub(super) changes_sent: u64,
+    pub(super) pulls_sent: u64,
+    pub(super) goodbyes_sent: u64,
+    pub(super) challenges_sent: u64,
+    pub(super) swim_received: u64,
+    pub(super) hellos_received: u64,
+    pub(super) digests_received: u64,
+    pub(super) changes_received: u64,
+    pub(super) pulls_received: u64,
+    pub(super) goodbyes_received: u64,
+    pub(super) challenges_received: u64,
+    /// Damaged, or not made by this program.
+    pub(super) datagrams_malformed: u64,
+    /// This node's own, come back by multicast or because it is its own seed.
+    pub(super) datagrams_own: u64,
+    /// From nodes that have said goodbye.
+    pub(super) datagrams_late: u64,
+    /// Not sent for want of room in the queue.
+    pub(super) queue_dropped: u64,
+    /// Nodes that there was no room for, as often as they were heard of.
+    pub(super) nodes_refused: u64,
+    /// Subscriptions that there was no room for.
+    pub(super) subscriptions_refused: u64,
+    /// Subscriptions of nodes that are not known to be up.
+    pub(super) changes_of_strangers: u64,
+    pub(super) nodes_up: u64,
+    pub(super) nodes_left: u64,
+    pub(super) nodes_failed: u64,
+    pub(super) suspicions: u64,
+    /// How often this node was wrongly declared dead and came back.
+    pub(super) rejoins: u64,
+    pub(super) pulls_given_up: u64,
+    /// 1 if the node stopped waiting for what its contact had promised.
+    pub(super) settled_incomplete: u64,
+}
+
+impl Counters {
+    pub(super) fn count_sent(&mut self, packet: &Packet, bytes: usize) {
+        self.datagrams_sent += 1;
+        self.bytes_sent += bytes as u64;
+        *match packet {
+            Packet::Swim(_) => &mut self.swim_sent,
+            Packet::Hello { .. } => &mut self.hellos_sent,
+            Packet::Digest(_) => &mut self.digests_sent,
+            Packet::Changes(_) => &mut self.changes_sent,
+            Packet::Pull(_) => &mut self.pulls_sent,
+            Packet::Goodbye(_) => &mut self.goodbyes_sent,
+            Packet::Suspicion { .. } => &mut self.challenges_sent,
+        } += 1;
+    }
+
+    pub(super) fn count_received(&mut self, packet: &Packet) {
+        *match packet {
+            Packet::Swim(_) => &mut self.swim_received,
+            Packet::Hello { .. } => &mut self.hellos_received,
+            Packet::Digest(_) => &mut self.digests_received,
+            Packet::Changes(_) => &mut self.changes_received,
+            Packet::Pull(_) => &mut self.pulls_received,
+            Packet::Goodbye(_) => &mut self.goodbyes_received,
+            Packet::Suspicion { .. } => &mut self.challenges_received,
+        } += 1;
+    }
+
+    pub(super) fn by_name(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("datagrams_sent", self.datagrams_sent),
+            ("bytes_sent", self.bytes_sent),
+            ("swim_sent", self.swim_sent),
+            ("hellos_sent", self.hellos_sent),
+            ("digests_sent", self.digests_sent),
+            ("changes_sent", self.changes_sent),
+            ("pulls_sent", self.pulls_sent),
+            ("goodbyes_sent", self.goodbyes_sent),
+            ("challenges_sent", self.challenges_sent),
+            ("swim_received", self.swim_received),
+            ("hellos_received", self.hellos_received),
+            ("digests_received", self.digests_received),
+            ("changes_received", self.changes_received),
+            ("pulls_received", self.pulls_received),
+            ("goodbyes_received", self.goodbyes_received),
+            ("challenges_received", self.challenges_received),
+            ("datagrams_malformed", self.datagrams_malformed),
+            ("datagrams_own", self.datagrams_own),
+            ("datagrams_late", self.datagrams_late),
+            ("queue_dropped", self.queue_dropped),
+            ("nodes_refused", self.nodes_refused),
+            ("subscriptions_refused", self.subscriptions_refused),
+            ("changes_of_strangers", self.changes_of_strangers),
+            ("nodes_up", self.nodes_up),
+            ("nodes_left", self.nodes_left),
+            ("nodes_failed", self.nodes_failed),
+            ("suspicions", self.suspicions),
+            ("rejoins", self.rejoins),
+            ("pulls_given_up", self.pulls_given_up),
+            ("settled_incomplete", self.settled_incomplete),
+        ]
+    }
+}

@@ -1,0 +1,174 @@
+//! What SWIM knows a node by, and its form on the wire.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use bytes::{Buf, BufMut};
+
+use crate::wire::DecodeError;
+use crate::{Endpoint, NodeId};
+
+/// A node as SWIM knows it. A node that was wrongly declared dead cannot take that back, so it
+/// comes back with a larger `bump`, and is for everybody the same node again.
+///
+/// | offset | bytes | field | meaning |
+/// |---|---|---|---|
+/// | 0 | 8 | node | [`NodeId`] |
+/// | 8 | 4 | bump | how often the node was wrongly declared dead |
+/// | 12 | 2 | port | |
+/// | 14 | 1 | family | 4 or 6 |
+/// | 15 | 4 or 16 | address | all zero: the address that the datagram came from |
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Identity {
+    pub(super) node: NodeId,
+    pub(super) bump: u32,
+    pub(super) endpoint: Endpoint,
+}
+
+/// The largest form: IPv6.
+pub(super) const IDENTITY_BYTES: usize = 31;
+
+/// The endpoint is where the node is reached, not who it is: a node that does not know its own
+/// address is the same to itself and to those who filled the address in.
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        (self.node, self.bump) == (other.node, other.bump)
+    }
+}
+
+impl Eq for Identity {}
+
+impl foca::Identity for Identity {
+    type Addr = NodeId;
+
+    fn renew(&self) -> Option<Self> {
+        Some(Self { bump: self.bump.checked_add(1)?, ..*self })
+    }
+
+    fn addr(&self) -> NodeId {
+        self.node
+    }
+
+    fn win_addr_conflict(&self, adversary: &Self) -> bool {
+        self.bump > adversary.bump
+    }
+}
+
+impl Identity {
+    /// Whether `endpoint` says where to send to.
+    pub(super) fn is_reachable(&self) -> bool {
+        !self.endpoint.0.ip().is_unspecified() && self.endpoint.0.port() != 0
+    }
+
+    /// With an unspecified address replaced by the one that a datagram of the node came from.
+    pub(super) fn filled_in(mut self, source: Endpoint) -> Self {
+        if self.endpoint.0.ip().is_unspecified() {
+            self.endpoint.0.set_ip(source.0.ip());
+        }
+        self
+    }
+
+    pub(super) fn encoded_bytes(&self) -> usize {
+        if self.endpoint.0.is_ipv4() { 19 } else { IDENTITY_BYTES }
+    }
+
+    /// Appends the wire form, for which there must be room.
+    pub(super) fn encode(&self, out: &mut impl BufMut) {
+        out.put_u64(self.node.0);
+        out.put_u32(self.bump);
+        out.put_u16(self.endpoint.0.port());
+        match self.endpoint.0.ip() {
+            IpAddr::V4(ip) => {
+                out.put_u8(4);
+                out.put_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                out.put_u8(6);
+                out.put_slice(&ip.octets());
+            }
+        }
+    }
+
+    pub(super) fn decode(bytes: &mut impl Buf) -> Result<Self, DecodeError> {
+        let short = |_| DecodeError::Length;
+        let node = NodeId(bytes.try_get_u64().map_err(short)?);
+        let bump = bytes.try_get_u32().map_err(short)?;
+        let port = bytes.try_get_u16().map_err(short)?;
+        let ip = match bytes.try_get_u8().map_err(short)? {
+            4 => IpAddr::V4(Ipv4Addr::from_bits(bytes.try_get_u32().map_err(short)?)),
+            6 => IpAddr::V6(Ipv6Addr::from_bits(bytes.try_get_u128().map_err(short)?)),
+            _ => return Err(DecodeError::Value),
+        };
+        Ok(Self { node, bump, endpoint: Endpoint(SocketAddr::new(ip, port)) })
+    }
+
+    /// Replaces the identity at the beginning of `payload` by one with the address filled in.
+    pub(super) fn fill_in_front(
+        payload: &mut Vec<u8>,
+        source: Endpoint,
+    ) -> Result<(), DecodeError> {
+        let mut rest = &payload[..];
+        let identity = Self::decode(&mut rest)?;
+        if identity.endpoint.0.ip().is_unspecified() {
+            let old_bytes = payload.len() - rest.len();
+            let mut front = Vec::with_capacity(IDENTITY_BYTES);
+            identity.filled_in(source).encode(&mut front);
+            payload.splice(..old_bytes, front);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use foca::Identity as _;
+    use proptest::prelude::*;
+
+    pub(in super::super) fn any_identity() -> impl Strategy<Value = Identity> {
+        (any::<u64>(), any::<u32>(), any::<IpAddr>(), any::<u16>()).prop_map(
+            |(node, bump, ip, port)| Identity {
+                node: NodeId(node),
+                bump,
+                endpoint: Endpoint(SocketAddr::new(ip, port)),
+            },
+        )
+    }
+
+    #[test]
+    fn a_renewed_identity_is_the_same_node_and_wins() {
+        let endpoint = Endpoint(SocketAddr::from(([10, 0, 0, 1], 7400)));
+        let old = Identity { node: NodeId(7), bump: 0, endpoint };
+        let new = old.renew().expect("there are bumps left");
+        assert_eq!(new.addr(), old.addr());
+        assert_ne!(new, old);
+        assert!(new.win_addr_conflict(&old) && !old.win_addr_conflict(&new));
+        assert_eq!(Identity { bump: u32::MAX, ..old }.renew(), None);
+    }
+
+    #[test]
+    fn an_unspecified_address_is_where_the_datagram_came_from() {
+        let endpoint = Endpoint(SocketAddr::from(([0, 0, 0, 0], 7400)));
+        let identity = Identity { node: NodeId(7), bump: 0, endpoint };
+        assert!(!identity.is_reachable());
+        let source = Endpoint(SocketAddr::from(([10, 0, 0, 9], 999)));
+        let mut payload = Vec::new();
+        identity.encode(&mut payload);
+        payload.extend_from_slice(b"rest");
+        assert_eq!(Identity::fill_in_front(&mut payload, source), Ok(()));
+        let mut rest = &payload[..];
+        let filled = Identity::decode(&mut rest).expect("it was encoded above");
+        assert_eq!(filled.endpoint.0, SocketAddr::from(([10, 0, 0, 9], 7400)));
+        assert_eq!((filled, rest), (identity, &b"rest"[..]));
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_is_the_inverse_of_encoding(identity in any_identity()) {
+            let mut bytes = Vec::new();
+            identity.encode(&mut bytes);
+            prop_assert_eq!(bytes.len(), identity.encoded_bytes());
+            let decoded = Identity::decode(&mut &bytes[..]).expect("it was encoded above");
+            prop_assert_eq!((decoded, decoded.endpoint), (identity, identity.endpoint));
+        }
+    }
+}

@@ -1,0 +1,523 @@
+//! Membership without a server: SWIM, by the crate `foca`, with group subscriptions beside it.
+//!
+//! Das, Gupta, Motivala, SWIM (DSN 2002), finds out who is alive. Every node owns a versioned table
+//! of its subscriptions (`table.rs`), sends what is new in it to everybody at once, and all nodes
+//! repair what was lost by comparing versions and pulling what they lack. `docs/membership.md`
+//! describes the whole and its timing.
+//!
+//! Additions to SWIM, each because of what loss would do otherwise:
+//! - a node says hello again and again until it is known (foca announces once);
+//! - who suspects a node also asks it directly for a proof of life, several times, and tells
+//!   everybody directly when it declares the node dead (SWIM leaves both to gossip);
+//! - a node that stops says so itself, so that it is seen to have left and not to have failed.
+
+mod codec;
+mod config;
+mod contact;
+mod counters;
+mod identity;
+mod packet;
+mod swim;
+mod sync;
+mod table;
+mod views;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use core::time::Duration;
+
+pub use self::config::Config;
+use self::contact::Contact;
+use self::counters::Counters;
+use self::identity::Identity;
+use self::packet::{Packet, Subscription};
+use self::swim::{Swim, SwimEvent};
+use self::sync::Exchange;
+use self::table::{Difference, Table};
+use self::views::Views;
+use super::{Membership, MembershipEvent};
+use crate::{
+    Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, Timers, Transmit,
+    ViewChangeKind, Wakeup,
+};
+
+/// Gossip membership of one node.
+pub struct Gossip {
+    id: NodeId,
+    config: Config,
+    rng: Rng,
+    swim: Swim,
+    /// Other nodes; those that failed are kept until SWIM forgets them.
+    peers: BTreeMap<NodeId, Peer>,
+    /// The peers that are up, in order.
+    live: Vec<NodeId>,
+    departed: Departed,
+    own: Table,
+    exchange: Exchange,
+    views: Views,
+    contact: Contact,
+    challenges: BTreeMap<NodeId, Challenge>,
+    timers: Timers<Timer>,
+    outgoing: VecDeque<(Destination, Vec<u8>)>,
+    counters: Counters,
+    phase: Phase,
+}
+
+struct Peer {
+    identity: Identity,
+    table: Table,
+    /// The version of this node's own table that the peer is known to have.
+    confirmed: Option<u32>,
+    /// How long the peer may take to confirm before it is asked again.
+    patience: Duration,
+}
+
+/// A suspicion of this node that the suspected one is being asked about.
+struct Challenge {
+    identity: Identity,
+    incarnation: u16,
+}
+
+/// The nodes that said goodbye last: what is still told of them is old.
+#[derive(Default)]
+struct Departed {
+    nodes: BTreeSet<NodeId>,
+    order: VecDeque<NodeId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    New,
+    Running,
+    Stopped,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Hello,
+    Settle,
+    Roster,
+    Digest,
+    Push,
+    Confirm(NodeId),
+    Pull(NodeId),
+    Challenge(NodeId),
+}
+
+/// Members that hear of a departure first hand and pass it on, each to so many others.
+const GOODBYE_FANOUT: usize = 3;
+/// How often a stopping node says goodbye to each member.
+const GOODBYES: usize = 2;
+
+impl Gossip {
+    /// The membership of node `id`, which others reach at `endpoint`. If its address is
+    /// unspecified, they take the one that its datagrams come from. `seed` is the source of all
+    /// randomness.
+    ///
+    /// # Panics
+    /// If `config` is not valid: a detection time below 100 ms, datagrams of fewer than 256 bytes,
+    /// or a pause of zero.
+    pub fn new(id: NodeId, endpoint: Endpoint, config: Config, seed: u64) -> Self {
+        config.validate();
+        let mut rng = Rng::new(seed);
+        let identity = Identity { node: id, bump: 0, endpoint };
+        Self {
+            id,
+            swim: Swim::new(identity, &config, rng.fork(1)),
+            rng,
+            peers: BTreeMap::new(),
+            live: Vec::new(),
+            departed: Departed::default(),
+            own: Table::default(),
+            exchange: Exchange::default(),
+            views: Views::new(id),
+            contact: Contact::new(&config),
+            challenges: BTreeMap::new(),
+            timers: Timers::new(),
+            outgoing: VecDeque::new(),
+            counters: Counters::default(),
+            phase: Phase::New,
+            config,
+        }
+    }
+
+    fn begin(&mut self, now: Time) {
+        if self.phase == Phase::New {
+            self.phase = Phase::Running;
+            self.timers.set(Timer::Hello, now);
+            self.timers.set(Timer::Settle, now + self.config.settle_after);
+            let pause = self.jittered(self.config.digest_period);
+            self.timers.set(Timer::Digest, now + pause);
+        }
+    }
+
+    fn fire(&mut self, now: Time, timer: Timer) {
+        match timer {
+            Timer::Hello => self.say_hello(now),
+            Timer::Settle => self.on_settle_timeout(now),
+            Timer::Roster => self.ask_for_roster(now),
+            Timer::Digest => self.send_digest(now),
+            Timer::Push => self.push(now),
+            Timer::Confirm(node) => self.ask_to_confirm(now, node),
+            Timer::Pull(node) => self.on_pull_timeout(now, node),
+            Timer::Challenge(node) => self.challenge(now, node),
+        }
+    }
+
+    fn dispatch(&mut self, now: Time, source: Endpoint, sender: NodeId, packet: Packet) {
+        self.counters.count_received(&packet);
+        match packet {
+            Packet::Swim(payload) => self.on_swim(now, source, sender, payload),
+            Packet::Hello { alone, from } => self.on_hello(now, alone, from.filled_in(source)),
+            Packet::Digest(digest) => self.on_digest(now, source, sender, digest),
+            Packet::Changes(changes) => self.on_changes(now, sender, &changes),
+            Packet::Pull(wanted) => self.on_pull(sender, &wanted),
+            Packet::Goodbye(node) => self.on_goodbye(now, sender, node),
+            Packet::Suspicion { by, suspect, incarnation } => {
+                self.on_suspicion(now, by.filled_in(source), suspect, incarnation);
+            }
+        }
+    }
+
+    fn on_swim(&mut self, now: Time, source: Endpoint, sender: NodeId, mut payload: Vec<u8>) {
+        let from = Identity::decode(&mut &payload[..]).map(|from| from.filled_in(source));
+        let genuine = from.is_ok_and(|from| from.node == sender && from.is_reachable());
+        if !genuine || Identity::fill_in_front(&mut payload, source).is_err() {
+            self.counters.datagrams_malformed += 1;
+            return;
+        }
+        if self.swim.known() >= self.config.max_nodes && !self.peers.contains_key(&sender) {
+            self.counters.nodes_refused += 1;
+            return;
+        }
+        self.swim.handle_payload(now, &payload);
+    }
+
+    /// A node that was only slow takes the suspicion back, and tells the one who has it first.
+    fn on_suspicion(&mut self, now: Time, by: Identity, suspect: Identity, incarnation: u16) {
+        if suspect.node != self.id || !by.is_reachable() {
+            self.counters.datagrams_malformed += 1;
+            return;
+        }
+        if suspect == self.swim.identity() {
+            self.swim.refute(now, incarnation);
+        }
+        self.swim.announce(now, by);
+    }
+
+    fn on_goodbye(&mut self, now: Time, sender: NodeId, node: NodeId) {
+        if node == self.id || !self.departed.insert(node, self.config.max_nodes) {
+            return;
+        }
+        let Some(peer) = self.peers.get(&node) else { return };
+        let identity = peer.identity;
+        if self.is_live(node) {
+            self.counters.nodes_left += 1;
+            self.part(now, node, ViewChangeKind::Left);
+        }
+        self.peers.remove(&node);
+        self.swim.bury(now, identity);
+        let mut others: Vec<NodeId> =
+            self.live.iter().copied().filter(|other| *other != sender).collect();
+        self.rng.choose_to_front(&mut others, GOODBYE_FANOUT);
+        for other in others.into_iter().take(GOODBYE_FANOUT) {
+            self.send_to(other, &Packet::Goodbye(node));
+        }
+    }
+
+    fn take_swim_events(&mut self, now: Time) {
+        while let Some(event) = self.swim.poll_event() {
+            match event {
+                SwimEvent::Up(identity) => self.on_up(now, identity),
+                SwimEvent::Down { identity, found_here } => {
+                    self.on_down(now, identity, found_here);
+                }
+                SwimEvent::Renamed(identity) => {
+                    if let Some(peer) = self.peers.get_mut(&identity.node) {
+                        peer.identity = identity;
+                    }
+                }
+                SwimEvent::Suspected { identity, incarnation } => {
+                    self.counters.suspicions += 1;
+                    self.challenges.insert(identity.node, Challenge { identity, incarnation });
+                    self.timers.set(Timer::Challenge(identity.node), now);
+                }
+                SwimEvent::Rejoined => {
+                    self.counters.rejoins += 1;
+                    self.greet_everybody(now);
+                }
+                SwimEvent::Forgotten(identity) => {
+                    let known = self.peers.get(&identity.node);
+                    let same = known.is_some_and(|peer| peer.identity == identity);
+                    if same && !self.is_live(identity.node) {
+                        self.peers.remove(&identity.node);
+                    }
+                }
+            }
+        }
+        while let Some((to, payload)) = self.swim.poll_datagram() {
+            self.transmit(Destination::Endpoint(to.endpoint), &Packet::Swim(payload));
+        }
+    }
+
+    fn on_up(&mut self, now: Time, identity: Identity) {
+        let node = identity.node;
+        if node == self.id || self.is_live(node) {
+            return;
+        }
+        if self.departed.nodes.contains(&node) {
+            self.swim.bury(now, identity);
+            return;
+        }
+        if self.peers.len() >= self.config.max_nodes && !self.peers.contains_key(&node) {
+            self.counters.nodes_refused += 1;
+            return;
+        }
+        self.counters.nodes_up += 1;
+        let place = self.live.partition_point(|live| *live < node);
+        self.live.insert(place, node);
+        let patience = self.config.retry_after;
+        let peer = self.peers.entry(node).or_insert_with(|| Peer {
+            identity,
+            table: Table::default(),
+            confirmed: None,
+            patience,
+        });
+        peer.identity = identity;
+        let known: Vec<_> = peer.table.subscriptions().collect();
+        self.views.events.push_back(MembershipEvent::Met(node, identity.endpoint));
+        for (group, subscription) in known {
+            self.learn(now, node, Difference { group, now: Some(subscription) });
+        }
+        self.greet(now, node);
+        self.contact_up(now, node);
+    }
+
+    fn on_down(&mut self, now: Time, identity: Identity, found_here: bool) {
+        if !self.is_live(identity.node) {
+            return;
+        }
+        self.counters.nodes_failed += 1;
+        self.part(now, identity.node, ViewChangeKind::Failed);
+        if found_here {
+            for node in self.live.clone() {
+                let payload = self.swim.obituary(self.peers[&node].identity, identity);
+                self.send_to(node, &Packet::Swim(payload));
+            }
+        }
+    }
+
+    /// A live peer is one no longer.
+    fn part(&mut self, now: Time, node: NodeId, kind: ViewChangeKind) {
+        self.live.retain(|live| *live != node);
+        let groups = self.peers[&node].table.subscriptions().map(|(group, _)| group);
+        self.views.remove_node(node, groups, kind);
+        self.views.events.push_back(MembershipEvent::Parted(node));
+        self.challenges.remove(&node);
+        for timer in [Timer::Confirm(node), Timer::Challenge(node)] {
+            self.timers.cancel(timer);
+        }
+        self.stop_pull(node);
+        self.start_pulls(now);
+        self.contact_down(now, node);
+    }
+
+    /// A live peer's subscription of a group is different now.
+    fn learn(&mut self, now: Time, node: NodeId, difference: Difference) {
+        if self.views.apply(node, difference) {
+            self.own.change(difference.group, None);
+            self.push_soon(now);
+        }
+    }
+
+    /// Asks a suspected node for a proof of life.
+    fn challenge(&mut self, now: Time, node: NodeId) {
+        let Some(challenge) = self.challenges.get(&node) else { return };
+        let Challenge { identity: suspect, incarnation } = *challenge;
+        if !self.swim.is_suspected(suspect, incarnation) {
+            self.challenges.remove(&node);
+            return;
+        }
+        let by = self.swim.identity();
+        let packet = Packet::Suspicion { by, suspect, incarnation };
+        self.transmit(Destination::Endpoint(suspect.endpoint), &packet);
+        self.timers.set(Timer::Challenge(node), now + self.config.challenge_period());
+    }
+
+    fn is_live(&self, node: NodeId) -> bool {
+        self.live.binary_search(&node).is_ok()
+    }
+
+    fn send_to(&mut self, node: NodeId, packet: &Packet) {
+        if let Some(peer) = self.peers.get(&node) {
+            let destination = Destination::Endpoint(peer.identity.endpoint);
+            self.transmit(destination, packet);
+        }
+    }
+
+    fn transmit(&mut self, destination: Destination, packet: &Packet) {
+        let datagram = packet.encode(self.id);
+        self.transmit_encoded(destination, packet, datagram);
+    }
+
+    fn transmit_encoded(&mut self, destination: Destination, packet: &Packet, bytes: Vec<u8>) {
+        if self.outgoing.len() >= self.config.max_queued {
+            self.counters.queue_dropped += 1;
+            return;
+        }
+        debug_assert!(bytes.len() <= self.config.max_datagram_bytes);
+        self.counters.count_sent(packet, bytes.len());
+        self.outgoing.push_back((destination, bytes));
+    }
+
+    /// Between three and five quarters of `pause`, so that nodes do not act in step.
+    fn jittered(&mut self, pause: Duration) -> Duration {
+        let quarter = u64::try_from(pause.as_nanos() / 4).unwrap_or(u64::MAX / 8);
+        let random = self.rng.below(2 * quarter as usize + 1) as u64;
+        Duration::from_nanos(3 * quarter + random)
+    }
+}
+
+impl Membership for Gossip {
+    fn join(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        self.begin(now);
+        let subscription = Subscription { settings, joined_at: now };
+        self.views.join(group, subscription)?;
+        if self.phase == Phase::Running {
+            self.own.change(group, Some(subscription));
+            self.push_soon(now);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, now: Time, group: GroupId) {
+        self.begin(now);
+        if self.views.leave(group) && self.phase == Phase::Running {
+            self.own.change(group, None);
+            self.push_soon(now);
+        }
+    }
+
+    fn shut_down(&mut self, _now: Time) {
+        if self.phase == Phase::Stopped {
+            return;
+        }
+        self.phase = Phase::Stopped;
+        self.timers = Timers::new();
+        self.outgoing.clear();
+        for _ in 0..GOODBYES {
+            for node in self.live.clone() {
+                self.send_to(node, &Packet::Goodbye(self.id));
+            }
+        }
+    }
+
+    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+        if self.phase == Phase::Stopped {
+            return;
+        }
+        self.begin(now);
+        let Ok((sender, packet)) = Packet::decode(datagram) else {
+            self.counters.datagrams_malformed += 1;
+            return;
+        };
+        self.contact.heard_from(source, sender);
+        if sender == self.id {
+            self.counters.datagrams_own += 1;
+        } else if self.departed.nodes.contains(&sender) {
+            self.counters.datagrams_late += 1;
+        } else {
+            self.dispatch(now, source, sender, packet);
+            self.take_swim_events(now);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if self.phase == Phase::Stopped {
+            return;
+        }
+        self.begin(now);
+        self.swim.handle_timeout(now);
+        self.take_swim_events(now);
+        while let Some(timer) = self.timers.pop_due(now) {
+            self.fire(now, timer);
+        }
+        self.take_swim_events(now);
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let (destination, datagram) = self.outgoing.pop_front()?;
+        out.extend_from_slice(&datagram);
+        Some(Transmit { destination })
+    }
+
+    fn poll_event(&mut self) -> Option<MembershipEvent> {
+        self.views.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        let own = self.timers.next_due().map(|at| Wakeup { at, reason: "membership" });
+        let probe = self.swim.next_due().map(|at| Wakeup { at, reason: "failure detector" });
+        match self.phase {
+            Phase::New => Some(Wakeup { at: Time::ZERO, reason: "first hello" }),
+            Phase::Running => Wakeup::earlier(own, probe),
+            Phase::Stopped => None,
+        }
+    }
+
+    fn nodes(&self) -> Vec<(NodeId, Endpoint)> {
+        self.live.iter().map(|node| (*node, self.peers[node].identity.endpoint)).collect()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.contact.is_settled()
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        let mut stats = self.counters.by_name();
+        stats.push(("swim_malformed", self.swim.malformed));
+        stats.push(("contradictions_ignored", self.views.contradictions_ignored));
+        stats.push(("joins_refused", self.views.joins_refused));
+        stats
+    }
+
+    fn check(&self) {
+        assert!(self.live.is_sorted(), "the live nodes are out of order");
+        assert!(!self.peers.contains_key(&self.id), "a node is its own peer");
+        assert!(self.peers.len() <= self.config.max_nodes, "more peers than allowed");
+        let alive: BTreeSet<NodeId> = self.swim.alive().collect();
+        for node in &self.live {
+            assert!(self.peers.contains_key(node), "a live node is not a peer");
+            assert!(alive.contains(node), "{node:?} is live, but not for the failure detector");
+            assert!(!self.departed.nodes.contains(node), "a node that left is live");
+        }
+        self.own.check();
+        self.peers.values().for_each(|peer| peer.table.check());
+        let tables = self.live.iter().flat_map(|node| {
+            let subscriptions = self.peers[node].table.subscriptions();
+            subscriptions.map(|(group, subscription)| (*node, group, subscription))
+        });
+        self.views.check(tables);
+        self.check_sync();
+    }
+}
+
+impl Departed {
+    /// Says whether the node is new among the `capacity` last ones.
+    fn insert(&mut self, node: NodeId, capacity: usize) -> bool {
+        if !self.nodes.insert(node) {
+            return false;
+        }
+        self.order.push_back(node);
+        if self.order.len() > capacity
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.nodes.remove(&oldest);
+        }
+        true
+    }
+}

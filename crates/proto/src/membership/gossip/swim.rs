@@ -1,0 +1,223 @@
+//! The SWIM implementation (`foca`) behind plain calls and queues.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use core::convert::Infallible;
+
+use bytes::BufMut;
+use foca::{
+    AccumulatingRuntime, Codec as _, Foca, Header, Member, Message, NoCustomBroadcast,
+    OwnedNotification, State, Timer,
+};
+use rand_core::TryRng;
+
+use super::Config;
+use super::codec::SwimCodec;
+use super::identity::Identity;
+use crate::{NodeId, Rng, Time};
+
+/// Who is alive. Every call may leave events and datagrams behind, which are then to be taken.
+pub(super) struct Swim {
+    foca: Foca<Identity, SwimCodec, SwimRng, NoCustomBroadcast>,
+    runtime: AccumulatingRuntime<Identity>,
+    /// By time and, for equal times, in the order in which they were asked for.
+    timers: BTreeMap<(Time, u64), Timer<Identity>>,
+    timers_made: u64,
+    events: VecDeque<SwimEvent>,
+    datagrams: VecDeque<(Identity, Vec<u8>)>,
+    connected: bool,
+    /// Payloads that did not make sense.
+    pub(super) malformed: u64,
+}
+
+/// What SWIM found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SwimEvent {
+    /// The node is alive, and was not known to be.
+    Up(Identity),
+    /// The node is no longer alive. `found_here`: this node waited for it in vain.
+    Down { identity: Identity, found_here: bool },
+    /// An old identity of a node is replaced by a new one.
+    Renamed(Identity),
+    /// The node did not answer and will be declared dead unless it proves the contrary.
+    Suspected { identity: Identity, incarnation: u16 },
+    /// This node was declared dead by others and has got a new identity.
+    Rejoined,
+    /// A dead node need not be remembered any more.
+    Forgotten(Identity),
+}
+
+impl Swim {
+    pub(super) fn new(identity: Identity, config: &Config, rng: Rng) -> Self {
+        Self {
+            foca: Foca::new(identity, config.swim(), SwimRng(rng), SwimCodec),
+            runtime: AccumulatingRuntime::new(),
+            timers: BTreeMap::new(),
+            timers_made: 0,
+            events: VecDeque::new(),
+            datagrams: VecDeque::new(),
+            connected: false,
+            malformed: 0,
+        }
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        *self.foca.identity()
+    }
+
+    /// Whether SWIM takes part: it knows somebody, and has heard since it last got an identity.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    /// How many nodes are remembered, dead ones included.
+    pub(super) fn known(&self) -> usize {
+        self.foca.iter_membership_state().len()
+    }
+
+    /// The identities of nodes thought alive.
+    pub(super) fn alive(&self) -> impl Iterator<Item = NodeId> {
+        self.foca.iter_members().map(|member| member.id().node)
+    }
+
+    pub(super) fn handle_payload(&mut self, now: Time, payload: &[u8]) {
+        let result = self.foca.handle_data(payload, &mut self.runtime);
+        self.malformed += u64::from(result.is_err());
+        self.collect(now, false);
+    }
+
+    /// Asks `to` for members; it learns of this node thereby.
+    pub(super) fn announce(&mut self, now: Time, to: Identity) {
+        let result = self.foca.announce(to, &mut self.runtime);
+        self.malformed += u64::from(result.is_err());
+        self.collect(now, false);
+    }
+
+    /// Takes `identity` for alive unless it is known to be dead.
+    pub(super) fn hear_of(&mut self, now: Time, identity: Identity) {
+        self.apply(now, Member::alive(identity), false);
+    }
+
+    /// Takes `identity` for dead, and keeps it to itself.
+    pub(super) fn bury(&mut self, now: Time, identity: Identity) {
+        self.apply(now, Member::down(identity), false);
+    }
+
+    /// This node is suspected under `incarnation`; it now has a larger one.
+    pub(super) fn refute(&mut self, now: Time, incarnation: u16) {
+        let member = Member::new(self.identity(), incarnation, State::Suspect);
+        self.apply(now, member, true);
+    }
+
+    pub(super) fn is_suspected(&self, identity: Identity, incarnation: u16) -> bool {
+        let mut members = self.foca.iter_members();
+        members.any(|member| {
+            *member.id() == identity
+                && member.incarnation() == incarnation
+                && member.state() == State::Suspect
+        })
+    }
+
+    /// A payload that tells `to` at once that `dead` is dead.
+    pub(super) fn obituary(&self, to: Identity, dead: Identity) -> Vec<u8> {
+        let mut payload = Vec::new();
+        let (src, message) = (self.identity(), Message::Gossip);
+        // Incarnation 0 never takes anything back that others know of this node.
+        let header = Header { src, src_incarnation: 0, dst: to, message };
+        let encoded = SwimCodec.encode_header(&header, &mut payload);
+        payload.put_u16(1);
+        let encoded =
+            encoded.and_then(|()| SwimCodec.encode_member(&Member::down(dead), &mut payload));
+        encoded.expect("a vector has room for everything");
+        payload
+    }
+
+    pub(super) fn next_due(&self) -> Option<Time> {
+        self.timers.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        while let Some(entry) = self.timers.first_entry()
+            && entry.key().0 <= now
+        {
+            let timer = entry.remove();
+            if let Timer::RemoveDown(identity) = &timer {
+                self.events.push_back(SwimEvent::Forgotten(*identity));
+            }
+            let found_here = matches!(timer, Timer::ChangeSuspectToDown { .. });
+            // A probe that a pause of the process cut short is an error that mends itself.
+            let _ = self.foca.handle_timer(timer, &mut self.runtime);
+            self.collect(now, found_here);
+        }
+    }
+
+    pub(super) fn poll_event(&mut self) -> Option<SwimEvent> {
+        self.events.pop_front()
+    }
+
+    pub(super) fn poll_datagram(&mut self) -> Option<(Identity, Vec<u8>)> {
+        self.datagrams.pop_front()
+    }
+
+    fn apply(&mut self, now: Time, member: Member<Identity>, tell_others: bool) {
+        let members = core::iter::once(member);
+        let result = self.foca.apply_many(members, tell_others, &mut self.runtime);
+        self.malformed += u64::from(result.is_err());
+        self.collect(now, false);
+    }
+
+    fn collect(&mut self, now: Time, found_here: bool) {
+        while let Some((after, timer)) = self.runtime.to_schedule() {
+            if let Timer::ChangeSuspectToDown { member_id, incarnation, .. } = &timer {
+                let (identity, incarnation) = (*member_id, *incarnation);
+                self.events.push_back(SwimEvent::Suspected { identity, incarnation });
+            }
+            self.timers.insert((now + after, self.timers_made), timer);
+            self.timers_made += 1;
+        }
+        while let Some(notification) = self.runtime.to_notify() {
+            let event = match notification {
+                OwnedNotification::MemberUp(identity) => SwimEvent::Up(identity),
+                OwnedNotification::MemberDown(identity) => SwimEvent::Down { identity, found_here },
+                OwnedNotification::Rename(_, new) => SwimEvent::Renamed(new),
+                OwnedNotification::Rejoin(_) => {
+                    self.connected = false;
+                    SwimEvent::Rejoined
+                }
+                OwnedNotification::Active => {
+                    self.connected = true;
+                    continue;
+                }
+                OwnedNotification::Idle | OwnedNotification::Defunct => {
+                    self.connected = false;
+                    continue;
+                }
+            };
+            self.events.push_back(event);
+        }
+        while let Some((to, payload)) = self.runtime.to_send() {
+            self.datagrams.push_back((to, payload.to_vec()));
+        }
+    }
+}
+
+/// The node's own generator, as `foca` wants it.
+struct SwimRng(Rng);
+
+impl TryRng for SwimRng {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        Ok((self.0.next_u64() >> 32) as u32)
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        Ok(self.0.next_u64())
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.0.next_u64().to_be_bytes()[..chunk.len()]);
+        }
+        Ok(())
+    }
+}

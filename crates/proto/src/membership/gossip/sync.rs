@@ -1,0 +1,378 @@
+//! How all nodes come to have the subscriptions of all: pushes, digests, pulls.
+
+use alloc::collections::BTreeMap;
+use core::time::Duration;
+
+use super::identity::Identity;
+use super::packet::{
+    self, Changes, Digest, DigestEntry, Packet, Wanted, changes_capacity, digest_capacity,
+};
+use super::{Gossip, Timer};
+use crate::{Destination, Endpoint, NodeId, Time};
+
+/// What this node has sent out, and what it waits for.
+#[derive(Default)]
+pub(super) struct Exchange {
+    /// Own changes up to this version were sent to everybody.
+    pushed: u32,
+    next_push: Time,
+    /// The member after which the next digest goes on.
+    cursor: Option<NodeId>,
+    pulls: BTreeMap<NodeId, Pull>,
+    rows_in_flight: usize,
+}
+
+/// The subscriptions of a node that this node knows to lack.
+struct Pull {
+    version: u32,
+    /// Who said that there are such; it is asked if the owner does not answer.
+    source: NodeId,
+    rows: usize,
+    tries: u32,
+    in_flight: bool,
+}
+
+/// Datagrams of one push to each member; the rest follows after a pause.
+const PUSH_CHUNKS: usize = 4;
+/// Datagrams that answer one pull; whoever wants more asks again.
+const PULL_CHUNKS: usize = 32;
+/// Rows asked for at the same time, so that the answers fit into a receive buffer.
+const ROWS_IN_FLIGHT: usize = 2_000;
+/// Gaps of one table asked for at the same time.
+const GAPS: usize = 8;
+/// After so many tries a pull waits for the next digest that shows the gap.
+const PULL_TRIES: u32 = 10;
+const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
+
+impl Gossip {
+    /// Own subscriptions have changed: tells everybody at once, or as soon as the pause after the
+    /// last push is over.
+    pub(super) fn push_soon(&mut self, now: Time) {
+        if now >= self.exchange.next_push {
+            self.push(now);
+        } else {
+            self.timers.set_no_later(Timer::Push, self.exchange.next_push);
+        }
+    }
+
+    pub(super) fn push(&mut self, now: Time) {
+        self.timers.cancel(Timer::Push);
+        self.exchange.next_push = now + self.config.push_pause;
+        let capacity = changes_capacity(self.config.max_datagram_bytes);
+        let version = self.own.version();
+        for chunk in 1..=PUSH_CHUNKS {
+            let wanted = Wanted { node: self.id, after: self.exchange.pushed, up_to: version };
+            let Some(mut changes) = self.own.changes(wanted, capacity) else { break };
+            self.exchange.pushed = changes.up_to;
+            changes.answer_wanted = chunk == PUSH_CHUNKS || changes.up_to == version;
+            let packet = Packet::Changes(changes);
+            let datagram = packet.encode(self.id);
+            for node in self.live.clone() {
+                let destination = Destination::Endpoint(self.peers[&node].identity.endpoint);
+                self.transmit_encoded(destination, &packet, datagram.clone());
+            }
+        }
+        for node in self.live.clone() {
+            self.expect_confirmation(now, node);
+        }
+        if self.exchange.pushed < version {
+            self.timers.set(Timer::Push, self.exchange.next_push);
+        }
+    }
+
+    /// A member is new to this node, or this node to it.
+    pub(super) fn greet(&mut self, now: Time, node: NodeId) {
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.confirmed = None;
+        }
+        self.send_versions(node, true);
+        self.expect_confirmation(now, node);
+    }
+
+    pub(super) fn greet_everybody(&mut self, now: Time) {
+        for node in self.live.clone() {
+            self.greet(now, node);
+        }
+    }
+
+    pub(super) fn ask_to_confirm(&mut self, now: Time, node: NodeId) {
+        let version = self.own.version();
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        if peer.confirmed == Some(version) {
+            return;
+        }
+        peer.patience = (peer.patience * 2).min(LONGEST_PATIENCE);
+        let patience = peer.patience;
+        self.send_versions(node, true);
+        self.timers.set(Timer::Confirm(node), now + patience);
+    }
+
+    /// Anti-entropy: a random member is told the versions of as many nodes as fit, in turn.
+    pub(super) fn send_digest(&mut self, now: Time) {
+        let pause = self.jittered(self.config.digest_period);
+        self.timers.set(Timer::Digest, now + pause);
+        if self.live.is_empty() {
+            return;
+        }
+        let to = self.live[self.rng.below(self.live.len())];
+        let first = self
+            .exchange
+            .cursor
+            .map_or(0, |cursor| self.live.partition_point(|live| *live <= cursor));
+        let room = digest_capacity(self.config.max_datagram_bytes) - 1;
+        let (before, after) = self.live.split_at(first);
+        let window: Vec<NodeId> = after.iter().chain(before).copied().take(room).collect();
+        self.exchange.cursor = window.last().copied();
+        let mut entries = vec![self.own_entry()];
+        entries.extend(window.into_iter().map(|node| self.entry_of(node)));
+        let digest = Digest { answer_wanted: true, entries, ..Digest::default() };
+        self.send_to(to, &Packet::Digest(digest));
+    }
+
+    pub(super) fn on_digest(
+        &mut self,
+        now: Time,
+        source: Endpoint,
+        sender: NodeId,
+        digest: Digest,
+    ) {
+        self.on_roster(sender, &digest);
+        for entry in &digest.entries {
+            let identity = if entry.identity.node == sender {
+                entry.identity.filled_in(source)
+            } else {
+                entry.identity
+            };
+            self.hear_of(now, sender, identity);
+        }
+        self.take_swim_events(now);
+        if !self.is_live(sender) {
+            // It does not know that it was declared dead: SWIM's announcement settles that.
+            if let Some(peer) = self.peers.get(&sender) {
+                self.swim.announce(now, peer.identity);
+            }
+            return;
+        }
+        for entry in &digest.entries {
+            self.compare(sender, entry);
+        }
+        self.start_pulls(now);
+        if digest.answer_wanted {
+            self.send_versions(sender, false);
+        }
+        if digest.roster_wanted {
+            self.send_roster(sender);
+        }
+        self.settle_if_complete();
+    }
+
+    pub(super) fn on_changes(&mut self, now: Time, sender: NodeId, changes: &Changes) {
+        if !self.is_live(changes.owner) {
+            self.counters.changes_of_strangers += 1;
+            return;
+        }
+        let owner = changes.owner;
+        let Some(peer) = self.peers.get_mut(&owner) else { return };
+        let (differences, overflow) = peer.table.absorb(changes, self.config.max_groups_per_node);
+        let version = peer.table.version();
+        self.counters.subscriptions_refused += overflow;
+        for difference in differences {
+            self.learn(now, owner, difference);
+        }
+        if let Some(pull) = self.exchange.pulls.get_mut(&owner) {
+            if pull.version <= version {
+                self.stop_pull(owner);
+                self.start_pulls(now);
+            } else if changes.more {
+                pull.tries = 0;
+                self.pause_pull(owner);
+                self.start_pulls(now);
+            }
+        }
+        if changes.answer_wanted && version >= changes.up_to && self.is_live(sender) {
+            self.send_versions(sender, false);
+        }
+        self.settle_if_complete();
+    }
+
+    pub(super) fn on_pull(&mut self, sender: NodeId, wanted: &[Wanted]) {
+        let capacity = changes_capacity(self.config.max_datagram_bytes);
+        let mut chunks_left = PULL_CHUNKS;
+        for wanted in wanted {
+            let mut rest = *wanted;
+            while chunks_left > 0 {
+                let table = match self.peers.get(&rest.node) {
+                    Some(peer) => &peer.table,
+                    None if rest.node == self.id => &self.own,
+                    None => break,
+                };
+                let Some(mut changes) = table.changes(rest, capacity) else { break };
+                rest.after = changes.up_to;
+                chunks_left -= 1;
+                let available = rest.up_to.min(table.version());
+                changes.more = chunks_left == 0 && rest.after < available;
+                self.send_to(sender, &Packet::Changes(changes));
+            }
+        }
+    }
+
+    pub(super) fn on_pull_timeout(&mut self, now: Time, node: NodeId) {
+        self.pause_pull(node);
+        if let Some(pull) = self.exchange.pulls.get_mut(&node) {
+            pull.tries += 1;
+            if pull.tries >= PULL_TRIES {
+                self.counters.pulls_given_up += 1;
+                self.stop_pull(node);
+            }
+        }
+        self.start_pulls(now);
+    }
+
+    pub(super) fn stop_pull(&mut self, node: NodeId) {
+        self.pause_pull(node);
+        self.exchange.pulls.remove(&node);
+    }
+
+    pub(super) fn own_entry(&self) -> DigestEntry {
+        let (identity, version) = (self.swim.identity(), self.own.version());
+        DigestEntry { identity, version, subscriptions: self.own.len() as u32 }
+    }
+
+    pub(super) fn check_sync(&self) {
+        let in_flight = self.exchange.pulls.values().filter(|pull| pull.in_flight);
+        let rows: usize = in_flight.map(|pull| pull.rows).sum();
+        assert_eq!(rows, self.exchange.rows_in_flight, "rows in flight are miscounted");
+        for (node, pull) in &self.exchange.pulls {
+            assert!(self.is_live(*node), "subscriptions of a dead node are waited for");
+            let timed = self.timers.is_set(Timer::Pull(*node));
+            assert_eq!(timed, pull.in_flight, "a pull is not watched");
+        }
+        let waiting = self.exchange.pulls.values().any(|pull| !pull.in_flight);
+        assert!(!waiting || rows > 0, "pulls wait for nothing");
+        assert!(self.exchange.pushed <= self.own.version(), "more was pushed than there is");
+    }
+
+    fn entry_of(&self, node: NodeId) -> DigestEntry {
+        let peer = &self.peers[&node];
+        let (identity, version) = (peer.identity, peer.table.version());
+        DigestEntry { identity, version, subscriptions: peer.table.len() as u32 }
+    }
+
+    fn hear_of(&mut self, now: Time, sender: NodeId, identity: Identity) {
+        let node = identity.node;
+        if node == self.id {
+            return;
+        }
+        if self.departed.nodes.contains(&node) {
+            self.send_to(sender, &Packet::Goodbye(node));
+            return;
+        }
+        let known = self.peers.get(&node).map(|peer| peer.identity);
+        let is_news = !self.is_live(node)
+            || known.is_none_or(|known| known.bump < identity.bump)
+            || (node == sender && !self.swim.is_connected());
+        if !is_news {
+            return;
+        }
+        if !identity.is_reachable() {
+            self.counters.datagrams_malformed += 1;
+        } else if known.is_none() && self.swim.known() >= self.config.max_nodes {
+            self.counters.nodes_refused += 1;
+        } else {
+            self.swim.hear_of(now, identity);
+        }
+    }
+
+    fn compare(&mut self, sender: NodeId, entry: &DigestEntry) {
+        let node = entry.identity.node;
+        if node == self.id {
+            if let Some(peer) = self.peers.get_mut(&sender)
+                && entry.version <= self.own.version()
+            {
+                peer.confirmed = peer.confirmed.max(Some(entry.version));
+                if entry.version == self.own.version() {
+                    self.timers.cancel(Timer::Confirm(sender));
+                }
+            }
+            return;
+        }
+        let Some(peer) = self.peers.get(&node) else { return };
+        if !self.is_live(node) || peer.table.version() >= entry.version {
+            return;
+        }
+        let rows = (entry.subscriptions as usize).saturating_sub(peer.table.len());
+        let rows = rows.clamp(1, ROWS_IN_FLIGHT);
+        let pull = self.exchange.pulls.entry(node).or_insert(Pull {
+            version: entry.version,
+            source: sender,
+            rows,
+            tries: 0,
+            in_flight: false,
+        });
+        if pull.version < entry.version {
+            pull.version = entry.version;
+            pull.source = sender;
+        }
+    }
+
+    /// Asks for what is lacking, as far as the answers may be expected to find room.
+    pub(super) fn start_pulls(&mut self, now: Time) {
+        let mut by_addressee: BTreeMap<NodeId, Vec<Wanted>> = BTreeMap::new();
+        for (node, pull) in &mut self.exchange.pulls {
+            let rows = self.exchange.rows_in_flight;
+            if pull.in_flight || (rows > 0 && rows + pull.rows > ROWS_IN_FLIGHT) {
+                continue;
+            }
+            pull.in_flight = true;
+            self.exchange.rows_in_flight += pull.rows;
+            let patience = self.config.retry_after * 2_u32.pow(pull.tries);
+            self.timers.set(Timer::Pull(*node), now + patience.min(LONGEST_PATIENCE));
+            let owner_first = pull.tries % 2 == 0 || self.live.binary_search(&pull.source).is_err();
+            let addressee = if owner_first { *node } else { pull.source };
+            let gaps = self.peers[node].table.gaps(*node, pull.version, GAPS);
+            by_addressee.entry(addressee).or_default().extend(gaps);
+        }
+        let capacity = packet::pull_capacity(self.config.max_datagram_bytes);
+        for (addressee, wanted) in by_addressee {
+            for part in wanted.chunks(capacity) {
+                self.send_to(addressee, &Packet::Pull(part.to_vec()));
+            }
+        }
+    }
+
+    fn pause_pull(&mut self, node: NodeId) {
+        self.timers.cancel(Timer::Pull(node));
+        if let Some(pull) = self.exchange.pulls.get_mut(&node)
+            && pull.in_flight
+        {
+            pull.in_flight = false;
+            self.exchange.rows_in_flight -= pull.rows;
+        }
+    }
+
+    fn expect_confirmation(&mut self, now: Time, node: NodeId) {
+        let patience = self.config.retry_after;
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.patience = patience;
+            self.timers.set(Timer::Confirm(node), now + patience);
+        }
+    }
+
+    /// Tells `node` this node's version, and the version that this node has of `node`.
+    fn send_versions(&mut self, node: NodeId, answer_wanted: bool) {
+        let entries = vec![self.own_entry(), self.entry_of(node)];
+        self.send_to(node, &Packet::Digest(Digest { answer_wanted, entries, ..Digest::default() }));
+    }
+
+    fn send_roster(&mut self, to: NodeId) {
+        let mut entries = vec![self.own_entry()];
+        entries.extend(self.live.iter().map(|node| self.entry_of(*node)));
+        let parts = entries.chunks(digest_capacity(self.config.max_datagram_bytes));
+        let chunks = parts.len() as u16;
+        for (part, chunk) in parts.zip(0..) {
+            let entries = part.to_vec();
+            let digest = Digest { chunk, chunks, entries, ..Digest::default() };
+            self.send_to(to, &Packet::Digest(digest));
+        }
+    }
+}

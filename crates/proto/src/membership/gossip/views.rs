@@ -1,0 +1,192 @@
+//! From subscriptions to views: who shares this node's groups, and on which settings.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::packet::Subscription;
+use super::table::Difference;
+use crate::membership::MembershipEvent;
+use crate::{GroupId, GroupSettings, JoinError, NodeId, ViewChange, ViewChangeKind};
+
+/// The subscriptions of all live nodes by group, and the views of this node's groups.
+///
+/// The work for a change is proportional to the groups that it names, times the logarithms of the
+/// numbers of groups and members; other groups are not looked at.
+#[derive(Debug)]
+pub(super) struct Views {
+    id: NodeId,
+    holders: BTreeMap<GroupId, BTreeMap<NodeId, Subscription>>,
+    own: BTreeMap<GroupId, OwnGroup>,
+    pub(super) events: VecDeque<MembershipEvent>,
+    /// Subscriptions of others that contradict this node's earlier one.
+    pub(super) contradictions_ignored: u64,
+    pub(super) joins_refused: u64,
+}
+
+#[derive(Debug)]
+struct OwnGroup {
+    subscription: Subscription,
+    members: BTreeSet<NodeId>,
+    version: u32,
+}
+
+impl Views {
+    pub(super) fn new(id: NodeId) -> Self {
+        Self {
+            id,
+            holders: BTreeMap::new(),
+            own: BTreeMap::new(),
+            events: VecDeque::new(),
+            contradictions_ignored: 0,
+            joins_refused: 0,
+        }
+    }
+
+    /// This node joins; everybody who is there already on the same settings is in its view.
+    pub(super) fn join(
+        &mut self,
+        group: GroupId,
+        subscription: Subscription,
+    ) -> Result<(), JoinError> {
+        let ours = subscription.settings;
+        if let Some(own) = self.own.get(&group) {
+            let same_name = own.subscription.settings.name_check == ours.name_check;
+            return Err(if same_name {
+                JoinError::AlreadyJoined
+            } else {
+                JoinError::NameCollision
+            });
+        }
+        if let Some((by, theirs)) = self.keeper(group)
+            && theirs != ours
+        {
+            self.joins_refused += 1;
+            return Err(contradiction(ours, theirs, by));
+        }
+        let own = OwnGroup { subscription, members: BTreeSet::new(), version: 0 };
+        self.own.insert(group, own);
+        for (node, theirs) in self.holders.get(&group).cloned().unwrap_or_default() {
+            if theirs.settings == ours {
+                self.admit(group, node);
+            } else {
+                self.contradictions_ignored += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// This node leaves; says whether it was in the group.
+    pub(super) fn leave(&mut self, group: GroupId) -> bool {
+        self.own.remove(&group).is_some()
+    }
+
+    /// `node` has changed its subscription of a group. Returns whether this node's own
+    /// subscription is void now, because the other is earlier and contradicts it.
+    pub(super) fn apply(&mut self, node: NodeId, difference: Difference) -> bool {
+        let Difference { group, now } = difference;
+        let Some(theirs) = now else {
+            self.forget_holder(group, node);
+            self.dismiss(group, node, ViewChangeKind::Left);
+            return false;
+        };
+        self.holders.entry(group).or_default().insert(node, theirs);
+        let Some(own) = self.own.get(&group) else { return false };
+        let ours = own.subscription;
+        if ours.settings == theirs.settings {
+            self.admit(group, node);
+            return false;
+        }
+        self.dismiss(group, node, ViewChangeKind::Left);
+        if (ours.joined_at, self.id) < (theirs.joined_at, node) {
+            self.contradictions_ignored += 1;
+            return false;
+        }
+        self.own.remove(&group);
+        self.joins_refused += 1;
+        let error = contradiction(ours.settings, theirs.settings, node);
+        self.events.push_back(MembershipEvent::Refused(group, error));
+        true
+    }
+
+    /// `node` is gone, and with it its subscriptions of `groups`.
+    pub(super) fn remove_node(
+        &mut self,
+        node: NodeId,
+        groups: impl Iterator<Item = GroupId>,
+        kind: ViewChangeKind,
+    ) {
+        for group in groups {
+            self.forget_holder(group, node);
+            self.dismiss(group, node, kind);
+        }
+    }
+
+    /// Asserts that the index holds what `tables` say and nothing else.
+    pub(super) fn check<'a>(
+        &self,
+        tables: impl Iterator<Item = (NodeId, GroupId, Subscription)> + 'a,
+    ) {
+        let mut listed = 0;
+        for (node, group, subscription) in tables {
+            let held = self.holders.get(&group).and_then(|holders| holders.get(&node));
+            assert_eq!(held, Some(&subscription), "the index lacks a subscription of {node:?}");
+            listed += 1;
+        }
+        let held: usize = self.holders.values().map(BTreeMap::len).sum();
+        assert_eq!(held, listed, "the index holds subscriptions that nobody has");
+        for (group, own) in &self.own {
+            let holders = self.holders.get(group);
+            let same = holders
+                .into_iter()
+                .flatten()
+                .filter(|(_, theirs)| theirs.settings == own.subscription.settings);
+            let expected: BTreeSet<NodeId> = same.map(|(node, _)| *node).collect();
+            assert_eq!(own.members, expected, "the view of {group:?} is not who has it");
+        }
+    }
+
+    /// Whose settings the group has, as far as known: the earliest subscription's.
+    fn keeper(&self, group: GroupId) -> Option<(NodeId, GroupSettings)> {
+        let holders = self.holders.get(&group)?;
+        let earliest = holders.iter().min_by_key(|(node, theirs)| (theirs.joined_at, **node));
+        earliest.map(|(node, theirs)| (*node, theirs.settings))
+    }
+
+    fn admit(&mut self, group: GroupId, node: NodeId) {
+        let Some(own) = self.own.get_mut(&group) else { return };
+        if own.members.insert(node) {
+            let kind = ViewChangeKind::Joined;
+            self.events.push_back(own.change(group, node, kind));
+        }
+    }
+
+    fn dismiss(&mut self, group: GroupId, node: NodeId, kind: ViewChangeKind) {
+        let Some(own) = self.own.get_mut(&group) else { return };
+        if own.members.remove(&node) {
+            self.events.push_back(own.change(group, node, kind));
+        }
+    }
+
+    fn forget_holder(&mut self, group: GroupId, node: NodeId) {
+        if let Some(holders) = self.holders.get_mut(&group) {
+            holders.remove(&node);
+            if holders.is_empty() {
+                self.holders.remove(&group);
+            }
+        }
+    }
+}
+
+impl OwnGroup {
+    fn change(&mut self, group: GroupId, node: NodeId, kind: ViewChangeKind) -> MembershipEvent {
+        self.version = self.version.wrapping_add(1);
+        MembershipEvent::View(ViewChange { group, node, kind, version: self.version })
+    }
+}
+
+fn contradiction(ours: GroupSettings, theirs: GroupSettings, by: NodeId) -> JoinError {
+    if ours.name_check == theirs.name_check {
+        JoinError::Contradiction { ours, theirs, by }
+    } else {
+        JoinError::NameCollision
+    }
+}

@@ -1,0 +1,456 @@
+//! Membership providers on a small network in virtual time.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod net;
+
+use std::time::Duration;
+
+use carom_proto::membership::gossip::{Config, Gossip};
+use carom_proto::membership::static_list::StaticMembership;
+use carom_proto::membership::{Membership, MembershipEvent};
+use carom_proto::*;
+
+use net::{Net, START, endpoint, node_id, settings, with_seeds};
+
+const fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+/// A cluster of `count` hosts with host 0 as the seed of all.
+fn cluster(count: usize, loss: f64, seed: u64) -> Net {
+    let mut net = Net::new(loss, seed);
+    for _ in 0..count {
+        net.add(with_seeds(&[0]));
+    }
+    net
+}
+
+/// A cluster of which every host is in group "all" and in one of three others, and that agrees.
+fn agreed(count: usize, loss: f64, seed: u64) -> Net {
+    let mut net = cluster(count, loss, seed);
+    for host in 0..count {
+        net.join(host, "all").unwrap();
+        net.join(host, GROUPS[1 + host % 3]).unwrap();
+    }
+    let done = net.run_until(seconds(20), |net| net.agrees(&GROUPS, in_group));
+    assert!(done, "no agreement at loss {loss}, seed {seed}");
+    net
+}
+
+const GROUPS: [&str; 4] = ["all", "a", "b", "c"];
+
+fn in_group(host: usize, name: &str) -> bool {
+    name == "all" || name == GROUPS[1 + host % 3]
+}
+
+#[test]
+fn three_nodes_find_one_another_by_one_seed() {
+    let net = agreed(3, 0.0, 1);
+    assert!(net.now < START + millis(400), "it took until {:?}", net.now);
+    net.check();
+    let nodes = net.hosts[1].membership.nodes();
+    let mut expected = [(node_id(0), endpoint(0)), (node_id(2), endpoint(2))];
+    expected.sort();
+    assert_eq!(nodes, expected, "the addresses they did not know themselves are filled in");
+}
+
+#[test]
+fn nodes_on_one_lan_find_one_another_without_seeds() {
+    let mut net = Net::new(0.01, 5);
+    (0..5).for_each(|_| drop(net.add(Config::default())));
+    (0..5).for_each(|host| net.join(host, "all").unwrap());
+    assert!(net.run_until(seconds(3), |net| net.agrees(&["all"], |_, _| true)));
+    assert!(net.stat(0, "datagrams_own") > 0, "multicast comes back to its sender");
+}
+
+#[test]
+fn sixteen_nodes_at_a_fifth_lost_end_with_the_same_views() {
+    for seed in 0..6 {
+        let mut net = agreed(16, 0.2, seed);
+        for host in 0..16 {
+            net.leave(host, GROUPS[1 + host % 3]);
+        }
+        (0..16).filter(|host| host % 2 == 0).for_each(|host| net.join(host, "even").unwrap());
+        let even = |host: usize, name: &str| name == "all" || host % 2 == 0;
+        let done = net.run_until(seconds(5), |net| net.agrees(&["all", "even"], even));
+        assert!(done, "seed {seed}");
+        net.check();
+    }
+}
+
+#[test]
+fn a_joiner_gets_in_at_any_loss() {
+    for seed in 0..60 {
+        let loss = [0.01, 0.05, 0.2][seed % 3];
+        let mut net = agreed(4, loss, seed as u64);
+        let joiner = net.add(with_seeds(&[0]));
+        net.join(joiner, "all").unwrap();
+        let start = net.now;
+        let done = net.run_until(seconds(8), |net| {
+            net.hosts[joiner].settled_at.is_some() && net.view(joiner, "all").members().len() == 4
+        });
+        assert!(done, "loss {loss}, seed {seed}: still outside {:?} later", net.now.since(start));
+    }
+}
+
+#[test]
+fn a_joiner_is_settled_once_it_knows_everything() {
+    for seed in 0..10 {
+        let mut net = agreed(8, 0.05, seed);
+        let joiner = net.add(with_seeds(&[3]));
+        let start = net.now;
+        assert!(net.run_until(seconds(5), |net| net.hosts[joiner].settled_at.is_some()));
+        if seed == 0 {
+            assert!(net.now < start + millis(100), "{:?}", net.now.since(start));
+        }
+        net.join(joiner, "all").unwrap();
+        assert_eq!(net.view(joiner, "all").members().len(), 7 + 1, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_node_without_answer_is_settled_after_half_a_second() {
+    let mut net = Net::new(0.0, 1);
+    let host = net.add(with_seeds(&[7]));
+    net.run_for(seconds(1));
+    assert_eq!(net.hosts[host].settled_at, Some(START + millis(500)));
+    assert!(net.hosts[host].membership.is_settled());
+    net.run_for(seconds(600));
+    let hellos = net.stat(host, "hellos_sent");
+    assert!((100..200).contains(&hellos), "{hellos} hellos in ten minutes");
+}
+
+#[test]
+fn a_crashed_node_is_out_of_every_view_within_three_seconds() {
+    for (count, seeds) in [(2, 0..8), (3, 8..16), (12, 16..24)] {
+        for seed in seeds {
+            let mut net = agreed(count, 0.0, seed);
+            net.run_for(millis(700 + 31 * seed));
+            net.hosts[1].crashed = true;
+            let start = net.now;
+            let gone = |net: &Net| net.agrees(&GROUPS, in_group);
+            assert!(net.run_until(seconds(3), gone), "{count} nodes, seed {seed}");
+            let last = net.hosts[0].changes.last().unwrap();
+            assert_eq!(last.1.kind, ViewChangeKind::Failed);
+            assert!(last.0 > start + millis(1000), "too hasty");
+            assert!(!net.hosts[0].met.contains(&node_id(1)));
+            net.check();
+        }
+    }
+}
+
+#[test]
+fn detection_can_be_tuned_down_to_a_tenth_of_a_second() {
+    let mut net = Net::new(0.0, 3);
+    for _ in 0..4 {
+        net.add(Config { detection_time: millis(100), ..with_seeds(&[0]) });
+    }
+    (0..4).for_each(|host| net.join(host, "all").unwrap());
+    net.run_for(seconds(2));
+    assert!(net.agrees(&["all"], |_, _| true));
+    assert_eq!(net.stat(0, "nodes_failed"), 0);
+    net.hosts[2].crashed = true;
+    assert!(net.run_until(millis(100), |net| net.agrees(&["all"], |_, _| true)));
+}
+
+#[test]
+fn a_node_that_leaves_or_stops_is_seen_to_have_left() {
+    for (loss, seed) in [(0.0, 1), (0.05, 2), (0.2, 3), (0.2, 4)] {
+        let mut net = agreed(8, loss, seed);
+        net.leave(1, "all");
+        let others = |host: usize, _: &str| host != 1;
+        assert!(net.run_until(seconds(2), |net| net.agrees(&["all"], others)));
+        net.run_for(seconds(1));
+        net.shut_down(2);
+        let gone = |net: &Net| net.agrees(&["all"], others);
+        assert!(net.run_until(seconds(3), gone), "loss {loss}");
+        if loss == 0.0 {
+            assert!(net.hosts[0].changes.last().unwrap().0 >= net.now.before(millis(1)));
+        }
+        net.run_for(seconds(5));
+        for host in [0, 3, 4, 5, 6, 7] {
+            let mut of_two = net.hosts[host].changes.iter().filter(|c| c.1.node == node_id(2));
+            let last = of_two.next_back().unwrap();
+            assert_eq!(last.1.kind, ViewChangeKind::Left, "host {host}, loss {loss}");
+        }
+        net.check();
+    }
+}
+
+#[test]
+fn a_paused_node_comes_back_as_itself() {
+    for seed in 0..6 {
+        let loss = if seed < 3 { 0.0 } else { 0.1 };
+        let mut net = agreed(5, loss, seed);
+        net.hosts[1].paused = true;
+        net.run_for(seconds(4));
+        assert!(!net.view(0, "all").contains(node_id(1)), "it was declared dead");
+        net.resume(1);
+        let back = net.run_until(seconds(5), |net| net.agrees(&GROUPS, in_group));
+        assert!(back, "seed {seed}");
+        assert!(net.stat(1, "rejoins") > 0);
+        net.run_for(seconds(5));
+        let of_one = net.hosts[0].changes.iter().filter(|c| c.1.node == node_id(1));
+        let kinds: Vec<_> = of_one.filter(|c| c.1.group == GroupId::of_name("all")).collect();
+        if loss == 0.0 {
+            assert_eq!(kinds.len(), 3, "in, out and in again: {kinds:?}");
+        }
+        net.check();
+    }
+}
+
+#[test]
+fn a_node_that_was_cut_off_comes_back_even_if_all_think_each_other_dead() {
+    for seed in 0..4 {
+        let mut net = agreed(4, 0.0, seed);
+        net.islands[2] = 1;
+        net.run_for(seconds(8));
+        assert_eq!(net.view(2, "all").members(), [], "alone");
+        net.join(2, "late").unwrap();
+        net.join(0, "late").unwrap();
+        net.islands[2] = 0;
+        let back = net.run_until(seconds(15), |net| net.agrees(&GROUPS, in_group));
+        assert!(back, "seed {seed}");
+        let late = |host: usize, _: &str| host == 0 || host == 2;
+        assert!(net.run_until(seconds(2), |net| net.agrees(&["late"], late)));
+    }
+}
+
+#[test]
+fn two_halves_that_started_apart_merge() {
+    for lan in [false, true] {
+        let mut net = Net::new(0.01, 9);
+        for host in 0..8 {
+            // With seeds, each half has a seed of its own and one of the other half.
+            let config = if lan { Config::default() } else { with_seeds(&[host / 4 * 4, 0, 4]) };
+            net.add(config);
+            net.islands[host] = host as u32 / 4;
+            net.join(host, "all").unwrap();
+        }
+        net.run_for(seconds(20));
+        assert_eq!(net.view(0, "all").members().len(), 3);
+        assert_eq!(net.view(7, "all").members().len(), 3);
+        net.islands.fill(0);
+        let merged = net.run_until(seconds(30), |net| net.agrees(&["all"], |_, _| true));
+        assert!(merged, "lan {lan}");
+        net.check();
+    }
+}
+
+#[test]
+fn a_join_that_contradicts_a_known_member_is_refused() {
+    let mut net = agreed(3, 0.0, 1);
+    let other = GroupSettings::new("all", Profile::TimeCritical(RateOfFire::new(8, 3)));
+    net.leave(1, "all");
+    net.run_for(millis(100));
+    let error = net.join_with(1, "all", other).unwrap_err();
+    let by = if let JoinError::Contradiction { by, .. } = error { by } else { NodeId(0) };
+    assert!(by == node_id(0) || by == node_id(2));
+    let theirs = settings("all");
+    assert_eq!(error, JoinError::Contradiction { ours: other, theirs, by });
+    let group = GroupId::of_name("all");
+    let collision = GroupSettings { name_check: 1, ..settings("all") };
+    let result = net.hosts[1].membership.join(net.now, group, collision);
+    assert_eq!(result, Err(JoinError::NameCollision));
+    assert_eq!(net.join(1, "all"), Ok(()));
+    assert_eq!(net.view(1, "all").members().len(), 2);
+    net.run_for(seconds(1));
+    net.check();
+}
+
+#[test]
+fn of_two_contradicting_joins_the_earlier_one_keeps_the_group() {
+    for (pause, seed) in [(0, 1), (0, 2), (1, 3), (200, 4)] {
+        let mut net = cluster(4, 0.0, seed);
+        net.run_for(seconds(2));
+        net.islands[3] = u32::from(pause > 1);
+        let other = GroupSettings::new("all", Profile::TimeCritical(RateOfFire::new(8, 3)));
+        net.join(0, "all").unwrap();
+        net.run_for(Duration::from_nanos(pause * 1_000_000));
+        if pause == 1 {
+            assert!(net.join_with(3, "all", other).is_err(), "known after a millisecond");
+            continue;
+        }
+        net.join_with(3, "all", other).unwrap();
+        net.islands[3] = 0;
+        net.run_for(seconds(3));
+        let winner = if pause > 0 || node_id(0) < node_id(3) { 0 } else { 3 };
+        let loser = 3 - winner;
+        assert_eq!(net.hosts[loser].refused.len(), 1);
+        let (ours, theirs) =
+            if winner == 0 { (other, settings("all")) } else { (settings("all"), other) };
+        let by = node_id(winner);
+        let expected = JoinError::Contradiction { ours, theirs, by };
+        assert_eq!(net.hosts[loser].refused[0], (GroupId::of_name("all"), expected));
+        assert_eq!(net.hosts[winner].refused, []);
+        assert_eq!(net.view(winner, "all").members(), []);
+        assert!(net.stat(winner, "contradictions_ignored") > 0);
+        net.join_with(1, "all", theirs).unwrap();
+        net.run_for(millis(100));
+        assert_eq!(net.view(winner, "all").members(), [node_id(1)]);
+        net.check();
+    }
+}
+
+#[test]
+fn a_hundred_thousand_damaged_datagrams_change_nothing() {
+    let mut net = cluster(4, 0.0, 8);
+    net.keep_datagrams = true;
+    for host in 0..4 {
+        net.join(host, "all").unwrap();
+    }
+    net.run_for(seconds(3));
+    net.keep_datagrams = false;
+    assert!(net.agrees(&["all"], |_, _| true));
+    let kept = std::mem::take(&mut net.kept);
+    let changes: Vec<usize> = net.hosts.iter().map(|host| host.changes.len()).collect();
+    let mut rng = Rng::new(77);
+    for round in 0..100_000 {
+        let mut datagram = kept[rng.below(kept.len())].clone();
+        if round % 2 == 0 {
+            datagram.truncate(1 + rng.below(datagram.len()));
+            (0..8).for_each(|_| {
+                let place = rng.below(datagram.len());
+                datagram[place] = datagram[place].wrapping_add(1 + rng.below(255) as u8);
+            });
+        } else {
+            datagram.iter_mut().skip(4).for_each(|byte| *byte = rng.next_u64() as u8);
+        }
+        net.feed(rng.below(4), endpoint(rng.below(6)), &datagram);
+        if round % 500 == 0 {
+            net.run_for(millis(10));
+        }
+    }
+    net.run_for(seconds(5));
+    let after: Vec<usize> = net.hosts.iter().map(|host| host.changes.len()).collect();
+    assert_eq!(changes, after);
+    let malformed: u64 = (0..4).map(|host| net.stat(host, "datagrams_malformed")).sum();
+    assert!(malformed > 99_000, "{malformed} noticed");
+    net.check();
+}
+
+#[test]
+fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
+    let mut net = cluster(4, 0.0, 8);
+    net.keep_datagrams = true;
+    (0..4).for_each(|host| net.join(host, "all").unwrap());
+    net.run_for(seconds(2));
+    net.keep_datagrams = false;
+    let kept = std::mem::take(&mut net.kept);
+    let mut rng = Rng::new(78);
+    let sandbox = Config { max_nodes: 40, max_groups_per_node: 20, ..Config::default() };
+    let mut gossip = Gossip::new(NodeId(5), endpoint(5), sandbox, 1);
+    let mut out = Vec::new();
+    let mut now = net.now;
+    for round in 0..40_000 {
+        let mut datagram = kept[rng.below(kept.len())].clone();
+        for _ in 0..rng.below(3) {
+            let place = 28 + rng.below(datagram.len() - 28);
+            datagram[place] = rng.next_u64() as u8;
+        }
+        if rng.chance(0.2) {
+            datagram[4] = 1 + rng.below(8) as u8;
+        }
+        wire::seal(&mut datagram, 0);
+        now = now + Duration::from_micros(rng.below(400) as u64);
+        gossip.handle_datagram(now, endpoint(rng.below(6)), &datagram);
+        gossip.handle_timeout(now);
+        while gossip.poll_transmit(&mut out).is_some() {
+            assert!(out.len() <= 1400);
+            out.clear();
+        }
+        while gossip.poll_event().is_some() {}
+        if round % 100 == 0 {
+            gossip.check();
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let history = |seed| {
+        let mut net = agreed(6, 0.1, seed);
+        net.hosts[2].crashed = true;
+        net.run_for(seconds(6));
+        (net.history, net.datagrams, net.now)
+    };
+    assert_eq!(history(4), history(4));
+    assert_ne!(history(4).0, history(5).0);
+}
+
+#[test]
+fn sixty_four_nodes_with_two_hundred_groups_each_converge() {
+    let mut net = cluster(64, 0.01, 2);
+    let names: Vec<String> = (0..400).map(|group| format!("group {group}")).collect();
+    let member = |host: usize, group: usize| (host + group) % 2 == 0;
+    for host in 0..64 {
+        for (group, name) in names.iter().enumerate() {
+            if member(host, group) {
+                net.join(host, name).unwrap();
+            }
+        }
+    }
+    let all = |net: &Net| {
+        net.hosts.iter().all(|host| host.views.values().all(|view| view.members().len() == 31))
+    };
+    let mut next_look = net.now;
+    let done = net.run_until(seconds(10), |net| {
+        let look = net.now >= next_look;
+        next_look = if look { net.now + millis(50) } else { next_look };
+        look && all(net)
+    });
+    assert!(done, "not after ten seconds");
+    let (datagrams, bytes) = (net.datagrams, net.bytes);
+    // 64 tables of 200 rows of 25 bytes to 63 nodes each are 20 MB.
+    assert!(bytes < 60_000_000, "{datagrams} datagrams, {bytes} bytes at {:?}", net.now);
+    net.check();
+    net.run_for(seconds(1));
+    let (datagrams, bytes) = (net.datagrams, net.bytes);
+    net.run_for(seconds(2));
+    let per_node = (net.bytes - bytes) / 128;
+    let count = (net.datagrams - datagrams) / 128;
+    assert!(per_node < 20_000, "{per_node} bytes, {count} datagrams per node and second at rest");
+}
+
+#[test]
+fn every_provider_tells_the_same_story() {
+    let list: Vec<_> = (0..3).map(|host| (node_id(host), endpoint(host))).collect();
+    let mut fixed = Net::new(0.0, 1);
+    for host in 0..3 {
+        fixed.add_provider(Box::new(StaticMembership::new(node_id(host), list.clone())));
+    }
+    let gossip = cluster(3, 0.0, 1);
+    for mut net in [fixed, gossip] {
+        (0..3).for_each(|host| net.join(host, "all").unwrap());
+        net.run_for(seconds(1));
+        assert!(net.agrees(&["all"], |_, _| true));
+        assert!(net.hosts.iter().all(|host| host.settled_at.is_some() && host.met.len() == 2));
+        assert_eq!(net.join(0, "b"), Ok(()));
+        let group = GroupId::of_name("b");
+        let again = net.hosts[0].membership.join(net.now, group, settings("b"));
+        assert_eq!(again, Err(JoinError::AlreadyJoined));
+        let collision = GroupSettings { name_check: 1, ..settings("b") };
+        let collided = net.hosts[0].membership.join(net.now, group, collision);
+        assert_eq!(collided, Err(JoinError::NameCollision));
+        net.leave(0, "b");
+        assert_eq!(net.join(0, "b"), Ok(()));
+        net.shut_down(0);
+        assert!(net.hosts[0].membership.poll_timeout().is_none());
+        net.check();
+    }
+}
+
+#[test]
+fn events_of_a_stopped_node_cease() {
+    let mut net = agreed(3, 0.0, 1);
+    net.shut_down(0);
+    let membership = &mut net.hosts[0].membership;
+    membership.handle_timeout(net.now + seconds(9));
+    assert_eq!(membership.poll_event(), None::<MembershipEvent>);
+    assert!(membership.poll_transmit(&mut Vec::new()).is_none());
+}

@@ -1,0 +1,310 @@
+//! A small network in virtual time for membership providers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use carom_proto::membership::gossip::{Config, Gossip};
+use carom_proto::membership::{Membership, MembershipEvent};
+use carom_proto::*;
+
+/// Hosts and what is on its way between them; everything random comes from one seed.
+pub struct Net {
+    pub now: Time,
+    pub hosts: Vec<Host>,
+    pub loss: f64,
+    /// Hosts hear only those with the same number; a stopped link between racks.
+    pub islands: Vec<u32>,
+    pub datagrams: u64,
+    pub bytes: u64,
+    /// A hash of every datagram with its time: the history.
+    pub history: u64,
+    pub keep_datagrams: bool,
+    pub kept: Vec<Vec<u8>>,
+    rng: Rng,
+    on_the_way: BTreeMap<(Time, u64), (Endpoint, usize, Vec<u8>)>,
+    sent: u64,
+}
+
+/// One node, with what its provider has told so far.
+pub struct Host {
+    pub membership: Box<dyn Membership>,
+    pub id: NodeId,
+    /// Neither runs nor receives; what arrives is lost.
+    pub crashed: bool,
+    /// Does not run; what arrives waits.
+    pub paused: bool,
+    pub met: BTreeSet<NodeId>,
+    pub views: BTreeMap<GroupId, View>,
+    pub changes: Vec<(Time, ViewChange)>,
+    pub settled_at: Option<Time>,
+    pub refused: Vec<(GroupId, JoinError)>,
+    pub parted: u32,
+    waiting: Vec<(Endpoint, Vec<u8>)>,
+}
+
+pub const START: Time = Time(1_000_000_000);
+
+pub fn endpoint(host: usize) -> Endpoint {
+    Endpoint(SocketAddr::from((Ipv4Addr::new(10, 0, 0, host as u8 + 1), 7400)))
+}
+
+pub fn node_id(host: usize) -> NodeId {
+    // Scattered, so that the order of ids is not the order of hosts.
+    NodeId((host as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+pub fn settings(name: &str) -> GroupSettings {
+    GroupSettings::new(name, Profile::TimeCritical(RateOfFire::new(8, 5)))
+}
+
+/// A configuration whose seeds are these hosts and that does not use the LAN.
+pub fn with_seeds(seeds: &[usize]) -> Config {
+    let seeds = seeds.iter().map(|host| endpoint(*host)).collect();
+    Config { seeds, lan_hello: false, ..Config::default() }
+}
+
+impl Net {
+    pub fn new(loss: f64, seed: u64) -> Self {
+        Self {
+            now: START,
+            hosts: Vec::new(),
+            loss,
+            islands: Vec::new(),
+            datagrams: 0,
+            bytes: 0,
+            history: 0,
+            keep_datagrams: false,
+            kept: Vec::new(),
+            rng: Rng::new(seed),
+            on_the_way: BTreeMap::new(),
+            sent: 0,
+        }
+    }
+
+    /// Adds a host that does not know its own address.
+    pub fn add(&mut self, config: Config) -> usize {
+        let host = self.hosts.len();
+        let bound = Endpoint(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 7400)));
+        let seed = self.rng.next_u64();
+        self.add_provider(Box::new(Gossip::new(node_id(host), bound, config, seed)))
+    }
+
+    pub fn add_provider(&mut self, membership: Box<dyn Membership>) -> usize {
+        let host = self.hosts.len();
+        self.hosts.push(Host {
+            membership,
+            id: node_id(host),
+            crashed: false,
+            paused: false,
+            met: BTreeSet::new(),
+            views: BTreeMap::new(),
+            changes: Vec::new(),
+            settled_at: None,
+            refused: Vec::new(),
+            parted: 0,
+            waiting: Vec::new(),
+        });
+        self.islands.push(0);
+        self.drain(host);
+        host
+    }
+
+    pub fn join(&mut self, host: usize, name: &str) -> Result<(), JoinError> {
+        self.join_with(host, name, settings(name))
+    }
+
+    pub fn join_with(
+        &mut self,
+        host: usize,
+        name: &str,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        let group = GroupId::of_name(name);
+        self.hosts[host].views.insert(group, View::default());
+        let result = self.hosts[host].membership.join(self.now, group, settings);
+        if result.is_err() {
+            self.hosts[host].views.remove(&group);
+        }
+        self.drain(host);
+        result
+    }
+
+    pub fn leave(&mut self, host: usize, name: &str) {
+        let group = GroupId::of_name(name);
+        self.hosts[host].membership.leave(self.now, group);
+        self.hosts[host].views.remove(&group);
+        self.drain(host);
+    }
+
+    pub fn shut_down(&mut self, host: usize) {
+        self.hosts[host].membership.shut_down(self.now);
+        self.drain(host);
+        self.hosts[host].crashed = true;
+    }
+
+    pub fn resume(&mut self, host: usize) {
+        self.hosts[host].paused = false;
+        for (source, datagram) in std::mem::take(&mut self.hosts[host].waiting) {
+            self.feed(host, source, &datagram);
+        }
+    }
+
+    pub fn feed(&mut self, host: usize, source: Endpoint, datagram: &[u8]) {
+        self.hosts[host].membership.handle_datagram(self.now, source, datagram);
+        self.drain(host);
+    }
+
+    pub fn run_for(&mut self, span: Duration) {
+        self.run_until(span, |_| false);
+    }
+
+    /// Runs until `done` or for `span`; returns whether `done` came true.
+    pub fn run_until(&mut self, span: Duration, mut done: impl FnMut(&Self) -> bool) -> bool {
+        let end = self.now + span;
+        loop {
+            if done(self) {
+                return true;
+            }
+            let datagram = self.on_the_way.first_key_value().map(|((at, _), _)| *at);
+            let running = |host: &Host| !host.crashed && !host.paused;
+            let wakeup = (0..self.hosts.len())
+                .filter(|host| running(&self.hosts[*host]))
+                .filter_map(|host| Some((self.hosts[host].membership.poll_timeout()?.at, host)))
+                .min();
+            let next = wakeup.map(|(at, _)| at).into_iter().chain(datagram).min();
+            let Some(next) = next.filter(|next| *next <= end) else {
+                self.now = end;
+                return done(self);
+            };
+            self.now = self.now.max(next);
+            match wakeup {
+                Some((at, host)) if datagram.is_none_or(|arrival| at <= arrival) => {
+                    self.hosts[host].membership.handle_timeout(self.now);
+                    self.drain(host);
+                }
+                _ => self.deliver(),
+            }
+        }
+    }
+
+    /// Whether all running hosts have the views that their subscriptions demand.
+    pub fn agrees(&self, names: &[&str], members: impl Fn(usize, &str) -> bool) -> bool {
+        let up: Vec<usize> =
+            (0..self.hosts.len()).filter(|host| !self.hosts[*host].crashed).collect();
+        names.iter().all(|name| {
+            let inside: Vec<usize> = up.iter().copied().filter(|h| members(*h, name)).collect();
+            inside.iter().all(|host| {
+                let view = &self.hosts[*host].views[&GroupId::of_name(name)];
+                let mut expected: Vec<NodeId> =
+                    inside.iter().filter(|other| *other != host).map(|h| node_id(*h)).collect();
+                expected.sort();
+                view.members() == expected
+            })
+        })
+    }
+
+    pub fn check(&self) {
+        self.hosts.iter().for_each(|host| host.membership.check());
+    }
+
+    pub fn stat(&self, host: usize, name: &str) -> u64 {
+        let stats = self.hosts[host].membership.stats();
+        let found = stats.iter().find(|(counter, _)| *counter == name);
+        found.unwrap_or_else(|| panic!("no counter {name}")).1
+    }
+
+    pub fn view(&self, host: usize, name: &str) -> &View {
+        &self.hosts[host].views[&GroupId::of_name(name)]
+    }
+
+    fn deliver(&mut self) {
+        let Some((_, (source, host, datagram))) = self.on_the_way.pop_first() else { return };
+        if self.hosts[host].crashed {
+            return;
+        }
+        if self.hosts[host].paused {
+            self.hosts[host].waiting.push((source, datagram));
+            return;
+        }
+        self.feed(host, source, &datagram);
+    }
+
+    fn drain(&mut self, host: usize) {
+        let mut datagram = Vec::new();
+        while let Some(transmit) = self.hosts[host].membership.poll_transmit(&mut datagram) {
+            self.transmit(host, transmit.destination, &datagram);
+            datagram.clear();
+        }
+        self.hosts[host].take_events(self.now);
+    }
+
+    fn transmit(&mut self, from: usize, destination: Destination, datagram: &[u8]) {
+        assert!(datagram.len() <= 1400, "a datagram of {} bytes", datagram.len());
+        self.datagrams += 1;
+        self.bytes += datagram.len() as u64;
+        let mut hash = fnv(&self.now.0.to_be_bytes()) ^ fnv(datagram);
+        hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.history = self.history.rotate_left(5) ^ hash;
+        if self.keep_datagrams {
+            self.kept.push(datagram.to_vec());
+        }
+        let to: Vec<usize> = match destination {
+            Destination::Endpoint(to) => {
+                (0..self.hosts.len()).filter(|host| endpoint(*host) == to).collect()
+            }
+            // Multicast comes back to its sender.
+            Destination::Lan => (0..self.hosts.len()).collect(),
+            other => panic!("membership sent to {other:?}"),
+        };
+        for host in to {
+            if self.rng.chance(self.loss) || self.islands[host] != self.islands[from] {
+                continue;
+            }
+            let delay = Duration::from_micros(50 + self.rng.below(300) as u64);
+            self.sent += 1;
+            let arrival = (endpoint(from), host, datagram.to_vec());
+            self.on_the_way.insert((self.now + delay, self.sent), arrival);
+        }
+    }
+}
+
+impl Host {
+    fn take_events(&mut self, now: Time) {
+        while let Some(event) = self.membership.poll_event() {
+            match event {
+                MembershipEvent::Met(node, at) => {
+                    assert_ne!(node, self.id, "a node met itself");
+                    assert!(!at.0.ip().is_unspecified(), "a node was met nowhere");
+                    assert!(self.met.insert(node), "{node:?} was met twice");
+                }
+                MembershipEvent::Parted(node) => {
+                    assert!(self.met.remove(&node), "parted from a stranger");
+                    let still = self.views.values().any(|view| view.contains(node));
+                    assert!(!still, "{node:?} is gone but still in a view");
+                    self.parted += 1;
+                }
+                MembershipEvent::View(change) => {
+                    assert!(self.met.contains(&change.node), "a stranger in a view");
+                    let view = self.views.get_mut(&change.group).expect("only own groups");
+                    assert_eq!(change.version, view.version() + 1, "a version was left out");
+                    assert!(view.apply(&change), "{change:?} changed nothing");
+                    self.changes.push((now, change));
+                }
+                MembershipEvent::Settled => {
+                    assert!(self.settled_at.is_none(), "settled twice");
+                    self.settled_at = Some(now);
+                }
+                MembershipEvent::Refused(group, error) => {
+                    assert!(self.views.remove(&group).is_some(), "refused but not joined");
+                    self.refused.push((group, error));
+                }
+            }
+        }
+    }
+}
+
+fn fnv(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
