@@ -80,6 +80,9 @@ impl<'a> Run<'a> {
             self.draw();
             self.interrupt.wait(TICK);
         }
+        if !self.interrupt.is_asked() {
+            self.publish_what_is_due();
+        }
         self.sending_for = self.started.elapsed();
         self.wait_for_the_rest();
         let (totals, p99) = (self.totals(), self.p99_of_second());
