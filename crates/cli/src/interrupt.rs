@@ -9,6 +9,8 @@ use crate::error::CliError;
 pub(crate) struct Interrupt {
     asked: Mutex<bool>,
     wake: Condvar,
+    /// Tells how it went so far.
+    last_words: Mutex<Option<Box<dyn Fn() -> String + Send>>>,
 }
 
 /// Listens for Ctrl-C, and for the signals that ask a program to end.
@@ -34,6 +36,12 @@ impl Interrupt {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
+    /// What to print if the end must be forced, because whoever reads our output does not take it.
+    pub(crate) fn set_last_words(&self, words: impl Fn() -> String + Send + 'static) {
+        let mut last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        *last_words = Some(Box::new(words));
+    }
+
     /// Asks to end; false if it was asked before.
     fn ask(&self) -> bool {
         let first = !std::mem::replace(&mut *self.locked(), true);
@@ -54,11 +62,16 @@ fn on_signal() {
     }
     std::thread::spawn(|| {
         std::thread::sleep(PATIENCE);
-        eprintln!("carom: ended by force: the output was not taken");
+        let last_words = INTERRUPT.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(words) = &*last_words {
+            eprintln!("{}", words());
+        }
+        eprintln!("ended by force: the output was not taken");
         std::process::exit(SIGNALLED);
     });
 }
 
-static INTERRUPT: Interrupt = Interrupt { asked: Mutex::new(false), wake: Condvar::new() };
-const PATIENCE: Duration = Duration::from_millis(950);
+static INTERRUPT: Interrupt =
+    Interrupt { asked: Mutex::new(false), wake: Condvar::new(), last_words: Mutex::new(None) };
+const PATIENCE: Duration = Duration::from_millis(800);
 const SIGNALLED: i32 = 130;

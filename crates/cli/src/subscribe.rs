@@ -1,6 +1,8 @@
 //! `carom sub`: messages of a group to standard output.
 
 use std::io::{BufWriter, ErrorKind, StdoutLock, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use carom::{Event, Group, How, Loss, Lost, Message, Node, RateOfFire, ViewChangeKind};
@@ -54,13 +56,15 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let (endpoint, others) = (node.endpoint(), group.members().len());
     eprintln!("joined {} at {endpoint}, {others} other members", args.group);
     let mut receiver = Receiver::new(args);
+    let (tally, name) = (Arc::clone(&receiver.tally), args.group.clone());
+    interrupt.set_last_words(move || tally.words(&name));
     let ended = receiver.receive(&node, &group, interrupt);
     receiver.summary(&args.group, node.status().stats.losses_injected);
     drop(receiver.out);
     // Leaving in good order tells the others that nobody need wait for this node.
     group.leave();
     node.close();
-    ended.map(|()| Outcome::of(receiver.tally.lost > 0))
+    ended.map(|()| Outcome::of(receiver.tally.lost() > 0))
 }
 
 /// The loss model of `--loss` and `--burst`.
@@ -78,18 +82,19 @@ struct Receiver {
     framing: Framing,
     json: bool,
     count: u64,
-    tally: Tally,
+    /// Shared with the last words, for when this thread hangs on the output.
+    tally: Arc<Tally>,
 }
 
 /// What came.
 #[derive(Default)]
 struct Tally {
-    direct: u64,
-    fec: u64,
-    nak: u64,
-    lost: u64,
-    /// Bytes that were not text in a line-wise output: told once in the summary.
-    broken_lines: u64,
+    direct: AtomicU64,
+    fec: AtomicU64,
+    nak: AtomicU64,
+    lost: AtomicU64,
+    /// Messages that take more than a line: told once in the summary.
+    broken_lines: AtomicU64,
 }
 
 /// Whether to go on.
@@ -105,7 +110,7 @@ impl Receiver {
             framing: Framing::of(args.frames),
             json: args.json,
             count: args.count.unwrap_or(u64::MAX),
-            tally: Tally::default(),
+            tally: Arc::default(),
         }
     }
 
@@ -169,7 +174,8 @@ impl Receiver {
         let how = self.tally.add(message.how);
         if !self.json {
             let lines = self.framing == Framing::Lines;
-            self.tally.broken_lines += u64::from(lines && message.payload.contains(&b'\n'));
+            let broken = lines && message.payload.contains(&b'\n');
+            self.tally.broken_lines.fetch_add(u64::from(broken), Relaxed);
             return self.framing.write(&message.payload, &mut self.out);
         }
         let mut object = json!({
@@ -187,7 +193,7 @@ impl Receiver {
     }
 
     fn on_lost(&mut self, lost: &Lost) -> std::io::Result<()> {
-        self.tally.lost += u64::from(lost.count());
+        self.tally.lost.fetch_add(u64::from(lost.count()), Relaxed);
         eprintln!(
             "lost: {} to {} of {}, {} messages: {}",
             lost.first,
@@ -212,17 +218,13 @@ impl Receiver {
         writeln!(self.out, "{object}")
     }
 
-    fn summary(&mut self, group: &str, losses_injected: u64) {
-        let Tally { direct, fec, nak, lost, broken_lines } = self.tally;
-        let received = self.tally.received();
+    fn summary(&self, group: &str, losses_injected: u64) {
         let injected = match losses_injected {
             0 => String::new(),
             count => format!(", {count} losses injected"),
         };
-        eprintln!(
-            "received {received} messages of {group}: {direct} directly, {fec} by repair, \
-             {nak} by retransmission; {lost} lost{injected}"
-        );
+        eprintln!("{}{injected}", self.tally.words(group));
+        let broken_lines = self.tally.broken_lines.load(Relaxed);
         if broken_lines > 0 {
             eprintln!(
                 "note: {broken_lines} messages hold line feeds: use --frames to keep them whole"
@@ -233,22 +235,35 @@ impl Receiver {
 
 impl Tally {
     /// Counts a message; returns how it came, for JSON.
-    fn add(&mut self, how: How) -> &'static str {
+    fn add(&self, how: How) -> &'static str {
         let (count, name) = match how {
-            How::Direct => (&mut self.direct, "direct"),
-            How::Recovered(_) => (&mut self.fec, "fec"),
-            How::Retransmitted(_) => (&mut self.nak, "nak"),
+            How::Direct => (&self.direct, "direct"),
+            How::Recovered(_) => (&self.fec, "fec"),
+            How::Retransmitted(_) => (&self.nak, "nak"),
         };
-        *count += 1;
+        count.fetch_add(1, Relaxed);
         name
     }
 
     fn received(&self) -> u64 {
-        self.direct + self.fec + self.nak
+        [&self.direct, &self.fec, &self.nak].map(|count| count.load(Relaxed)).iter().sum()
+    }
+
+    fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
     }
 
     fn settled(&self) -> u64 {
-        self.received() + self.lost
+        self.received() + self.lost()
+    }
+
+    fn words(&self, group: &str) -> String {
+        let [direct, fec, nak] = [&self.direct, &self.fec, &self.nak].map(|it| it.load(Relaxed));
+        let (received, lost) = (self.received(), self.lost());
+        format!(
+            "received {received} messages of {group}: {direct} directly, {fec} by repair, \
+             {nak} by retransmission; {lost} lost"
+        )
     }
 }
 
@@ -282,11 +297,11 @@ mod tests {
 
     #[test]
     fn every_way_to_come_is_counted_and_named() {
-        let mut tally = Tally::default();
+        let tally = Tally::default();
         let node = carom::NodeId(1);
         let ways = [How::Direct, How::Recovered(node), How::Retransmitted(node)];
         assert_eq!(ways.map(|how| tally.add(how)), ["direct", "fec", "nak"]);
-        tally.lost = 2;
+        tally.lost.store(2, Relaxed);
         assert_eq!((tally.received(), tally.settled()), (3, 5));
     }
 
