@@ -133,7 +133,7 @@ impl Builder {
         self
     }
 
-    /// The settings of the lateral engine.
+    /// The settings of the lateral engine. An interface with a smaller MTU lowers its `path_mtu`.
     pub fn lateral(mut self, config: lateral::Config) -> Self {
         self.lateral = config;
         self
@@ -158,9 +158,13 @@ impl Builder {
     /// # Errors
     /// The settings make no sense or do not fit the host, or the system refuses something. Nothing
     /// is left running then.
-    pub fn start(self) -> Result<Node, StartError> {
+    pub fn start(mut self) -> Result<Node, StartError> {
         self.check()?;
         let choice = Choice::new(self.interface.as_deref(), Interface::list()?)?;
+        // The sockets refuse what would have to be fragmented.
+        let mtu = choice.interface.mtu().unwrap_or(self.lateral.path_mtu);
+        self.lateral.path_mtu = self.lateral.path_mtu.min(mtu);
+        self.lateral.validate()?;
         let has_multicast = self.path != PathChoice::Unicast;
         let sockets = Sockets::open(Places {
             interface: choice.interface.address,
@@ -210,23 +214,8 @@ impl Builder {
             has_lan: multicast_port.is_some(),
             seed: rng.next_u64(),
         };
-        let first_status = Status {
-            id,
-            endpoint: sockets.endpoint,
-            interface: choice.interface.name.clone(),
-            interface_reason: choice.reason.clone(),
-            settled: false,
-            members: Vec::new(),
-            groups: Vec::new(),
-            stats: Stats::default(),
-            buffers: sockets.buffers,
-        };
-        let notices = Arc::new(Notices::default());
-        notices.add(Notice::plain(format!(
-            "interface {} ({}): {}",
-            choice.interface.name, choice.interface.address, choice.reason
-        )));
-        buffer_notices(&sockets.buffers).into_iter().for_each(|notice| notices.add(notice));
+        let first_status = first_status(id, choice, &sockets);
+        let notices = Arc::new(first_notices(choice, &sockets));
         let (latch, settling) = async_channel::bounded(1);
         let (ready, settled) = (Arc::new(ReadyList::default()), Arc::new(AtomicBool::new(false)));
         let mut host = Host {
@@ -266,6 +255,28 @@ impl Builder {
             false => explicit,
         }
     }
+}
+
+fn first_status(id: NodeId, choice: &Choice, sockets: &Sockets) -> Status {
+    Status {
+        id,
+        endpoint: sockets.endpoint,
+        interface: choice.interface.name.clone(),
+        interface_reason: choice.reason.clone(),
+        settled: false,
+        members: Vec::new(),
+        groups: Vec::new(),
+        stats: Stats::default(),
+        buffers: sockets.buffers,
+    }
+}
+
+fn first_notices(choice: &Choice, sockets: &Sockets) -> Notices {
+    let notices = Notices::default();
+    let Interface { name, address, .. } = &choice.interface;
+    notices.add(Notice::plain(format!("interface {name} ({address}): {}", choice.reason)));
+    buffer_notices(&sockets.buffers).into_iter().for_each(|notice| notices.add(notice));
+    notices
 }
 
 /// 64 bits from the operating system, by way of the standard library's hasher keys.

@@ -33,6 +33,9 @@ pub(crate) enum NodeCommand {
     Room { group: GroupId },
     /// Tell the status.
     Status { reply: SyncSender<Status> },
+    /// Stumble, to see what the handles say.
+    #[cfg(test)]
+    Panic,
     /// Say good-bye to the others and stop.
     Close { reply: SyncSender<()> },
 }

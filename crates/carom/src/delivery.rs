@@ -68,11 +68,6 @@ impl Delivery {
         }
     }
 
-    /// Whether something waits for room.
-    pub(crate) fn is_waiting(&self) -> bool {
-        !self.overflow.is_empty()
-    }
-
     /// Events that found no room.
     pub(crate) fn dropped(&self) -> u64 {
         self.overflow.dropped
@@ -192,7 +187,7 @@ mod tests {
         }
         let slow = Event::Slow(Slow { group: GROUP, node: NodeId(5), behind: 3 });
         delivery.deliver(slow.clone());
-        assert!(delivery.is_waiting());
+        assert!(!delivery.overflow.is_empty());
         assert!(!inlet.has_wanted_room(), "the queue is still full");
         assert_eq!(inlet.queue.try_recv(), Ok(message(7, 1)));
         assert!(inlet.has_wanted_room() && !inlet.has_wanted_room());
@@ -202,7 +197,7 @@ mod tests {
         assert_eq!(inlet.queue.try_recv(), Ok(slow));
         delivery.flush();
         assert_eq!(inlet.queue.try_recv(), Ok(lost(7, 10, 10)));
-        assert!(!delivery.is_waiting());
+        assert!(delivery.overflow.is_empty());
         assert_eq!(delivery.dropped(), 8);
     }
 
@@ -218,6 +213,6 @@ mod tests {
             told += 1;
         }
         assert_eq!(told, 1 + MAX_RANGES);
-        assert!(!delivery.is_waiting());
+        assert!(delivery.overflow.is_empty());
     }
 }

@@ -12,6 +12,8 @@ use mio::{Events, Poll, Token, Waker};
 
 use crate::clock::Clock;
 use crate::command::Command;
+#[cfg(test)]
+use crate::command::NodeCommand;
 use crate::host::Host;
 use crate::receive::Landing;
 use crate::timer::{Timer, sharpen};
@@ -144,7 +146,8 @@ impl Loop {
             if !self.take_commands() {
                 return;
             }
-            for host in self.hosts.values_mut() {
+            let now = self.clock.now();
+            for host in self.hosts.values_mut().filter(|host| host.has_work(now)) {
                 host.turn(&self.clock, &mut self.landing, self.poll.registry());
             }
         }
@@ -178,6 +181,8 @@ impl Loop {
                 }
                 Ok(Command::Node { key, command }) => {
                     let Some(host) = self.hosts.get_mut(&key) else { continue };
+                    #[cfg(test)]
+                    assert!(!matches!(command, NodeCommand::Panic), "asked for");
                     let is_over = host.command(self.clock.now(), command);
                     if is_over {
                         self.hosts.remove(&key);

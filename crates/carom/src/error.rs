@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use carom_proto::loss::Loss;
-use carom_proto::{JoinError, NodeId};
+use carom_proto::{JoinError, NodeId, lateral};
 
 use crate::pool::MulticastPool;
 
@@ -60,6 +60,9 @@ pub enum StartError {
         /// What was asked for.
         loss: Loss,
     },
+    /// The lateral engine's settings cannot work.
+    #[error("lateral engine: {0}")]
+    Lateral(#[from] lateral::ConfigError),
     /// The driver that the node was to share has stopped.
     #[error("the driver has stopped")]
     DriverStopped,
@@ -172,6 +175,10 @@ impl StartError {
                 format!("use addresses in 224.0.1.0 to 239.255.255.255, such as {}", default_pool())
             }
             Self::Loss { .. } => "use a rate of 0 to 1 and bursts of at least 1 datagram".into(),
+            Self::Lateral(lateral::ConfigError::PathMtu(_)) => {
+                "raise path_mtu and the interface's MTU (ip link set dev IF mtu 1500)".into()
+            }
+            Self::Lateral(_) => "see lateral::Config for what is possible".into(),
             Self::DriverStopped => "make a new driver".into(),
             Self::System { source, .. } => match source.raw_os_error() {
                 Some(TOO_MANY_FILES) => "raise the limit of open files (ulimit -n)".into(),
@@ -263,6 +270,7 @@ mod tests {
             StartError::Seed { seed: "x".into(), reason: "no port".into() },
             StartError::Pool { pool: MulticastPool::default() },
             StartError::Loss { loss: Loss::Uniform(2.0) },
+            StartError::Lateral(lateral::ConfigError::Stagger),
             StartError::DriverStopped,
             StartError::system("open a socket", io::Error::from_raw_os_error(24)),
         ];

@@ -65,6 +65,8 @@ pub(crate) struct State {
     has_met_anyone: bool,
     is_readable: [bool; 2],
     is_writable_awaited: bool,
+    /// A command or a writable socket asks for a turn.
+    is_called: bool,
     token: usize,
 }
 
@@ -77,6 +79,7 @@ impl Host {
         token: usize,
     ) -> io::Result<()> {
         self.state.token = token;
+        self.state.is_called = true;
         let unicast = self.sockets.unicast.raw_fd();
         registry.register(&mut SourceFd(&unicast), Token(token), Interest::READABLE)?;
         if let Some(multicast) = &self.sockets.multicast {
@@ -92,6 +95,7 @@ impl Host {
     /// A socket can be read or written: the unicast one (0) or the multicast one (1).
     pub(crate) fn on_socket(&mut self, which: usize, is_writable: bool) {
         self.state.is_readable[which] = true;
+        self.state.is_called = true;
         if is_writable && which == 0 {
             self.sender.resume(&self.sockets.unicast);
         }
@@ -109,8 +113,15 @@ impl Host {
         waiting.into_iter().chain(engines.map(|it| it.at)).min()
     }
 
+    /// Whether there is something to do at `now`.
+    pub(crate) fn has_work(&self, now: Time) -> bool {
+        let is_due = self.due(now).is_some_and(|due| due <= now);
+        is_due || self.state.is_called || !self.ready.is_empty()
+    }
+
     /// Does whatever there is to do.
     pub(crate) fn turn(&mut self, clock: &Clock, landing: &mut Landing, registry: &Registry) {
+        self.state.is_called = false;
         self.receive(landing);
         let now = clock.now();
         self.handle_datagrams(now);

@@ -48,6 +48,17 @@ impl Interface {
     }
 }
 
+impl Interface {
+    /// Bytes of the largest IP packet that it carries; `None` where the system does not tell.
+    pub fn mtu(&self) -> Option<u16> {
+        // An address may be listed under a label of the interface, such as `eth0:1`.
+        let name = self.name.split(':').next()?;
+        let text = std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?;
+        let mtu: u32 = text.trim().parse().ok()?;
+        Some(u16::try_from(mtu).unwrap_or(u16::MAX))
+    }
+}
+
 /// The interface of a node, and why it is this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
@@ -129,6 +140,9 @@ mod tests {
     #[test]
     fn this_host_has_loopback() {
         let all = Interface::list().expect("a list");
-        assert!(all.iter().any(|it| it.is_loopback && it.address == Ipv4Addr::LOCALHOST));
+        let loopback = all.iter().find(|it| it.address == Ipv4Addr::LOCALHOST);
+        let loopback = loopback.expect("an interface");
+        assert!(loopback.is_loopback && loopback.is_up);
+        assert!(loopback.mtu().is_none_or(|mtu| mtu >= 1500));
     }
 }

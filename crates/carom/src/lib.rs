@@ -11,6 +11,37 @@
 //! come in blocking and in async form; no particular async runtime is needed.
 //!
 //! [`Node`] and [`Group`] close and leave when they are dropped.
+//!
+//! ```
+//! use carom::{Event, Node, Profile};
+//! use std::time::Duration;
+//!
+//! // Usually in two processes, and without these settings: they keep the example to this host.
+//! let builder = || Node::builder().interface("127.0.0.1").multicast_port(7411);
+//! let (alice, bob) = (builder().start()?, builder().start()?);
+//! let prices = alice.join("prices.eu", Profile::time_critical().rate_of_fire(8, 5))?;
+//! let quotes = bob.join("prices.eu", Profile::time_critical().rate_of_fire(8, 5))?;
+//!
+//! while let Some(event) = prices.recv_timeout(Duration::from_secs(10))? {
+//!     match event {
+//!         Event::View(change) if change.node == bob.id() => break,
+//!         other => println!("{other:?}"),
+//!     }
+//! }
+//! prices.publish("EURUSD 1.0841")?;
+//! while let Some(event) = quotes.recv_timeout(Duration::from_secs(10))? {
+//!     match event {
+//!         Event::Message(message) => {
+//!             assert_eq!(&message.payload[..], b"EURUSD 1.0841");
+//!             break;
+//!         }
+//!         Event::Lost(gap) => println!("{} messages lost: {}", gap.count(), gap.cause),
+//!         other => println!("{other:?}"),
+//!     }
+//! }
+//! prices.confirm(Duration::from_secs(10))?; // Everybody has it.
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod address_book;
 mod blocking;

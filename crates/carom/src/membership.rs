@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use carom_proto::membership::Membership;
+use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::{Endpoint, NodeId};
 
@@ -22,8 +23,20 @@ pub(crate) struct Provider {
 impl Provider {
     /// The provider.
     pub(crate) fn start(self) -> Box<dyn Membership> {
-        let members = self.static_members.unwrap_or_default();
-        let nodes = members.into_iter().map(|(node, address)| (node, Endpoint(address)));
-        Box::new(StaticMembership::new(self.id, nodes))
+        if let Some(members) = self.static_members {
+            let nodes = members.into_iter().map(|(node, address)| (node, Endpoint(address)));
+            return Box::new(StaticMembership::new(self.id, nodes));
+        }
+        let config = Config {
+            seeds: self.seeds.into_iter().map(Endpoint).collect(),
+            lan_hello: self.has_lan,
+            max_datagram_bytes: MAX_DATAGRAM_BYTES,
+            ..Config::default()
+        };
+        Box::new(Gossip::new(self.id, Endpoint(self.endpoint), config, self.seed))
     }
 }
+
+/// Fits into any path that is fit for use, tunnels included, with the headers of UDP and IP: the
+/// sockets refuse what would have to be fragmented.
+const MAX_DATAGRAM_BYTES: usize = 1200;

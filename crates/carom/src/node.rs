@@ -159,3 +159,26 @@ impl Notices {
 
 /// Notices are for reading once; beyond this nobody reads.
 const MAX_NOTICES: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::PublishError;
+
+    #[test]
+    fn a_panic_of_the_driver_closes_everything_instead_of_leaving_it_hanging() {
+        let node = Node::builder().interface("127.0.0.1").port(0).static_members(Vec::new());
+        let node = node.multicast_port(19_999).start().expect("a node");
+        let group = node.join("prices", Profile::time_critical()).expect("a group");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| group.recv_blocking());
+            node.shared.tell(NodeCommand::Panic);
+            assert_eq!(waiting.join().expect("it ends"), None);
+        });
+        assert_eq!(group.publish("too late"), Err(PublishError::Closed));
+        assert!(group.confirm(Duration::MAX).expect_err("closed").closed);
+        let again = node.join("others", Profile::time_critical());
+        assert!(matches!(again, Err(JoinGroupError::Closed)));
+        assert_eq!(node.status().id, node.id());
+    }
+}

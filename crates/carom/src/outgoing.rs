@@ -36,6 +36,11 @@ impl ReadyList {
         groups.len() == 1
     }
 
+    /// Whether no group is entered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Moves the entered groups to the end of `into`.
     pub(crate) fn take(&self, into: &mut VecDeque<GroupId>) {
         into.extend(self.lock().drain(..));

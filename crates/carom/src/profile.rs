@@ -25,10 +25,6 @@ impl Profile {
     pub(crate) fn settings(self) -> proto::Profile {
         self.0
     }
-
-    pub(crate) fn of(settings: proto::Profile) -> Self {
-        Self(settings)
-    }
 }
 
 impl fmt::Display for Profile {

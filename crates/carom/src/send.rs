@@ -333,6 +333,19 @@ mod tests {
     }
 
     #[test]
+    fn multicast_that_the_system_refuses_is_told_and_counted() {
+        let here = sockets();
+        let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
+        assert!(add(&mut sender, Destination::Group(GroupId(1)), 40).is_none());
+        let run = sender.finish().expect("a run");
+        // Broadcast is refused to a socket that has not asked for it, as multicast may be.
+        let multicast = Some(SocketAddr::new(Ipv4Addr::BROADCAST.into(), 9));
+        let route = Route { multicast, unicast: vec![here.endpoint], ..Route::default() };
+        assert_eq!(sender.send(&here.unicast, run, &route), Multicast::Unreachable);
+        assert_eq!((sender.counters.errors, sender.counters.datagrams), (1, 1));
+    }
+
+    #[test]
     fn without_room_datagrams_wait_up_to_a_bound_and_the_rest_is_counted() {
         let (here, there) = (sockets(), sockets());
         let mut sender = Sender::new(Ipv4Addr::LOCALHOST);

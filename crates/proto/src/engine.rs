@@ -45,10 +45,11 @@
 //! }
 //!
 //! // Time passes: the driver waits until the engine wants to be called again.
-//! let wakeup = alice.poll_timeout().expect("the heartbeat after the last packet");
-//! assert_eq!(wakeup.reason, "heartbeat");
+//! let wakeup = alice.poll_timeout().expect("her message waits in a repair bin");
+//! assert_eq!(wakeup.reason, "flush a repair bin");
 //! alice.handle_timeout(wakeup.at);
 //! carry(wakeup.at, &mut alice, &mut bob);
+//! assert_eq!(bob.counters().repairs_received, 1);
 //! # alice.check();
 //! # bob.check();
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -39,10 +39,13 @@ pub struct PacketId {
 pub struct Endpoint(pub SocketAddr);
 
 impl GroupId {
+    /// No group: what a datagram says that concerns none, or several.
+    pub const NONE: Self = Self(0);
+
     /// The id of the group called `name`: the low half of SipHash-2-4 of the name under a zero key,
-    /// the same on every machine and in every version.
+    /// the same on every machine and in every version; 1 where that would be [`GroupId::NONE`].
     pub fn of_name(name: &str) -> Self {
-        Self(name_hash(name) as u32)
+        Self((name_hash(name) as u32).max(1))
     }
 
     /// The other half of the same hash: two names with the same id but another check collide.

@@ -143,7 +143,7 @@ impl Node {
     /// A datagram arrived from `source`.
     pub fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
         match Header::peek(datagram) {
-            Some((Protocol::Lateral, group)) if self.groups.contains_key(&group) => {
+            Some((Protocol::Lateral, group)) if self.concerns(group) => {
                 self.counters.datagrams_received += 1;
                 self.lateral.handle_datagram(now, datagram);
             }
@@ -212,6 +212,10 @@ impl Node {
     pub fn check(&self) {
         self.lateral.check();
         self.membership.check();
+    }
+
+    fn concerns(&self, group: GroupId) -> bool {
+        group == GroupId::NONE || self.groups.contains_key(&group)
     }
 
     fn take_membership_events(&mut self, now: Time) {

@@ -9,7 +9,7 @@
 //! | 5 | 1 | flags | as its protocol and type define them |
 //! | 6 | 2 | length | bytes of the whole datagram |
 //! | 8 | 4 | checksum | CRC-32 (IEEE) of the whole datagram without this field |
-//! | 12 | 4 | group | [`GroupId`], 0 where the packet concerns none |
+//! | 12 | 4 | group | [`GroupId`], 0 where the packet concerns none or several |
 //! | 16 | 8 | sender | [`NodeId`] of the node that sent this datagram |
 //! | 24 | 4 | view | version of the sender's view of the group, or an epoch |
 //!
@@ -54,7 +54,7 @@ pub struct Header {
     pub kind: u8,
     /// Flags of that type.
     pub flags: u8,
-    /// The group concerned, `GroupId(0)` if none.
+    /// The group concerned, [`GroupId::NONE`] if none or several.
     pub group: GroupId,
     /// Who sent the datagram.
     pub sender: NodeId,

@@ -17,6 +17,7 @@ use crate::waiting::{JOIN_WAIT, PendingConfirm, PendingJoin, SEED_WAIT};
 impl Host {
     /// Does what a handle asks; says whether the node is over with that.
     pub(crate) fn command(&mut self, now: Time, command: NodeCommand) -> bool {
+        self.state.is_called = true;
         match command {
             NodeCommand::Join { name, profile, reply } => match self.join(now, &name, profile) {
                 Ok((group, parts)) => {
@@ -47,6 +48,8 @@ impl Host {
             NodeCommand::Status { reply } => {
                 let _ = reply.send(self.status());
             }
+            #[cfg(test)]
+            NodeCommand::Panic => {}
             NodeCommand::Close { reply } => {
                 self.close(now);
                 let _ = reply.send(());

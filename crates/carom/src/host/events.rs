@@ -148,6 +148,6 @@ impl Host {
 
     /// The members that have not confirmed all that was sent.
     fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
-        self.members_of(group).to_vec()
+        self.node.lateral().unconfirmed(group)
     }
 }

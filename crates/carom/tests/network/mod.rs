@@ -1,6 +1,6 @@
 //! Networks of their own for tests that run at the same time.
 
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "a part of each test file, which uses a part")]
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};

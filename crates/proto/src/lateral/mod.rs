@@ -1,62 +1,400 @@
-//! Lateral error correction (stand-in while the real engine is written).
-#![allow(missing_docs, unused)]
-use crate::*;
+//! Lateral error correction: Ricochet and Slingshot as one engine.
+//!
+//! Data packets go out by multicast. Receivers send each other XORs of what they got, so that a
+//! loss is repaired within the time in which the *whole* of a node's traffic brings the next few
+//! packets, not the next of one sender in one group.
+//!
+//! # From the papers to the code
+//!
+//! | paper | here |
+//! |---|---|
+//! | Slingshot 3.1, algorithm 1 | `receiving` (lines 9-27, 34-36), [`phase2`](self) (37-40) |
+//! | Slingshot 3.2, pending repairs | `pending` with [`Solver::Peeling`] |
+//! | Slingshot 3.3, partial views | `groups`, [`Config::partial_view`] |
+//! | Ricochet 3, packet structure (figure 3) | [`packet`], [`block`] |
+//! | Ricochet 3.1.1, 3.1.2, algorithm 1 | `regions` |
+//! | Ricochet 3.2.1, 3.2.4, repair bins, pre-computed targets | `bins` |
+//! | Ricochet 3.2.2, multi-group views | `regions`, `groups` |
+//! | Ricochet 3.2.5, buffering and loss control | [`crate::inbox`] |
+//! | Ricochet slides, staggering | the lanes of `bins` |
+//!
+//! # Deviations, each with its reason
+//!
+//! * Own packets enter the bins: a sender is the surest source ([`Config::own_packets`]).
+//! * Part-filled bins are flushed, and heartbeats follow the last packet of a stream: the papers
+//!   protect a packet only when enough others follow ([`Config::flush_after`],
+//!   [`Config::heartbeat`]).
+//! * Pending repairs are solved together as equations ([`Solver::Elimination`]).
+//! * A fill never draws a node that another open fill of the same region holds, so that "exactly
+//!   one repair packet that includes d" (Ricochet 3) holds to the letter; see `bins`.
+//! * A receiver asks each sender from where on it is owed the stream (`Open`), so that a loss
+//!   right after a join is noticed while nothing from before it is ever asked for.
+//! * A sender may be held back by members that fall a whole window behind ([`Config::window`]).
+//!
+//! [`Config::as_in_the_papers`] undoes those that change what is measured.
+
+use alloc::collections::{BTreeMap, VecDeque};
+
 use bytes::Bytes;
-#[derive(Clone, Debug, Default)]
-pub struct Config {}
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counters {
-    pub data_sent: u64,
-    pub data_received: u64,
-    pub repairs_sent: u64,
-    pub packets_binned: u64,
-    pub xors: u64,
-    pub recovered: u64,
-    pub retransmitted: u64,
-    pub duplicates: u64,
-    pub lost: u64,
+
+use crate::{
+    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, PacketId, Profile,
+    RateOfFire, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
+    ViewChangeKind, Wakeup,
+};
+
+mod asking;
+mod bins;
+pub mod block;
+mod config;
+mod counters;
+mod groups;
+mod missing;
+mod outbox;
+pub mod packet;
+mod pending;
+mod phase2;
+mod receiving;
+mod regions;
+mod repairs;
+mod sending;
+mod streams;
+
+pub use config::{AskFirst, Config, ConfigError, NakConfig, RepairScope, Solver, StreamStart};
+pub use counters::Counters;
+
+use asking::RateLimit;
+use bins::Bins;
+use block::{Arena, Block};
+use groups::{Group, GroupIx, Groups, SampleChange};
+use missing::MissingPackets;
+use outbox::Outbox;
+use packet::Packet;
+use pending::PendingRepairs;
+use repairs::RepairEncoder;
+use streams::{StreamIx, Streams};
+
+/// The lateral engine of one node, for all its groups.
+#[derive(Debug)]
+pub struct Lateral {
+    id: NodeId,
+    config: Config,
+    rng: Rng,
+    groups: Groups,
+    /// The r of all groups, while there are any.
+    r: Option<u8>,
+    /// Where this node's streams stood in groups that it has left: a number is never used twice.
+    left_at: BTreeMap<GroupId, SeqNo>,
+    bins: Bins,
+    encoder: RepairEncoder,
+    streams: Streams,
+    missing: MissingPackets,
+    pending: PendingRepairs,
+    arena: Arena,
+    timers: Timers<TimerKey>,
+    nak_limit: RateLimit,
+    answer_limit: RateLimit,
+    outbox: Outbox,
+    events: VecDeque<Event>,
+    counters: Counters,
 }
-pub struct Lateral {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum TimerKey {
+    Heartbeat(GroupIx),
+    Patience(GroupIx),
+    Open(StreamIx),
+}
+
 impl Lateral {
-    pub fn new(_: NodeId, _: Config, _: u64) -> Self {
-        Self {}
+    /// The engine of node `id`. `seed` is the source of all its randomness.
+    ///
+    /// # Panics
+    /// If the configuration is not [valid](Config::validate).
+    pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
+        if let Err(error) = config.validate() {
+            panic!("the lateral engine was given a configuration that cannot work: {error}");
+        }
+        let mut rng = Rng::new(seed);
+        let bins = Bins::new(config.scope, config.stagger, config.flush_after, rng.fork(1));
+        let (ids, answers) =
+            config.nak.as_ref().map_or((0, 0), |nak| (nak.ids_per_second, nak.answers_per_second));
+        Self {
+            id,
+            groups: Groups::new(rng.next_u64()),
+            r: None,
+            left_at: BTreeMap::new(),
+            bins,
+            encoder: RepairEncoder::default(),
+            streams: Streams::new(rng.next_u64(), config.buffer_bytes, config.buffer_age),
+            missing: MissingPackets::default(),
+            pending: PendingRepairs::new(config.solver, config.pending_repairs, config.pending_age),
+            arena: Arena::default(),
+            timers: Timers::new(),
+            nak_limit: RateLimit::new(ids),
+            answer_limit: RateLimit::new(answers),
+            outbox: Outbox::default(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            rng,
+            config,
+        }
     }
-    pub fn payload_limit(&self, _: Profile) -> usize {
-        1200
-    }
+
+    /// The counters so far.
     pub fn counters(&self) -> Counters {
-        Counters::default()
+        let mut counters = self.counters;
+        (counters.targets_short, counters.bins_flushed) = self.bins.counts();
+        (counters.evicted_by_age, counters.evicted_by_bytes) = self.streams.evictions();
+        counters.repairs_dropped = self.pending.dropped();
+        counters.outbox_dropped = self.outbox.dropped();
+        counters.bytes_sent = self.outbox.sent_bytes();
+        counters
+    }
+
+    /// Bytes of the largest message in a group of this profile.
+    pub fn payload_limit(&self, profile: Profile) -> usize {
+        let Profile::TimeCritical(rate) = profile;
+        self.config.payload_limit(rate)
+    }
+
+    /// Members of `group` that have not confirmed all that this node has sent there.
+    pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
+        let Some(ix) = self.groups.ix(group) else { return Vec::new() };
+        let own = &self.groups.get(ix).own;
+        own.unconfirmed(own.next).collect()
+    }
+
+    /// Bytes that the data buffer takes up, at most [`Config::buffer_bytes`].
+    pub fn buffer_bytes(&self) -> usize {
+        self.streams.bytes()
+    }
+
+    /// How many repair bins there are, and how many packets are missing at the moment.
+    pub fn bins_and_missing(&self) -> (usize, usize) {
+        (self.bins.len(), self.missing.len())
+    }
+
+    fn on_view_change(&mut self, now: Time, ix: GroupIx, change: &ViewChange) {
+        if change.node == self.id {
+            return;
+        }
+        let group = self.groups.get_mut(ix);
+        group.view_version = change.version;
+        let sampled = match change.kind {
+            ViewChangeKind::Joined => group.add_member(change.node, &mut self.rng),
+            ViewChangeKind::Left | ViewChangeKind::Failed => {
+                group.remove_member(change.node, &mut self.rng)
+            }
+        };
+        if let Some(SampleChange { added, removed }) = sampled {
+            removed.into_iter().for_each(|node| self.bins.remove_node(node, ix));
+            added.into_iter().for_each(|node| self.bins.add_node(node, ix));
+            self.look_whether_safe(now, ix);
+            self.look_whether_free(now, ix);
+        }
+    }
+
+    /// Accounts a packet into the repair bins, and sends the repairs that this completes.
+    fn account(&mut self, now: Time, group: GroupIx, id: PacketId, block: &Block) {
+        self.counters.packets_binned += 1;
+        let Self { bins, encoder, outbox, counters, .. } = self;
+        bins.accept(now, group, id, block, |repair| {
+            encoder.send(self.id, &repair, outbox, counters);
+        });
+    }
+
+    fn flush_bins(&mut self, now: Time) {
+        let Self { bins, encoder, outbox, counters, .. } = self;
+        bins.flush_due(now, |repair| encoder.send(self.id, &repair, outbox, counters));
+    }
+
+    fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
+        let view = self.groups.ix(group).map_or(0, |ix| self.groups.get(ix).view_version);
+        self.outbox.push([destination], |out| packet.encode(self.id, group, view, out));
+    }
+
+    fn on_timer(&mut self, now: Time, key: TimerKey) {
+        match key {
+            TimerKey::Heartbeat(ix) => self.on_heartbeat_due(now, ix),
+            TimerKey::Patience(ix) => self.on_patience_ended(now, ix),
+            TimerKey::Open(ix) => self.ask_to_open(now, ix),
+        }
+    }
+
+    fn admit(&self, group: GroupId, rate: RateOfFire) -> Result<(), JoinError> {
+        rate.validate()?;
+        if self.groups.ix(group).is_some() {
+            return Err(JoinError::AlreadyJoined);
+        }
+        match self.r {
+            Some(existing) if existing != rate.r => {
+                Err(JoinError::DifferentR { given: rate.r, existing })
+            }
+            _ => Ok(()),
+        }
     }
 }
+
 impl Engine for Lateral {
-    fn join(&mut self, now: Time, group: GroupId, s: GroupSettings) -> Result<(), JoinError> {
+    fn join(
+        &mut self,
+        _now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        let Profile::TimeCritical(rate) = settings.profile;
+        self.admit(group, rate)?;
+        if self.r.is_none() {
+            self.r = Some(rate.r);
+            self.bins.set_r(rate.r);
+        }
+        let mut joined = Group::new(group, rate, self.config.partial_view);
+        if let Some(next) = self.left_at.remove(&group) {
+            joined.own.resume_at(next);
+        }
+        let ix = self.groups.insert(joined);
+        self.bins.set_c(ix, rate.c);
         Ok(())
     }
-    fn leave(&mut self, now: Time, group: GroupId) {}
+
+    fn leave(&mut self, _now: Time, group: GroupId) {
+        let Some(ix) = self.groups.ix(group) else { return };
+        for (stream_ix, stream) in self.streams.remove_group(ix) {
+            self.timers.cancel(TimerKey::Open(stream_ix));
+            for (_, missing) in stream.all_missing() {
+                self.missing.remove(missing);
+            }
+        }
+        self.timers.cancel(TimerKey::Heartbeat(ix));
+        self.timers.cancel(TimerKey::Patience(ix));
+        let left = self.groups.remove(ix).expect("the index was looked up just now");
+        left.sample.nodes().iter().for_each(|node| self.bins.remove_node(*node, ix));
+        // The bins of the group go now, while its packets still concern those who stay.
+        let Self { bins, encoder, outbox, counters, .. } = self;
+        bins.rebuild(&mut |repair| encoder.send(self.id, &repair, outbox, counters));
+        self.left_at.insert(group, left.own.next);
+        if self.groups.is_empty() {
+            self.r = None;
+        }
+    }
+
     fn send(
         &mut self,
         now: Time,
         group: GroupId,
         payload: Bytes,
-        o: SendOptions,
+        options: SendOptions,
     ) -> Result<SeqNo, SendError> {
-        Ok(SeqNo(1))
+        let ix = self.groups.ix(group).ok_or(SendError::NotJoined)?;
+        let limit = self.config.payload_limit(self.groups.get(ix).rate);
+        if payload.len() > limit {
+            return Err(SendError::TooLarge { bytes: payload.len(), limit });
+        }
+        if let Some((by, behind)) = self.groups.get(ix).own.held_back_by(self.config.window) {
+            self.on_held_back(now, ix);
+            return Err(SendError::HeldBack { by, behind });
+        }
+        let block = Block::of_message(&mut self.arena, now, options.deadline, &payload);
+        Ok(self.multicast(now, ix, block))
     }
-    fn confirm(&mut self, now: Time, group: GroupId) {}
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {}
-    fn handle_view(&mut self, now: Time, change: &ViewChange) {}
-    fn handle_timeout(&mut self, now: Time) {}
+
+    fn confirm(&mut self, now: Time, group: GroupId) {
+        if let Some(ix) = self.groups.ix(group) {
+            let own = &mut self.groups.get_mut(ix).own;
+            own.confirm = Some(own.next);
+            own.heartbeat_interval = CONFIRM_INTERVAL;
+            if !self.look_whether_safe(now, ix) {
+                self.on_heartbeat_due(now, ix);
+            }
+        }
+    }
+
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
+        let Ok((header, packet)) = Packet::decode(datagram) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let (from, group) = (header.sender, self.groups.ix(header.group));
+        if from == self.id {
+            return;
+        }
+        match (packet, group) {
+            (Packet::Data { seqno, confirm, block }, Some(ix)) => {
+                self.on_data(now, from, ix, seqno, confirm, block);
+            }
+            (Packet::Repair { ids, sum }, _) => self.on_repair(now, from, ids, sum),
+            (Packet::Nak { ids }, _) => self.on_nak(now, from, ids),
+            (Packet::Retransmission { origin, seqno, block }, Some(ix)) => {
+                self.on_retransmission(now, from, ix, origin, seqno, block);
+            }
+            (Packet::HaveNot { ids, expired }, _) => self.on_have_not(now, ids, expired),
+            (Packet::Heartbeat { next, first, confirm }, Some(ix)) => {
+                self.on_heartbeat(now, from, ix, next, first, confirm);
+            }
+            (Packet::Ack { settled_to, lost }, Some(ix)) => {
+                self.on_ack(now, from, ix, settled_to, lost);
+            }
+            (Packet::Open, Some(ix)) => self.on_open(from, ix),
+            (
+                Packet::Data { .. }
+                | Packet::Retransmission { .. }
+                | Packet::Heartbeat { .. }
+                | Packet::Ack { .. }
+                | Packet::Open,
+                None,
+            ) => self.counters.malformed += 1,
+        }
+    }
+
+    fn handle_view(&mut self, now: Time, change: &ViewChange) {
+        if let Some(ix) = self.groups.ix(change.group) {
+            self.on_view_change(now, ix, change);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.flush_bins(now);
+        self.look_after_missing(now);
+        while let Some(key) = self.timers.pop_due(now) {
+            self.on_timer(now, key);
+        }
+        self.streams.evict_old(now);
+        self.pending.drop_old(now);
+    }
+
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        None
+        self.outbox.poll(out)
     }
+
     fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.events.pop_front()
     }
+
     fn poll_timeout(&self) -> Option<Wakeup> {
-        None
+        let due = [
+            (self.bins.next_flush(), "flush a repair bin"),
+            (self.missing.next_due(), "missing packet"),
+            (self.timers.next_due(), "heartbeat"),
+            (self.streams.next_eviction(), "evict from the data buffer"),
+            (self.pending.next_drop(), "drop a pending repair"),
+        ];
+        let wakeups = due.into_iter().filter_map(|(at, reason)| Some(Wakeup { at: at?, reason }));
+        wakeups.min_by_key(|wakeup| wakeup.at)
     }
+
     fn stats(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
+        self.counters().named()
     }
-    fn check(&self) {}
+
+    fn check(&self) {
+        self.bins.check();
+        self.missing.check();
+        self.streams.check(self.missing.len());
+        self.pending.check();
+        self.groups.check();
+    }
 }
+
+/// How long a sender waits for confirmations before it asks again, at first.
+const CONFIRM_INTERVAL: core::time::Duration = core::time::Duration::from_millis(20);

@@ -1,0 +1,299 @@
+//! Messages between real nodes on loopback.
+
+mod network;
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use carom::{
+    Bytes, Driver, Event, Group, Loss, LossCause, Message, Node, NodeId, PathChoice, Profile,
+    PublishError, TryPublishError, lateral,
+};
+use futures_core::Stream;
+use network::{PATIENCE, members, multicast_port, on_loopback, wait_for};
+
+fn join(node: &Node) -> Group {
+    node.join("prices", Profile::time_critical()).expect("a group")
+}
+
+/// `N` nodes in one group, all of whom see one another.
+fn cluster<const N: usize>(
+    build: impl Fn(usize, u16) -> carom::Builder,
+) -> ([Node; N], [Group; N]) {
+    let port = multicast_port();
+    let nodes: [Node; N] = std::array::from_fn(|which| build(which, port).start().expect("a node"));
+    let groups: [Group; N] = std::array::from_fn(|which| join(&nodes[which]));
+    for (node, group) in nodes.iter().zip(&groups) {
+        wait_for(node, "all members", |it| it.members.len() == N - 1 && it.settled);
+        wait_for(node, "all in the group", |_| group.members().len() == N - 1);
+    }
+    (nodes, groups)
+}
+
+fn number(message: &Message) -> u32 {
+    let bytes = message.payload[..4].try_into().expect("four bytes at least");
+    u32::from_be_bytes(bytes)
+}
+
+/// Receives until `count` messages of each sender are there; asserts that each came once.
+fn receive_all(group: &Group, senders: &[NodeId], count: u32) -> Vec<Message> {
+    let mut seen: BTreeMap<NodeId, Vec<bool>> =
+        senders.iter().map(|sender| (*sender, vec![false; count as usize])).collect();
+    let mut messages = Vec::new();
+    while messages.len() < senders.len() * count as usize {
+        match group.recv_timeout(PATIENCE).expect("an event in time").expect("an open group") {
+            Event::Message(message) => {
+                let seen = seen.get_mut(&message.sender).expect("a known sender");
+                let first = !std::mem::replace(&mut seen[number(&message) as usize], true);
+                assert!(first, "message {} came twice", number(&message));
+                messages.push(message);
+            }
+            Event::Lost(lost) => panic!("{lost:?}"),
+            _ => {}
+        }
+    }
+    messages
+}
+
+fn payload(number: u32, bytes: usize) -> Bytes {
+    let mut payload = number.to_be_bytes().to_vec();
+    payload.resize(bytes.max(4), number as u8);
+    payload.into()
+}
+
+#[test]
+fn everybody_gets_everything_once() {
+    let (nodes, groups) = cluster::<3>(|_, port| on_loopback(port));
+    for group in &groups {
+        (0..1000).for_each(|it| group.publish(payload(it, 200)).expect("published"));
+    }
+    for (which, group) in groups.iter().enumerate() {
+        let others: Vec<NodeId> = group.members();
+        assert!(!others.contains(&nodes[which].id()));
+        let messages = receive_all(group, &others, 1000);
+        assert!(messages.iter().all(|it| it.payload.len() == 200 && it.group == group.id()));
+    }
+    let stats = nodes[0].status().stats;
+    assert_eq!((stats.send_errors, stats.unicast_copies, stats.unroutable), (0, 0, 0));
+}
+
+#[test]
+fn losses_are_repaired() {
+    let build = |_, port| on_loopback(port).loss(Loss::Uniform(0.05));
+    let (nodes, groups) = cluster::<4>(build);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..3000).for_each(|it| groups[0].publish(payload(it, 100)).expect("published"));
+        });
+        for group in &groups[1..] {
+            receive_all(group, &[nodes[0].id()], 3000);
+        }
+    });
+    let stats = nodes[1].status().stats;
+    assert!(stats.losses_injected > 0 && stats.lateral.recovered > 0, "{stats:#?}");
+}
+
+#[test]
+fn consecutive_messages_leave_together() {
+    let (nodes, groups) = cluster::<2>(|_, port| on_loopback(port));
+    (0..2000).for_each(|it| groups[0].publish(payload(it, 500)).expect("published"));
+    receive_all(&groups[1], &[nodes[0].id()], 2000);
+    let stats = nodes[0].status().stats;
+    assert!(stats.datagrams_out > 2000 && stats.send_calls < 1500, "{stats:#?}");
+}
+
+#[test]
+fn members_without_multicast_get_copies() {
+    let build = |which, port| {
+        let choice = if which == 0 { PathChoice::Auto } else { PathChoice::Unicast };
+        on_loopback(port).path(choice)
+    };
+    let port = multicast_port();
+    let a = build(0, port).start().expect("a node");
+    let seed = a.endpoint().to_string();
+    let others = [1, 2].map(|it| build(it, port).seeds([&seed]).start().expect("a node"));
+    let (in_a, in_others) = (join(&a), others.each_ref().map(join));
+    wait_for(&a, "two members in the group", |it| in_a.members().len() == 2 && it.settled);
+    wait_for(&others[0], "two members in the group", |_| in_others[0].members().len() == 2);
+    (0..500).for_each(|it| in_a.publish(payload(it, 100)).expect("published"));
+    for group in &in_others {
+        receive_all(group, &[a.id()], 500);
+    }
+    (0..500).for_each(|it| in_others[0].publish(payload(it, 100)).expect("published"));
+    receive_all(&in_a, &[others[0].id()], 500);
+    assert!(a.status().stats.unicast_copies >= 1000);
+    assert_eq!(others[0].status().stats.own_echo, 0);
+}
+
+#[test]
+fn what_was_published_before_a_confirmation_is_with_the_members() {
+    let (nodes, groups) = cluster::<3>(|_, port| on_loopback(port).loss(Loss::Uniform(0.1)));
+    (0..2000).for_each(|it| groups[0].publish(payload(it, 50)).expect("published"));
+    let safe = groups[0].confirm(PATIENCE).expect("confirmed");
+    assert_eq!((safe.members, safe.incomplete), (2, vec![]));
+    for group in &groups[1..] {
+        let mut count = 0;
+        while let Some(event) = group.try_recv() {
+            count += usize::from(matches!(event, Event::Message(_)));
+        }
+        assert_eq!(count, 2000, "all are there already, of {}", nodes[0].id());
+    }
+}
+
+#[test]
+fn a_confirmation_that_does_not_come_names_who_is_waited_for() {
+    let members = members::<2>();
+    let node = on_loopback(multicast_port())
+        .node_id(members[0].0)
+        .port(members[0].1.port())
+        .static_members(members.to_vec())
+        .start()
+        .expect("a node");
+    let group = join(&node);
+    let nothing = group.confirm(PATIENCE).expect("nothing was sent");
+    assert_eq!(nothing.members, 1);
+    group.publish("into the void").expect("published");
+    let error = group.confirm(Duration::from_millis(50)).expect_err("nobody is there");
+    assert_eq!((error.waiting_for, error.closed), (vec![members[1].0], false));
+}
+
+#[test]
+fn a_silent_member_holds_back_and_is_named_until_it_is_waited_for_no_more() {
+    let members = members::<2>();
+    let patience = Duration::from_secs(3600);
+    let node = on_loopback(multicast_port())
+        .node_id(members[0].0)
+        .port(members[0].1.port())
+        .static_members(members.to_vec())
+        .lateral(lateral::Config { window: 16, patience, ..lateral::Config::default() })
+        .start()
+        .expect("a node");
+    let group = join(&node);
+    let mut taken = 0;
+    let (by, behind) = loop {
+        match group.try_publish(payload(taken, 10)) {
+            Ok(()) => taken += 1,
+            Err(TryPublishError::Full { held_back_by: Some(by), payload: returned }) => {
+                assert_eq!(returned, payload(taken, 10));
+                break by;
+            }
+            Err(TryPublishError::Full { held_back_by: None, .. }) => thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(by, members[1].0);
+    assert_eq!(behind, 16);
+    assert!(taken >= 1024, "the queue was filled: {taken}");
+
+    // Whoever is blocked is woken when the node closes.
+    let (told, waits) = sync_channel(0);
+    thread::scope(|scope| {
+        let group = &group;
+        let publisher = scope.spawn(move || {
+            told.send(()).expect("somebody waits");
+            group.publish(payload(0, 10))
+        });
+        waits.recv().expect("the thread runs");
+        node.close();
+        assert_eq!(publisher.join().expect("it ends"), Err(PublishError::Closed));
+    });
+    assert!(matches!(group.try_publish("x"), Err(TryPublishError::Closed)));
+}
+
+#[test]
+fn a_queue_that_is_left_full_is_told_as_losses() {
+    let build = |_, port| on_loopback(port).queue(16);
+    let (nodes, groups) = cluster::<2>(build);
+    (0..500).for_each(|it| groups[0].publish(payload(it, 10)).expect("published"));
+    groups[0].confirm(PATIENCE).expect("confirmed");
+    let (mut messages, mut lost) = (0, 0);
+    while messages + lost < 500 {
+        match groups[1].recv_timeout(PATIENCE).expect("an event").expect("an open group") {
+            Event::Message(_) => messages += 1,
+            Event::Lost(gap) => {
+                assert_eq!((gap.cause, gap.sender), (LossCause::QueueFull, nodes[0].id()));
+                lost += gap.count();
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(messages + lost, 500, "told once each");
+    assert_eq!(u64::from(lost), nodes[1].status().stats.queue_dropped);
+    assert!(messages >= 15 && lost > 0, "{messages} messages, {lost} lost");
+}
+
+#[test]
+fn an_oversized_message_is_an_error_with_the_limit() {
+    let (_nodes, groups) = cluster::<1>(|_, port| on_loopback(port));
+    let limit = groups[0].payload_limit();
+    assert_eq!(groups[0].publish(vec![0; limit]), Ok(()));
+    let bytes = limit + 1;
+    let error = groups[0].publish(vec![0; bytes]);
+    assert_eq!(error, Err(PublishError::TooLarge { bytes, limit }));
+    let error = groups[0].try_publish(vec![0; bytes]);
+    assert_eq!(error, Err(TryPublishError::TooLarge { bytes, limit }));
+}
+
+#[test]
+fn the_largest_message_passes_and_its_repairs_too() {
+    let (nodes, groups) = cluster::<3>(|_, port| on_loopback(port).loss(Loss::Uniform(0.1)));
+    let limit = groups[0].payload_limit();
+    (0..500).for_each(|it| groups[0].publish(payload(it, limit)).expect("published"));
+    receive_all(&groups[1], &[nodes[0].id()], 500);
+    assert_eq!(nodes[0].status().stats.send_errors, 0);
+}
+
+#[test]
+fn nodes_on_one_driver_repair_one_anothers_losses() {
+    let driver = Driver::new().expect("a driver");
+    let build = |_, port| on_loopback(port).on(&driver).loss(Loss::Burst { rate: 0.05, length: 5 });
+    let (nodes, groups) = cluster::<6>(build);
+    (0..1000).for_each(|it| groups[0].publish(payload(it, 64)).expect("published"));
+    for group in &groups[1..] {
+        receive_all(group, &[nodes[0].id()], 1000);
+    }
+}
+
+#[test]
+fn events_come_by_async_calls_and_as_a_stream_on_any_runtime() {
+    let (nodes, groups) = cluster::<2>(|_, port| on_loopback(port));
+    let (sender, receiver) = (&groups[0], &groups[1]);
+    block_on(async {
+        for it in 0..10 {
+            sender.publish_async(payload(it, 4)).await.expect("published");
+        }
+        let mut count = 0;
+        while count < 5 {
+            count += u32::from(matches!(receiver.recv().await, Some(Event::Message(_))));
+        }
+        let mut events = pin!(receiver.stream());
+        while count < 10 {
+            let event = poll_fn(|context| events.as_mut().poll_next(context)).await;
+            count += u32::from(matches!(event, Some(Event::Message(_))));
+        }
+        drop(nodes);
+        while poll_fn(|context| events.as_mut().poll_next(context)).await.is_some() {}
+        assert_eq!(receiver.recv().await, None);
+    });
+}
+
+/// The least runtime there can be.
+fn block_on(future: impl Future<Output = ()>) {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    while future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+        thread::park();
+    }
+}

@@ -1,0 +1,56 @@
+//! Counts instructions, under valgrind. The counts repeat exactly for the same compiler, so that a
+//! limit on them is a test: the run fails where one is exceeded. A limit lies a fifth above what was
+//! counted when it was set, which leaves room for another compiler but not for another algorithm.
+
+#![allow(missing_docs, unreachable_pub, unused_qualifications, reason = "gungraun's macros")]
+
+use std::hint::black_box;
+
+use carom_proto::wire::{self, Header, Protocol};
+use carom_proto::{GroupId, NodeId};
+use gungraun::prelude::*;
+use gungraun::{Callgrind, EventKind};
+
+const HEADER: Header = Header {
+    protocol: Protocol::Lateral,
+    kind: 1,
+    flags: 0,
+    group: GroupId(7),
+    sender: NodeId(1),
+    view: 1,
+};
+
+/// A sealed datagram with a body of `bytes`, in a buffer that has room for it.
+fn datagram(bytes: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(wire::HEADER_BYTES + bytes);
+    let start = HEADER.begin(&mut out);
+    out.resize(wire::HEADER_BYTES + bytes, 0x5A);
+    wire::seal(&mut out, start);
+    out
+}
+
+/// At most this many instructions.
+fn limit(instructions: u64) -> LibraryBenchmarkConfig {
+    let mut callgrind = Callgrind::default();
+    callgrind.hard_limits([(EventKind::Ir, instructions)]);
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(callgrind);
+    config
+}
+
+#[library_benchmark(config = limit(830))]
+#[bench::of_1_kib(datagram(1024))]
+fn decode_header(datagram: Vec<u8>) -> Vec<u8> {
+    assert!(black_box(Header::decode(black_box(&datagram))).is_ok());
+    datagram
+}
+
+#[library_benchmark(config = limit(780))]
+#[bench::of_1_kib(datagram(1024))]
+fn seal_header(mut datagram: Vec<u8>) -> Vec<u8> {
+    wire::seal(black_box(&mut datagram), 0);
+    datagram
+}
+
+library_benchmark_group!(name = header, benchmarks = [decode_header, seal_header]);
+main!(library_benchmark_groups = header);

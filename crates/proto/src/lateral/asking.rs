@@ -1,0 +1,153 @@
+//! Whom to ask for a missing packet, and how often.
+
+use core::time::Duration;
+
+use super::config::{AskFirst, NakConfig};
+use super::missing::Missing;
+use crate::{NodeId, Rng, Time};
+
+/// Lets through so many per second, and a tenth of a second's worth at once (the generic cell rate
+/// algorithm: the time at which the allowance is used up runs ahead of the clock).
+#[derive(Debug)]
+pub(super) struct RateLimit {
+    interval_ns: u64,
+    used_up_to: Time,
+}
+
+impl RateLimit {
+    /// A limit of `per_second`; 0 lets nothing through.
+    pub(super) fn new(per_second: u32) -> Self {
+        let interval_ns = 1_000_000_000_u64.checked_div(u64::from(per_second)).unwrap_or(u64::MAX);
+        Self { interval_ns, used_up_to: Time::ZERO }
+    }
+
+    /// Takes one if there is one.
+    pub(super) fn take(&mut self, now: Time) -> bool {
+        let interval = Duration::from_nanos(self.interval_ns);
+        let used_up_to = self.used_up_to.max(now) + interval;
+        let allowed = used_up_to <= now + BURST.max(interval) && self.interval_ns != u64::MAX;
+        if allowed {
+            self.used_up_to = used_up_to;
+        }
+        allowed
+    }
+
+    /// When the next one can be taken.
+    pub(super) fn next_at(&self, now: Time) -> Time {
+        (self.used_up_to + Duration::from_nanos(self.interval_ns)).before(BURST).max(now)
+    }
+}
+
+const BURST: Duration = Duration::from_millis(100);
+
+/// Who is asked at this attempt: first those that [`AskFirst`] names, in its order, then by turns
+/// the packet's sender and random members. Only `members` are asked, for others have gone; if
+/// there are none, nobody.
+pub(super) fn whom_to_ask(
+    first: AskFirst,
+    missing: &Missing,
+    sender: NodeId,
+    members: &[NodeId],
+    rng: &mut Rng,
+) -> Option<NodeId> {
+    let is_member = |node: &NodeId| members.binary_search(node).is_ok();
+    let sender = Some(sender).filter(is_member);
+    let holders = missing.holders.iter().filter(is_member);
+    let named: [Option<NodeId>; 4] = match first {
+        AskFirst::RepairSender => gather(holders.chain(sender)),
+        AskFirst::DataSender => gather(sender.into_iter().chain(holders)),
+        AskFirst::AnyMember => [None; 4],
+    };
+    let attempt = usize::from(missing.attempts);
+    if let Some(node) = named.get(attempt).copied().flatten() {
+        return Some(node);
+    }
+    if members.is_empty() {
+        return None;
+    }
+    let any = members[rng.below(members.len())];
+    Some(if attempt % 2 == 1 { sender.unwrap_or(any) } else { any })
+}
+
+/// How long to wait after this attempt before the next one.
+pub(super) fn patience(nak: &NakConfig, attempts: u8, rng: &mut Rng) -> Duration {
+    let doublings = u32::from(attempts.saturating_sub(1)).min(4);
+    nak.retry * (1 << doublings) + jitter(nak, rng)
+}
+
+/// A random part of the jitter.
+pub(super) fn jitter(nak: &NakConfig, rng: &mut Rng) -> Duration {
+    nak.jitter.mul_f64(rng.fraction())
+}
+
+fn gather(nodes: impl Iterator<Item = NodeId>) -> [Option<NodeId>; 4] {
+    let mut named = [None; 4];
+    named.iter_mut().zip(nodes).for_each(|(place, node)| *place = Some(node));
+    named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::streams::StreamIx;
+    use super::*;
+    use crate::SeqNo;
+
+    const MEMBERS: [NodeId; 4] = [NodeId(1), NodeId(2), NodeId(3), NodeId(4)];
+    const SENDER: NodeId = NodeId(2);
+
+    fn missing(attempts: u8, holders: &[u64]) -> Missing {
+        let mut missing = Missing {
+            stream: StreamIx(0),
+            seqno: SeqNo(1),
+            noticed_at: Time(0),
+            attempts,
+            holders: Default::default(),
+        };
+        holders.iter().for_each(|node| missing.holders.add(NodeId(*node)));
+        missing
+    }
+
+    fn asked(first: AskFirst, attempts: u8) -> Option<NodeId> {
+        let mut rng = Rng::new(1);
+        whom_to_ask(first, &missing(attempts, &[4, 9, 3]), SENDER, &MEMBERS, &mut rng)
+    }
+
+    #[test]
+    fn the_configured_order_decides_whom_to_ask_first_and_who_has_gone_is_left_out() {
+        let order = |first| [0, 1, 2].map(|attempt| asked(first, attempt).map(|node| node.0));
+        assert_eq!(order(AskFirst::RepairSender), [Some(4), Some(3), Some(2)]);
+        assert_eq!(order(AskFirst::DataSender), [Some(2), Some(4), Some(3)]);
+        assert_eq!(asked(AskFirst::AnyMember, 1), Some(SENDER));
+    }
+
+    #[test]
+    fn later_attempts_turn_to_the_sender_and_to_random_members() {
+        let mut rng = Rng::new(1);
+        let mut others = Vec::new();
+        for attempt in 3..43 {
+            let missing = missing(attempt, &[]);
+            let node = whom_to_ask(AskFirst::RepairSender, &missing, SENDER, &MEMBERS, &mut rng);
+            if attempt % 2 == 1 {
+                assert_eq!(node, Some(SENDER));
+            } else {
+                others.extend(node);
+            }
+        }
+        assert!(MEMBERS.iter().all(|member| others.contains(member)));
+        let nobody = whom_to_ask(AskFirst::AnyMember, &missing(0, &[]), SENDER, &[], &mut rng);
+        assert_eq!(nobody, None);
+    }
+
+    #[test]
+    fn a_rate_limit_lets_through_its_rate_and_no_more_than_a_tenth_second_at_once() {
+        let mut limit = RateLimit::new(1000);
+        let start = Time(1_000_000_000);
+        let at_once = (0..500).filter(|_| limit.take(start)).count();
+        assert_eq!(at_once, 100);
+        assert_eq!(limit.next_at(start), start + Duration::from_millis(1));
+        let over_a_second =
+            (1..=1000).filter(|ms| limit.take(start + Duration::from_millis(*ms))).count();
+        assert_eq!(over_a_second, 1000);
+        assert!(!RateLimit::new(0).take(start));
+    }
+}

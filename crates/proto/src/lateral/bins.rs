@@ -1,0 +1,442 @@
+//! Repair bins (Ricochet 3.2.1, 3.2.4): packets go in, repairs come out.
+//!
+//! Every bin exists once in each of `stagger` *lanes*; packet k goes to lane k mod `stagger`. What
+//! a bin holds in one lane is a *fill*. When a fill begins it draws its targets, before it holds
+//! anything; a fill that drew none only counts. After r packets the fill is sent to its targets
+//! and the next begins.
+//!
+//! Two guarantees (section 3): a packet of group A goes to c_A members on average, and to each of
+//! them in one repair only. The first is Algorithm 1's (see [`regions`](super::regions)). For the
+//! second, a fill never draws a node that another fill of the same lane has drawn from the same
+//! region and not yet sent to: fills that are open at the same time are those that can share a
+//! packet. What a fill could not draw for that reason it owes, and draws the next time, so that
+//! the mean holds. Where that is impossible (c_A close to |A| in unequally overlapping groups) the
+//! mean falls short rather than a node getting a packet twice; `targets_short` counts it.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use core::time::Duration;
+
+use super::block::Block;
+use super::config::RepairScope;
+use super::groups::GroupIx;
+use super::regions::{RegionIx, Regions};
+use crate::{NodeId, PacketId, Rng, Time};
+
+/// The repair bins of a node.
+#[derive(Debug)]
+pub(super) struct Bins {
+    regions: Regions,
+    r: u8,
+    lanes: usize,
+    flush_after: Option<Duration>,
+    /// The c of each group, by its index; 0 where there is none.
+    c: Vec<u8>,
+    /// The bins of each group, by its index.
+    of_group: Vec<Vec<BinIx>>,
+    /// The bins that serve each region, by its index.
+    of_region: Vec<Vec<BinIx>>,
+    /// Nodes drawn by open fills, by `region * lanes + lane`.
+    held: Vec<Vec<NodeId>>,
+    bins: Vec<Bin>,
+    vacant: Vec<BinIx>,
+    by_groups: BTreeMap<Vec<GroupIx>, BinIx>,
+    /// The part of each fill that every packet touches, by `bin * lanes + lane`.
+    cells: Vec<Cell>,
+    fills: Vec<Fill>,
+    /// Fills with a packet and targets, by the age of their oldest packet.
+    to_flush: VecDeque<Flush>,
+    arrivals: u64,
+    rng: Rng,
+    full: Vec<BinIx>,
+    targets_short: u64,
+    flushed: u64,
+}
+
+/// A repair that is to be sent.
+#[derive(Debug)]
+pub(super) struct Repair<'a> {
+    /// Who gets it.
+    pub(super) targets: &'a [(RegionIx, NodeId)],
+    /// What it is the XOR of, 1 to r packets.
+    pub(super) packets: &'a [(PacketId, Block)],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct BinIx(u32);
+
+#[derive(Debug, Default)]
+struct Bin {
+    groups: Vec<GroupIx>,
+    sources: Vec<Source>,
+}
+
+/// A region that a bin selects targets from.
+#[derive(Debug)]
+struct Source {
+    region: RegionIx,
+    targets: f64,
+    /// Targets owed in each lane from earlier draws.
+    owed: Vec<f64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    /// Packets until the fill is full.
+    left: u8,
+    /// Whether the fill drew a target.
+    wanted: bool,
+}
+
+#[derive(Debug, Default)]
+struct Fill {
+    targets: Vec<(RegionIx, NodeId)>,
+    packets: Vec<(PacketId, Block)>,
+    /// Which of the bin's fills in this lane it is.
+    generation: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flush {
+    due: Time,
+    place: usize,
+    generation: u32,
+}
+
+/// What a fill may owe at most, so that a debt which cannot be paid does not grow for ever.
+const MAX_OWED: f64 = 8.0;
+
+impl Bins {
+    pub(super) fn new(
+        scope: RepairScope,
+        stagger: u8,
+        flush_after: Option<Duration>,
+        rng: Rng,
+    ) -> Self {
+        Self {
+            regions: Regions::new(scope),
+            r: 1,
+            lanes: usize::from(stagger),
+            flush_after,
+            c: Vec::new(),
+            of_group: Vec::new(),
+            of_region: Vec::new(),
+            held: Vec::new(),
+            bins: Vec::new(),
+            vacant: Vec::new(),
+            by_groups: BTreeMap::new(),
+            cells: Vec::new(),
+            fills: Vec::new(),
+            to_flush: VecDeque::new(),
+            arrivals: 0,
+            rng,
+            full: Vec::new(),
+            targets_short: 0,
+            flushed: 0,
+        }
+    }
+
+    /// The r of all the node's groups; set while there are no bins.
+    pub(super) fn set_r(&mut self, r: u8) {
+        assert!(self.by_groups.is_empty() || self.r == r, "r changed under existing bins");
+        self.r = r;
+    }
+
+    /// `group` has this c from now on.
+    pub(super) fn set_c(&mut self, group: GroupIx, c: u8) {
+        let groups = group.0 as usize + 1;
+        if self.c.len() < groups {
+            self.c.resize(groups, 0);
+            self.of_group.resize_with(groups, Vec::new);
+        }
+        self.c[group.0 as usize] = c;
+    }
+
+    /// `node` is in `group` from now on.
+    pub(super) fn add_node(&mut self, node: NodeId, group: GroupIx) {
+        self.regions.add(node, group);
+    }
+
+    /// `node` is no longer in `group`.
+    pub(super) fn remove_node(&mut self, node: NodeId, group: GroupIx) {
+        self.regions.remove(node, group);
+    }
+
+    /// Accounts a packet of `group`: it enters the group's bins, and `send` gets what became full.
+    pub(super) fn accept(
+        &mut self,
+        now: Time,
+        group: GroupIx,
+        id: PacketId,
+        block: &Block,
+        mut send: impl FnMut(Repair<'_>),
+    ) {
+        self.rebuild(&mut send);
+        let lane = (self.arrivals % self.lanes as u64) as usize;
+        self.arrivals += 1;
+        let mut full = core::mem::take(&mut self.full);
+        for bin in &self.of_group[group.0 as usize] {
+            let place = bin.0 as usize * self.lanes + lane;
+            let cell = &mut self.cells[place];
+            if cell.wanted {
+                let fill = &mut self.fills[place];
+                if let (true, Some(after)) = (fill.packets.is_empty(), self.flush_after) {
+                    let generation = fill.generation;
+                    self.to_flush.push_back(Flush { due: now + after, place, generation });
+                }
+                fill.packets.push((id, block.clone()));
+            }
+            cell.left -= 1;
+            if cell.left == 0 {
+                full.push(*bin);
+            }
+        }
+        // Only now, when the packet is in all its bins, may fills end and others draw their targets.
+        for bin in &full {
+            self.finish(*bin, lane, &mut send);
+        }
+        for bin in full.drain(..) {
+            self.draw(bin, lane);
+        }
+        self.full = full;
+        self.forget_stale_flushes();
+    }
+
+    /// When the next part-filled bin is to be sent.
+    pub(super) fn next_flush(&self) -> Option<Time> {
+        self.to_flush.front().map(|flush| flush.due)
+    }
+
+    /// Sends the part-filled bins whose oldest packet has waited long enough.
+    pub(super) fn flush_due(&mut self, now: Time, mut send: impl FnMut(Repair<'_>)) {
+        self.rebuild(&mut send);
+        while let Some(flush) = self.to_flush.front().copied().filter(|flush| flush.due <= now) {
+            self.to_flush.pop_front();
+            if self.fills[flush.place].generation == flush.generation {
+                let bin = BinIx((flush.place / self.lanes) as u32);
+                let lane = flush.place % self.lanes;
+                self.flushed += 1;
+                self.finish(bin, lane, &mut send);
+                self.draw(bin, lane);
+            }
+        }
+        self.forget_stale_flushes();
+    }
+
+    /// How many targets could not be had, and how many bins were sent part-filled, so far.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.targets_short, self.flushed)
+    }
+
+    /// How many bins there are.
+    pub(super) fn len(&self) -> usize {
+        self.by_groups.len()
+    }
+
+    /// The invariants: fills that are open at once have drawn different nodes of a region, and no
+    /// fill holds more than r packets or any without having targets.
+    pub(super) fn check(&self) {
+        self.regions.check();
+        let mut drawn: BTreeMap<usize, Vec<NodeId>> = BTreeMap::new();
+        for bin in self.by_groups.values() {
+            for lane in 0..self.lanes {
+                let place = bin.0 as usize * self.lanes + lane;
+                let (cell, fill) = (&self.cells[place], &self.fills[place]);
+                assert_eq!(cell.wanted, !fill.targets.is_empty(), "a fill counts for nobody");
+                assert!(cell.left > 0 && cell.left <= self.r, "a full bin was not sent");
+                let taken = usize::from(self.r - cell.left);
+                let holds = if cell.wanted { taken } else { 0 };
+                assert_eq!(fill.packets.len(), holds, "a fill lost or gained packets");
+                for (region, node) in &fill.targets {
+                    drawn.entry(region.0 as usize * self.lanes + lane).or_default().push(*node);
+                }
+            }
+        }
+        for (place, held) in self.held.iter().enumerate() {
+            let mut held = held.clone();
+            let mut drawn = drawn.remove(&place).unwrap_or_default();
+            held.sort_unstable();
+            drawn.sort_unstable();
+            assert_eq!(held, drawn, "a region's held nodes are not those that fills have drawn");
+            drawn.dedup();
+            assert_eq!(held, drawn, "a node was drawn by two open fills");
+        }
+    }
+
+    /// Sends what the fill holds to those of its targets who are still there, and empties it.
+    fn finish(&mut self, bin: BinIx, lane: usize, send: &mut impl FnMut(Repair<'_>)) {
+        let place = bin.0 as usize * self.lanes + lane;
+        let fill = &mut self.fills[place];
+        for (region, node) in &fill.targets {
+            let held = &mut self.held[region.0 as usize * self.lanes + lane];
+            if let Some(at) = held.iter().position(|other| other == node) {
+                held.swap_remove(at);
+            }
+        }
+        if !fill.packets.is_empty() {
+            fill.targets.retain(|(_, node)| self.regions.is_neighbour(*node));
+            send(Repair { targets: &fill.targets, packets: &fill.packets });
+        }
+        fill.targets.clear();
+        fill.packets.clear();
+        fill.generation = fill.generation.wrapping_add(1);
+        self.cells[place] = Cell { left: self.r, wanted: false };
+    }
+
+    /// Draws the targets of an empty fill.
+    fn draw(&mut self, bin: BinIx, lane: usize) {
+        let place = bin.0 as usize * self.lanes + lane;
+        let fill = &mut self.fills[place];
+        debug_assert!(fill.targets.is_empty(), "a fill draws its targets once");
+        for source in &mut self.bins[bin.0 as usize].sources {
+            let owed = &mut source.owed[lane];
+            let wanted = self.rng.round(source.targets + *owed);
+            let held = &mut self.held[source.region.0 as usize * self.lanes + lane];
+            let nodes = self.regions.nodes_mut(source.region);
+            let drawn = draw_free(&mut self.rng, nodes, held, wanted, |node| {
+                fill.targets.push((source.region, node));
+            });
+            let short = wanted - drawn;
+            *owed = (short as f64).min(MAX_OWED);
+            self.targets_short += short as u64;
+        }
+        self.cells[place].wanted = !fill.targets.is_empty();
+    }
+
+    /// Takes up the changes of membership since the last packet. Fills that have drawn targets in
+    /// a region that changed are sent as they are; bins that serve no region any more disappear.
+    pub(super) fn rebuild(&mut self, send: &mut impl FnMut(Repair<'_>)) {
+        if !self.regions.is_touched() {
+            return;
+        }
+        let touched = self.regions.take_touched();
+        self.of_region.resize_with(self.regions.slots(), Vec::new);
+        self.held.resize_with(self.regions.slots() * self.lanes, Vec::new);
+        let mut changed = BTreeSet::new();
+        for region in &touched {
+            for bin in core::mem::take(&mut self.of_region[region.0 as usize]) {
+                self.unlink(bin, *region, send);
+                changed.insert(bin);
+            }
+        }
+        for region in &touched {
+            changed.extend(self.link(*region));
+        }
+        for bin in changed {
+            if self.bins[bin.0 as usize].sources.is_empty() {
+                self.remove_bin(bin);
+            } else {
+                self.draw_where_unopened(bin);
+            }
+        }
+        self.forget_stale_flushes();
+    }
+
+    fn unlink(&mut self, bin: BinIx, region: RegionIx, send: &mut impl FnMut(Repair<'_>)) {
+        for lane in 0..self.lanes {
+            let fill = &self.fills[bin.0 as usize * self.lanes + lane];
+            if fill.targets.iter().any(|(other, _)| *other == region) {
+                self.finish(bin, lane, send);
+            }
+        }
+        self.bins[bin.0 as usize].sources.retain(|source| source.region != region);
+    }
+
+    /// Gives `region` the bins of its chain; returns them.
+    fn link(&mut self, region: RegionIx) -> Vec<BinIx> {
+        if self.regions.nodes(region).is_empty() {
+            return Vec::new();
+        }
+        let links = self.regions.chain(region, |group| self.c[group.0 as usize]);
+        let mut bins = Vec::with_capacity(links.len());
+        for link in links {
+            let bin = self.bin_of(link.groups);
+            let owed = vec![0.0; self.lanes];
+            self.bins[bin.0 as usize].sources.push(Source { region, targets: link.targets, owed });
+            bins.push(bin);
+        }
+        self.of_region[region.0 as usize].clone_from(&bins);
+        bins
+    }
+
+    fn bin_of(&mut self, groups: Vec<GroupIx>) -> BinIx {
+        if let Some(bin) = self.by_groups.get(&groups) {
+            return *bin;
+        }
+        let bin = self.vacant.pop().unwrap_or_else(|| {
+            self.bins.push(Bin::default());
+            let places = self.bins.len() * self.lanes;
+            self.cells.resize(places, Cell { left: self.r, wanted: false });
+            self.fills.resize_with(places, Fill::default);
+            BinIx(self.bins.len() as u32 - 1)
+        });
+        for group in &groups {
+            self.of_group[group.0 as usize].push(bin);
+        }
+        self.bins[bin.0 as usize].groups.clone_from(&groups);
+        self.by_groups.insert(groups, bin);
+        bin
+    }
+
+    /// The bin's fills have no targets left: they went when its last region was unlinked.
+    fn remove_bin(&mut self, bin: BinIx) {
+        let groups = core::mem::take(&mut self.bins[bin.0 as usize].groups);
+        for group in &groups {
+            self.of_group[group.0 as usize].retain(|other| *other != bin);
+        }
+        self.by_groups.remove(&groups);
+        let places = bin.0 as usize * self.lanes..(bin.0 as usize + 1) * self.lanes;
+        self.cells[places].fill(Cell { left: self.r, wanted: false });
+        self.vacant.push(bin);
+    }
+
+    /// Draws for the fills that have not begun: a fill that has counted packets draws at its end.
+    fn draw_where_unopened(&mut self, bin: BinIx) {
+        for lane in 0..self.lanes {
+            let cell = self.cells[bin.0 as usize * self.lanes + lane];
+            if cell.left == self.r && !cell.wanted {
+                self.draw(bin, lane);
+            }
+        }
+    }
+
+    /// Fills that went out in the meantime leave their flush time behind. They are forgotten as
+    /// soon as they come to the front, so that nobody is woken for them.
+    fn forget_stale_flushes(&mut self) {
+        while let Some(flush) = self.to_flush.front() {
+            if self.fills[flush.place].generation == flush.generation {
+                return;
+            }
+            self.to_flush.pop_front();
+        }
+    }
+}
+
+/// Draws up to `wanted` random nodes that are not in `held`, adds them to it and gives them to
+/// `take`; returns how many there were.
+fn draw_free(
+    rng: &mut Rng,
+    nodes: &mut [NodeId],
+    held: &mut Vec<NodeId>,
+    wanted: usize,
+    mut take: impl FnMut(NodeId),
+) -> usize {
+    let before = held.len();
+    let mut drawn = 0;
+    let mut seen = 0;
+    while drawn < wanted && seen < nodes.len() {
+        let other = seen + rng.below(nodes.len() - seen);
+        nodes.swap(seen, other);
+        let node = nodes[seen];
+        seen += 1;
+        if !held[..before].contains(&node) {
+            held.push(node);
+            take(node);
+            drawn += 1;
+        }
+    }
+    drawn
+}
+
+#[cfg(test)]
+#[path = "bins_tests.rs"]
+mod tests;

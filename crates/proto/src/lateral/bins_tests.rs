@@ -1,0 +1,235 @@
+use super::super::block::Arena;
+use super::*;
+use crate::{GroupId, Rng, SeqNo};
+use proptest::prelude::*;
+
+const OWN: NodeId = NodeId(1000);
+
+/// What went out: the targets and the sequence numbers of each repair.
+type Sent = Vec<(Vec<NodeId>, Vec<(GroupIx, u32)>)>;
+
+struct Rig {
+    bins: Bins,
+    block: Block,
+    sent: Sent,
+    next: u32,
+}
+
+impl Rig {
+    fn new(scope: RepairScope, stagger: u8, flush_after: Option<Duration>, r: u8) -> Self {
+        let mut bins = Bins::new(scope, stagger, flush_after, Rng::new(5));
+        bins.set_r(r);
+        let block = Block::of_message(&mut Arena::default(), Time(0), None, b"x");
+        Self { bins, block, sent: Vec::new(), next: 0 }
+    }
+
+    fn with_group(mut self, group: GroupIx, c: u8, nodes: impl IntoIterator<Item = u64>) -> Self {
+        self.bins.set_c(group, c);
+        nodes.into_iter().for_each(|node| self.bins.add_node(NodeId(node), group));
+        self
+    }
+
+    /// Packets are numbered over all groups, in the order in which they come.
+    fn accept(&mut self, now: Time, group: GroupIx) {
+        self.next += 1;
+        let id = PacketId { sender: OWN, group: GroupId(group.0), seqno: SeqNo(self.next) };
+        let sent = &mut self.sent;
+        self.bins.accept(now, group, id, &self.block, |repair| record(sent, &repair));
+        if self.next < 100 || self.next.is_multiple_of(101) {
+            self.bins.check();
+        }
+    }
+
+    fn flush(&mut self, now: Time) {
+        let sent = &mut self.sent;
+        self.bins.flush_due(now, |repair| record(sent, &repair));
+        self.bins.check();
+    }
+
+    /// To how many nodes each of the packets of `group` went, and whether any got one twice.
+    fn copies(&self, group: GroupIx) -> BTreeMap<u32, Vec<NodeId>> {
+        let mut copies: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
+        for (targets, packets) in &self.sent {
+            for (_, number) in packets.iter().filter(|(of, _)| *of == group) {
+                copies.entry(*number).or_default().extend(targets);
+            }
+        }
+        copies
+    }
+}
+
+fn record(sent: &mut Sent, repair: &Repair<'_>) {
+    let targets = repair.targets.iter().map(|(_, node)| *node).collect();
+    let packets = repair.packets.iter().map(|(id, _)| (GroupIx(id.group.0), id.seqno.0)).collect();
+    sent.push((targets, packets));
+}
+
+const A: GroupIx = GroupIx(0);
+const B: GroupIx = GroupIx(1);
+
+#[test]
+fn a_full_bin_goes_to_c_different_nodes_of_its_group() {
+    let mut rig = Rig::new(RepairScope::PerGroup, 1, None, 8).with_group(A, 5, 1..=20);
+    (0..80).for_each(|_| rig.accept(Time(0), A));
+    assert_eq!(rig.sent.len(), 10);
+    for (targets, packets) in &rig.sent {
+        let mut distinct = targets.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!((targets.len(), distinct.len(), packets.len()), (5, 5, 8));
+    }
+}
+
+#[test]
+fn a_bin_that_drew_no_target_takes_no_packet() {
+    let mut rig =
+        Rig::new(RepairScope::Regions, 1, None, 4).with_group(A, 1, 1..=10).with_group(B, 1, 1..=1);
+    for _ in 0..4_000 {
+        rig.accept(Time(0), A);
+    }
+    let fills: usize = rig.sent.iter().map(|(targets, _)| targets.len().min(1)).sum();
+    assert_eq!(rig.sent.len(), fills, "only fills with targets are sent");
+}
+
+#[test]
+fn stagger_spreads_a_burst_over_as_many_repairs() {
+    let mut rig = Rig::new(RepairScope::PerGroup, 3, None, 2).with_group(A, 2, 1..=4);
+    (0..12).for_each(|_| rig.accept(Time(0), A));
+    let numbers: Vec<Vec<u32>> =
+        rig.sent.iter().map(|(_, packets)| packets.iter().map(|(_, n)| *n).collect()).collect();
+    assert_eq!(numbers, [[1, 4], [2, 5], [3, 6], [7, 10], [8, 11], [9, 12]]);
+}
+
+#[test]
+fn a_part_filled_bin_is_sent_when_its_oldest_packet_is_old_enough() {
+    let after = Duration::from_millis(30);
+    let mut rig = Rig::new(RepairScope::PerGroup, 1, Some(after), 8).with_group(A, 3, 1..=9);
+    rig.accept(Time(1_000), A);
+    rig.accept(Time(2_000), A);
+    let due = rig.bins.next_flush().expect("a packet waits");
+    assert_eq!(due, Time(1_000) + after);
+    rig.flush(Time(due.0 - 1));
+    assert!(rig.sent.is_empty());
+    rig.flush(due);
+    assert_eq!(rig.sent.len(), 1);
+    assert_eq!(rig.sent[0].1, [(A, 1), (A, 2)]);
+    assert_eq!(rig.bins.next_flush(), None);
+    (0..8).for_each(|_| rig.accept(Time(3_000), A));
+    assert_eq!(rig.bins.next_flush(), None, "a bin that went out full is not waited for");
+}
+
+#[test]
+fn packets_in_a_bin_that_disappears_are_sent_not_dropped() {
+    let mut rig =
+        Rig::new(RepairScope::Regions, 1, None, 8).with_group(A, 4, 1..=4).with_group(B, 4, 1..=4);
+    (0..3).for_each(|_| rig.accept(Time(0), A));
+    (1..=4).for_each(|node| rig.bins.remove_node(NodeId(node), B));
+    rig.bins.remove_node(NodeId(4), A);
+    rig.accept(Time(0), A);
+    let (targets, packets) = &rig.sent[0];
+    assert_eq!(packets, &[(A, 1), (A, 2), (A, 3)]);
+    let mut targets = targets.clone();
+    targets.sort_unstable();
+    assert_eq!(targets, [1, 2, 3].map(NodeId), "who left altogether is left out");
+}
+
+#[test]
+fn a_change_elsewhere_leaves_a_bin_alone() {
+    let mut rig = Rig::new(RepairScope::Regions, 1, None, 8).with_group(A, 3, 1..=3).with_group(
+        B,
+        3,
+        11..=13,
+    );
+    (0..7).for_each(|_| rig.accept(Time(0), A));
+    rig.bins.add_node(NodeId(14), B);
+    rig.accept(Time(0), B);
+    assert!(rig.sent.is_empty());
+    rig.accept(Time(0), A);
+    assert_eq!(rig.sent[0].1.len(), 8);
+}
+
+/// Random packets over random memberships: (group, copies of each of its complete packets).
+fn run(memberships: &[(u64, u32)], cs: &[u8], stagger: u8, packets: usize) -> (Rig, Vec<f64>) {
+    let mut rig = Rig::new(RepairScope::Regions, stagger, None, 4);
+    cs.iter().zip(0..).for_each(|(c, group)| rig.bins.set_c(GroupIx(group), *c));
+    for (node, group) in memberships {
+        rig.bins.add_node(NodeId(*node), GroupIx(*group));
+    }
+    let mut rng = Rng::new(9);
+    let mut sent_in = vec![0; cs.len()];
+    for _ in 0..packets {
+        let group = rng.below(cs.len());
+        sent_in[group] += 1;
+        rig.accept(Time(0), GroupIx(group as u32));
+    }
+    let means = (0..cs.len())
+        .map(|group| {
+            let copies: usize = rig.copies(GroupIx(group as u32)).values().map(Vec::len).sum();
+            copies as f64 / f64::from(sent_in[group].max(1))
+        })
+        .collect();
+    (rig, means)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Both guarantees of section 3, for random memberships: each node that gets a packet gets it
+    /// in one repair only, and a packet of A goes to c_A members on average wherever c_A leaves room
+    /// in the group. The tolerance is five standard deviations of the mean: each of the group's
+    /// members is drawn or not for a fill, and a fill holds 4 packets.
+    #[test]
+    fn a_packet_goes_to_c_members_on_average_and_to_none_twice(
+        memberships in prop::collection::vec((0..24_u64, 0..4_u32), 40..90),
+        cs in prop::collection::vec(1..5_u8, 4),
+        stagger in 1..4_u8,
+    ) {
+        let (rig, means) = run(&memberships, &cs, stagger, 40_000);
+        for (group, mean) in means.iter().enumerate() {
+            let group = GroupIx(group as u32);
+            for (number, targets) in rig.copies(group) {
+                let mut distinct = targets.clone();
+                distinct.sort_unstable();
+                distinct.dedup();
+                prop_assert_eq!(distinct.len(), targets.len(), "packet {} twice", number);
+            }
+            let size = rig.bins.regions.group_size(group);
+            let c = usize::from(cs[group.0 as usize]);
+            let target = c.min(size) as f64;
+            let tolerance = 5.0 * (size as f64 * 0.25 * 4.0 / 10_000.0).sqrt();
+            prop_assert!(*mean <= target + tolerance, "{:?}: {} of {}", group, mean, target);
+            if c * 10 <= size * 8 {
+                prop_assert!(*mean >= target - tolerance, "{:?}: {} of {}", group, mean, target);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_papers_example_keeps_both_guarantees() {
+    let populations: [(&[u32], u64); 7] = [
+        (&[0], 5),
+        (&[1], 1),
+        (&[2], 5),
+        (&[0, 1], 2),
+        (&[0, 2], 3),
+        (&[1, 2], 7),
+        (&[0, 1, 2], 10),
+    ];
+    let mut node = 0;
+    let mut memberships = Vec::new();
+    for (groups, count) in populations {
+        for _ in 0..count {
+            node += 1;
+            memberships.extend(groups.iter().map(|group| (node, *group)));
+        }
+    }
+    let (rig, means) = run(&memberships, &[5, 4, 3], 1, 40_000);
+    for (mean, c) in means.iter().zip([5.0, 4.0, 3.0]) {
+        assert!((mean - c).abs() < 0.05, "{means:?}");
+    }
+    // The regions' shares are those of figure 6: of A's five targets 2.5 are in abc.
+    let in_abc = rig.copies(A).values().flatten().filter(|node| node.0 > 23).count();
+    let share = in_abc as f64 / rig.copies(A).len() as f64;
+    assert!((share - 2.5).abs() < 0.1, "{share}");
+}

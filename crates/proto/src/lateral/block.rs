@@ -1,0 +1,232 @@
+//! What repairs protect: a message together with what is needed to deliver it.
+//!
+//! | offset | bytes | field | meaning |
+//! |---|---|---|---|
+//! | 0 | 8 | sent at | the sender's [`Time`] when it multicast the message |
+//! | 8 | 4 | deadline | microseconds after that for which it is of use; 0 = no deadline |
+//! | 12 | 2 | payload bytes | length of the payload |
+//! | 14 | 2 | zero | 0 |
+//! | 16 | 4 | checksum | CRC-32 of the block without this field |
+//! | 20 | n | payload | the message |
+//!
+//! Blocks of different lengths are XORed as if zeros followed the shorter ones. A block that comes
+//! out of a repair proves itself by its checksum, so that a wrong repair can never be delivered.
+
+use core::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::Time;
+use crate::wire::DecodeError;
+
+/// Bytes of a block before the payload.
+pub const BLOCK_HEADER_BYTES: usize = size_of::<RawBlock>();
+
+/// A block, held by reference count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block(Bytes);
+
+/// Where blocks live: chunks that many blocks share, so that a received packet costs less than one
+/// allocation. A chunk is freed when the last of its blocks is.
+#[derive(Debug, Default)]
+pub struct Arena {
+    chunk: BytesMut,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawBlock {
+    sent_at: U64,
+    deadline_us: U32,
+    payload_bytes: U16,
+    zero: U16,
+    checksum: U32,
+}
+
+const CHUNK_BYTES: usize = 64 * 1024;
+const CHECKSUM_OFFSET: usize = 16;
+
+impl Block {
+    /// The block of a message that is sent at `now`.
+    pub fn of_message(
+        arena: &mut Arena,
+        now: Time,
+        deadline: Option<Duration>,
+        payload: &[u8],
+    ) -> Self {
+        let raw = RawBlock {
+            sent_at: U64::new(now.0),
+            deadline_us: U32::new(deadline.map_or(0, deadline_us)),
+            payload_bytes: U16::new(payload.len() as u16),
+            zero: U16::ZERO,
+            checksum: U32::ZERO,
+        };
+        let mut block = arena.room(BLOCK_HEADER_BYTES + payload.len());
+        block.extend_from_slice(raw.as_bytes());
+        block.extend_from_slice(payload);
+        let sum = checksum(&block);
+        block[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 4].copy_from_slice(&sum.to_be_bytes());
+        Self(block.freeze())
+    }
+
+    /// Copies a block whose bytes arrived in a datagram.
+    ///
+    /// # Errors
+    /// If its length is not what it says. (The datagram's own checksum was right.)
+    pub fn from_datagram(arena: &mut Arena, bytes: &[u8]) -> Result<Self, DecodeError> {
+        if length(bytes)? != bytes.len() {
+            return Err(DecodeError::Length);
+        }
+        Ok(arena.copy(bytes))
+    }
+
+    /// Copies a block that was solved out of repairs, where zeros may follow it.
+    ///
+    /// # Errors
+    /// If it does not prove to be what its sender sent.
+    pub fn from_repair(arena: &mut Arena, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let length = length(bytes)?;
+        let (block, padding) = bytes.split_at_checked(length).ok_or(DecodeError::Length)?;
+        if padding.iter().any(|byte| *byte != 0) {
+            return Err(DecodeError::Value);
+        }
+        let raw = RawBlock::ref_from_prefix(block).map_err(|_| DecodeError::Length)?.0;
+        if raw.checksum.get() != checksum(block) {
+            return Err(DecodeError::Checksum);
+        }
+        Ok(arena.copy(block))
+    }
+
+    /// The whole block.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The message.
+    pub fn payload(&self) -> Bytes {
+        self.0.slice(BLOCK_HEADER_BYTES..)
+    }
+
+    /// When its sender multicast it, by the sender's clock.
+    pub fn sent_at(&self) -> Time {
+        Time(self.raw().sent_at.get())
+    }
+
+    /// For how long after its multicast it is of use.
+    pub fn deadline(&self) -> Option<Duration> {
+        match self.raw().deadline_us.get() {
+            0 => None,
+            us => Some(Duration::from_micros(u64::from(us))),
+        }
+    }
+
+    fn raw(&self) -> &RawBlock {
+        let (raw, _) = RawBlock::ref_from_prefix(&self.0).expect("a block begins with its header");
+        raw
+    }
+}
+
+impl Arena {
+    fn copy(&mut self, bytes: &[u8]) -> Block {
+        let mut room = self.room(bytes.len());
+        room.extend_from_slice(bytes);
+        Block(room.freeze())
+    }
+
+    /// An empty buffer with room for exactly `bytes`, cut off the current chunk.
+    fn room(&mut self, bytes: usize) -> BytesMut {
+        if self.chunk.capacity() < bytes {
+            self.chunk = BytesMut::with_capacity(bytes.max(CHUNK_BYTES));
+        }
+        let rest = self.chunk.split_off(bytes);
+        core::mem::replace(&mut self.chunk, rest)
+    }
+}
+
+/// XORs `block` into `sum`, which must not be shorter.
+pub fn xor_into(sum: &mut [u8], block: &[u8]) {
+    assert!(block.len() <= sum.len(), "a block was XORed into a shorter sum");
+    for (byte, other) in sum.iter_mut().zip(block) {
+        *byte ^= other;
+    }
+}
+
+fn deadline_us(deadline: Duration) -> u32 {
+    u32::try_from(deadline.as_micros()).unwrap_or(u32::MAX).max(1)
+}
+
+fn length(bytes: &[u8]) -> Result<usize, DecodeError> {
+    let (raw, _) = RawBlock::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;
+    if raw.zero.get() != 0 {
+        return Err(DecodeError::Value);
+    }
+    Ok(BLOCK_HEADER_BYTES + usize::from(raw.payload_bytes.get()))
+}
+
+fn checksum(block: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&block[..CHECKSUM_OFFSET]);
+    hasher.update(&block[CHECKSUM_OFFSET + 4..]);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_block_on_the_wire_is_this() {
+        let deadline = Some(Duration::from_millis(5));
+        let block = Block::of_message(&mut Arena::default(), Time(1), deadline, b"hi");
+        let golden = [
+            0, 0, 0, 0, 0, 0, 0, 1, // sent at
+            0, 0, 0x13, 0x88, // deadline
+            0, 2, 0, 0, // payload bytes, zero
+            0x0C, 0xD2, 0xE9, 0xE3, // checksum
+            b'h', b'i', // payload
+        ];
+        assert_eq!(block.bytes(), golden);
+        assert_eq!(block.deadline(), deadline);
+        assert_eq!(block.sent_at(), Time(1));
+    }
+
+    #[test]
+    fn deadlines_too_short_or_too_long_for_the_field_are_clipped_not_dropped() {
+        let mut arena = Arena::default();
+        let mut round = |span| Block::of_message(&mut arena, Time(0), Some(span), b"").deadline();
+        assert_eq!(round(Duration::from_nanos(1)), Some(Duration::from_micros(1)));
+        assert_eq!(round(Duration::MAX), Some(Duration::from_micros(u64::from(u32::MAX))));
+    }
+
+    proptest! {
+        #[test]
+        fn a_block_survives_the_sum_with_others(
+            payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..9),
+        ) {
+            let mut arena = Arena::default();
+            let blocks: Vec<Block> = payloads
+                .iter()
+                .map(|payload| Block::of_message(&mut arena, Time(7), None, payload))
+                .collect();
+            let longest = blocks.iter().map(|block| block.bytes().len()).max().unwrap_or(0);
+            let mut sum = vec![0; longest];
+            blocks.iter().for_each(|block| xor_into(&mut sum, block.bytes()));
+            blocks[1..].iter().for_each(|block| xor_into(&mut sum, block.bytes()));
+            let solved = Block::from_repair(&mut arena, &sum).expect("one block is left");
+            prop_assert_eq!(&solved, &blocks[0]);
+            prop_assert_eq!(&solved.payload()[..], &payloads[0][..]);
+        }
+
+        #[test]
+        fn what_is_not_a_block_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let mut arena = Arena::default();
+            prop_assert!(Block::from_repair(&mut arena, &bytes).is_err());
+            if let Ok(block) = Block::from_datagram(&mut arena, &bytes) {
+                prop_assert_eq!(block.bytes(), &bytes[..]);
+            }
+        }
+    }
+}

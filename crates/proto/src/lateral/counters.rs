@@ -1,0 +1,144 @@
+//! What the engine counts. Every figure of the papers, and every drop, can be told from these.
+
+/// Counters of a lateral engine since it was made. Packets unless the name says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages of this node that were multicast.
+    pub data_sent: u64,
+    /// Data packets that came by multicast, duplicates not counted.
+    pub data_received: u64,
+    /// Data packets accounted into repair bins: received ones, and own ones if those take part.
+    pub packets_binned: u64,
+    /// Repairs sent, one for each target.
+    pub repairs_sent: u64,
+    /// Blocks XORed into outgoing repairs: at most c per packet binned, on average.
+    pub xors: u64,
+    /// Repairs that were sent before they were full.
+    pub bins_flushed: u64,
+    /// Repair targets that were drawn but not to be had: all of the region were taken.
+    pub targets_short: u64,
+    /// Repairs received.
+    pub repairs_received: u64,
+    /// Repairs whose packets were all there.
+    pub repairs_redundant: u64,
+    /// Repairs that contain a packet which is no longer, or never was, of concern here.
+    pub repairs_unusable: u64,
+    /// Repairs that had to wait because several of their packets were missing.
+    pub repairs_pending: u64,
+    /// Pending repairs dropped for age or want of room.
+    pub repairs_dropped: u64,
+    /// Repairs whose solution was not a packet: they contradict what is known.
+    pub repairs_contradictory: u64,
+    /// Packets that were noticed to be missing.
+    pub missing: u64,
+    /// Packets recovered out of repairs (FEC).
+    pub recovered: u64,
+    /// Packets that came because they were asked for (NAK).
+    pub retransmitted: u64,
+    /// Missing packets that came by their own multicast after all.
+    pub late: u64,
+    /// Packets given up.
+    pub lost: u64,
+    /// Sum over recovered packets of the time they were known to be missing, nanoseconds.
+    pub recovered_wait_ns: u64,
+    /// The same over retransmitted packets.
+    pub retransmitted_wait_ns: u64,
+    /// Data packets and retransmissions of what was there already.
+    pub duplicates: u64,
+    /// NAK datagrams sent.
+    pub naks_sent: u64,
+    /// Packet ids in them.
+    pub ids_asked: u64,
+    /// NAK datagrams received.
+    pub naks_received: u64,
+    /// Retransmissions sent.
+    pub retransmissions_sent: u64,
+    /// Askings that went unanswered because answers are limited in rate.
+    pub answers_suppressed: u64,
+    /// Have-not datagrams sent.
+    pub have_nots_sent: u64,
+    /// Have-not datagrams received.
+    pub have_nots_received: u64,
+    /// Heartbeats sent, answers to opens included.
+    pub heartbeats_sent: u64,
+    /// Acknowledgements sent.
+    pub acks_sent: u64,
+    /// Opens sent.
+    pub opens_sent: u64,
+    /// Packets evicted from the data buffer because they were old.
+    pub evicted_by_age: u64,
+    /// Packets evicted from the data buffer because it was full.
+    pub evicted_by_bytes: u64,
+    /// Datagrams that could not be decoded.
+    pub malformed: u64,
+    /// Datagrams of senders or streams that there is no room for.
+    pub streams_refused: u64,
+    /// Datagrams with a sequence number too far ahead to be believed at once.
+    pub jumps_doubted: u64,
+    /// Datagrams dropped because too many waited to be sent.
+    pub outbox_dropped: u64,
+    /// Bytes of all datagrams sent.
+    pub bytes_sent: u64,
+    /// Bytes of all repairs sent.
+    pub repair_bytes_sent: u64,
+}
+
+impl Counters {
+    /// Repairs as a share of all packets: repairs sent / (repairs sent + packets binned). It is
+    /// c / (r + c) by design (Slingshot 3.2). 0 before the first packet.
+    pub fn overhead(&self) -> f64 {
+        let all = self.repairs_sent + self.packets_binned;
+        if all == 0 { 0.0 } else { self.repairs_sent as f64 / all as f64 }
+    }
+
+    /// XORs per packet that was put into bins. 0 before the first packet.
+    pub fn xors_per_packet(&self) -> f64 {
+        let packets = self.packets_binned;
+        if packets == 0 { 0.0 } else { self.xors as f64 / packets as f64 }
+    }
+
+    /// All counters by name.
+    pub fn named(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("data_sent", self.data_sent),
+            ("data_received", self.data_received),
+            ("packets_binned", self.packets_binned),
+            ("repairs_sent", self.repairs_sent),
+            ("xors", self.xors),
+            ("bins_flushed", self.bins_flushed),
+            ("targets_short", self.targets_short),
+            ("repairs_received", self.repairs_received),
+            ("repairs_redundant", self.repairs_redundant),
+            ("repairs_unusable", self.repairs_unusable),
+            ("repairs_pending", self.repairs_pending),
+            ("repairs_dropped", self.repairs_dropped),
+            ("repairs_contradictory", self.repairs_contradictory),
+            ("missing", self.missing),
+            ("recovered", self.recovered),
+            ("retransmitted", self.retransmitted),
+            ("late", self.late),
+            ("lost", self.lost),
+            ("recovered_wait_ns", self.recovered_wait_ns),
+            ("retransmitted_wait_ns", self.retransmitted_wait_ns),
+            ("duplicates", self.duplicates),
+            ("naks_sent", self.naks_sent),
+            ("ids_asked", self.ids_asked),
+            ("naks_received", self.naks_received),
+            ("retransmissions_sent", self.retransmissions_sent),
+            ("answers_suppressed", self.answers_suppressed),
+            ("have_nots_sent", self.have_nots_sent),
+            ("have_nots_received", self.have_nots_received),
+            ("heartbeats_sent", self.heartbeats_sent),
+            ("acks_sent", self.acks_sent),
+            ("opens_sent", self.opens_sent),
+            ("evicted_by_age", self.evicted_by_age),
+            ("evicted_by_bytes", self.evicted_by_bytes),
+            ("malformed", self.malformed),
+            ("streams_refused", self.streams_refused),
+            ("jumps_doubted", self.jumps_doubted),
+            ("outbox_dropped", self.outbox_dropped),
+            ("bytes_sent", self.bytes_sent),
+            ("repair_bytes_sent", self.repair_bytes_sent),
+        ]
+    }
+}

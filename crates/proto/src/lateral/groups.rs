@@ -1,0 +1,197 @@
+//! The groups that this node is in, and the members it chooses repair targets from.
+
+use super::sending::OwnStream;
+use crate::{GroupId, IdMap, NodeId, RateOfFire, Rng};
+
+/// Which group, among those that this node is in; numbers are used again after a leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct GroupIx(pub(super) u32);
+
+/// The node's groups by index and by id.
+#[derive(Debug)]
+pub(super) struct Groups {
+    slots: Vec<Option<Group>>,
+    by_id: IdMap<GroupId, GroupIx>,
+}
+
+/// One group as this node sees it.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) id: GroupId,
+    pub(super) rate: RateOfFire,
+    /// The version of the view, as the membership counts it.
+    pub(super) view_version: u32,
+    /// The other members.
+    pub(super) members: Vec<NodeId>,
+    /// Those of them that repairs go to.
+    pub(super) sample: Sample,
+    /// What this node sends in the group.
+    pub(super) own: OwnStream,
+    /// Senders heard in the group.
+    pub(super) streams: usize,
+}
+
+/// A uniformly random subset of a group's members, kept as they come and go (Slingshot 3.3).
+#[derive(Debug)]
+pub(super) struct Sample {
+    limit: Option<usize>,
+    chosen: Vec<NodeId>,
+}
+
+/// How a sample changed with the view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SampleChange {
+    pub(super) added: Option<NodeId>,
+    pub(super) removed: Option<NodeId>,
+}
+
+impl Groups {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { slots: Vec::new(), by_id: IdMap::new(seed) }
+    }
+
+    pub(super) fn insert(&mut self, group: Group) -> GroupIx {
+        let vacant = self.slots.iter().position(Option::is_none);
+        let place = vacant.unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        let ix = GroupIx(place as u32);
+        self.by_id.insert(group.id, ix);
+        self.slots[place] = Some(group);
+        ix
+    }
+
+    pub(super) fn remove(&mut self, ix: GroupIx) -> Option<Group> {
+        let group = self.slots[ix.0 as usize].take()?;
+        self.by_id.remove(&group.id);
+        Some(group)
+    }
+
+    pub(super) fn ix(&self, id: GroupId) -> Option<GroupIx> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(super) fn get(&self, ix: GroupIx) -> &Group {
+        self.slots[ix.0 as usize].as_ref().expect("an index is kept no longer than its group")
+    }
+
+    pub(super) fn get_mut(&mut self, ix: GroupIx) -> &mut Group {
+        self.slots[ix.0 as usize].as_mut().expect("an index is kept no longer than its group")
+    }
+
+    pub(super) fn check(&self) {
+        for group in self.slots.iter().flatten() {
+            assert!(group.members.is_sorted(), "members are out of order");
+            let known = |node: &NodeId| group.members.binary_search(node).is_ok();
+            assert!(group.sample.chosen.iter().all(known), "the sample holds a stranger");
+            group.own.check();
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+}
+
+impl Group {
+    pub(super) fn new(id: GroupId, rate: RateOfFire, partial_view: Option<usize>) -> Self {
+        Self {
+            id,
+            rate,
+            view_version: 0,
+            members: Vec::new(),
+            sample: Sample { limit: partial_view, chosen: Vec::new() },
+            own: OwnStream::new(),
+            streams: 0,
+        }
+    }
+
+    /// `node` is a member from now on; `None` if it was one already.
+    pub(super) fn add_member(&mut self, node: NodeId, rng: &mut Rng) -> Option<SampleChange> {
+        let place = self.members.binary_search(&node).err()?;
+        self.members.insert(place, node);
+        self.own.add_member(node);
+        Some(self.sample.admit(node, self.members.len(), rng))
+    }
+
+    /// `node` is no longer a member; `None` if it was none.
+    pub(super) fn remove_member(&mut self, node: NodeId, rng: &mut Rng) -> Option<SampleChange> {
+        let place = self.members.binary_search(&node).ok()?;
+        self.members.remove(place);
+        self.own.remove_member(node);
+        Some(self.sample.dismiss(node, &self.members, rng))
+    }
+}
+
+impl Sample {
+    /// `node` has become the group's member number `population`: it is in the sample with the
+    /// same probability as everybody before it.
+    fn admit(&mut self, node: NodeId, population: usize, rng: &mut Rng) -> SampleChange {
+        let limit = self.limit.unwrap_or(usize::MAX);
+        if self.chosen.len() < limit {
+            self.chosen.push(node);
+            return SampleChange { added: Some(node), removed: None };
+        }
+        let ticket = rng.below(population);
+        if ticket >= limit {
+            return SampleChange::default();
+        }
+        let removed = core::mem::replace(&mut self.chosen[ticket], node);
+        SampleChange { added: Some(node), removed: Some(removed) }
+    }
+
+    /// `node` has left; if it was in the sample, one of the `others` takes its place.
+    fn dismiss(&mut self, node: NodeId, others: &[NodeId], rng: &mut Rng) -> SampleChange {
+        let Some(place) = self.chosen.iter().position(|chosen| *chosen == node) else {
+            return SampleChange::default();
+        };
+        self.chosen.swap_remove(place);
+        let rest: Vec<NodeId> =
+            others.iter().copied().filter(|other| !self.chosen.contains(other)).collect();
+        let added = (!rest.is_empty()).then(|| rest[rng.below(rest.len())]);
+        self.chosen.extend(added);
+        SampleChange { added, removed: Some(node) }
+    }
+
+    pub(super) fn nodes(&self) -> &[NodeId] {
+        &self.chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partial_view_is_a_uniform_sample_of_the_members_whatever_came_and_went() {
+        let mut chosen = [0; 30];
+        for seed in 0..6_000 {
+            let mut rng = Rng::new(seed);
+            let mut group = Group::new(GroupId(1), RateOfFire::default(), Some(5));
+            (0..30).for_each(|node| {
+                group.add_member(NodeId(node), &mut rng);
+            });
+            (0..10).for_each(|node| {
+                group.remove_member(NodeId(node), &mut rng);
+            });
+            assert_eq!(group.sample.nodes().len(), 5);
+            group.sample.nodes().iter().for_each(|node| chosen[node.0 as usize] += 1);
+        }
+        assert!(chosen[..10].iter().all(|count| *count == 0), "who left is not in the view");
+        // 6000 * 5 / 20 = 1500 each.
+        assert!(chosen[10..].iter().all(|count| (1_330..1_670).contains(count)), "{chosen:?}");
+    }
+
+    #[test]
+    fn a_full_view_follows_the_group() {
+        let mut rng = Rng::new(1);
+        let mut group = Group::new(GroupId(1), RateOfFire::default(), None);
+        let change = group.add_member(NodeId(4), &mut rng).expect("it is new");
+        assert_eq!(change.added, Some(NodeId(4)));
+        assert_eq!(group.add_member(NodeId(4), &mut rng), None);
+        let change = group.remove_member(NodeId(4), &mut rng).expect("it was there");
+        assert_eq!(change, SampleChange { added: None, removed: Some(NodeId(4)) });
+        assert_eq!(group.remove_member(NodeId(4), &mut rng), None);
+    }
+}

@@ -1,0 +1,101 @@
+//! Datagrams that wait to be polled.
+
+use alloc::collections::VecDeque;
+use core::ops::Range;
+
+use crate::{Destination, Transmit};
+
+/// Encoded datagrams in the order in which they are to be sent. All of them lie in one buffer,
+/// which is reused once everything is polled, so that a warm outbox does not allocate; a datagram
+/// for several nodes lies in it once.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    bytes: Vec<u8>,
+    queue: VecDeque<Outgoing>,
+    dropped: u64,
+    sent_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    destination: Destination,
+    datagram: Range<usize>,
+}
+
+/// Datagrams that wait at most: what the driver does not fetch is not kept without bound.
+const MAX_WAITING: usize = 1 << 16;
+/// Bytes that the buffer keeps when it is empty.
+const KEPT_BYTES: usize = 1 << 20;
+
+impl Outbox {
+    /// Adds the datagram that `encode` appends, once for each destination.
+    pub(super) fn push(
+        &mut self,
+        destinations: impl IntoIterator<Item = Destination>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        if self.queue.len() >= MAX_WAITING {
+            self.dropped += destinations.into_iter().count() as u64;
+            return;
+        }
+        let start = self.bytes.len();
+        encode(&mut self.bytes);
+        let datagram = start..self.bytes.len();
+        for destination in destinations {
+            self.sent_bytes += datagram.len() as u64;
+            self.queue.push_back(Outgoing { destination, datagram: datagram.clone() });
+        }
+    }
+
+    /// Appends the next datagram to `out`.
+    pub(super) fn poll(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let Some(Outgoing { destination, datagram }) = self.queue.pop_front() else {
+            self.bytes.clear();
+            self.bytes.shrink_to(KEPT_BYTES);
+            return None;
+        };
+        out.extend_from_slice(&self.bytes[datagram]);
+        Some(Transmit { destination })
+    }
+
+    /// How many datagrams were dropped because too many waited.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Bytes of all datagrams that were added.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeId;
+
+    #[test]
+    fn datagrams_come_out_in_order_once_for_each_destination() {
+        let node = |id| Destination::Node(NodeId(id));
+        let mut outbox = Outbox::default();
+        outbox.push([node(1), node(2)], |out| out.extend_from_slice(b"one"));
+        outbox.push([node(3)], |out| out.extend_from_slice(b"two"));
+        let mut all = Vec::new();
+        let mut out = Vec::new();
+        while let Some(transmit) = outbox.poll(&mut out) {
+            all.push((transmit.destination, core::mem::take(&mut out)));
+        }
+        let expected = [(node(1), &b"one"[..]), (node(2), b"one"), (node(3), b"two")];
+        assert!(all.iter().map(|(d, bytes)| (*d, &bytes[..])).eq(expected));
+        assert_eq!(outbox.sent_bytes(), 9);
+    }
+
+    #[test]
+    fn an_outbox_that_nobody_empties_is_bounded() {
+        let mut outbox = Outbox::default();
+        for _ in 0..MAX_WAITING + 3 {
+            outbox.push([Destination::Lan], |out| out.push(1));
+        }
+        assert_eq!(outbox.dropped(), 3);
+    }
+}

@@ -1,0 +1,331 @@
+//! The lateral protocol's packets. Each follows the common header of [`crate::wire`].
+
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
+use crate::{GroupId, NodeId, PacketId, RateOfFire, SeqNo};
+
+/// A lateral packet, its variable parts still in the datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packet<'a> {
+    /// A message on its way to the group.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 28 | 4 | sequence number |
+    /// | 32 | n | [block](super::block) |
+    ///
+    /// Flag 1 ([`CONFIRM`]): every member answers with an [`Packet::Ack`].
+    Data {
+        /// Its number among the sender's packets in the group.
+        seqno: SeqNo,
+        /// Whether the members are asked to confirm.
+        confirm: bool,
+        /// The block.
+        block: &'a [u8],
+    },
+    /// The XOR of several blocks, for one node; the header's group is 0.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 28 | 1 | number of packets, 1 to 32 |
+    /// | 29 | 3 | zero |
+    /// | 32 | 16 n | [packet ids](WireId) |
+    /// | 32 + 16 n | m | XOR of the blocks, as long as the longest |
+    Repair {
+        /// What the sum was taken over.
+        ids: &'a [WireId],
+        /// The sum.
+        sum: &'a [u8],
+    },
+    /// Packets that the header's sender lacks and asks for; the header's group is 0.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 28 | 16 n | [packet ids](WireId), n >= 1 |
+    Nak {
+        /// What it lacks.
+        ids: &'a [WireId],
+    },
+    /// A data packet again, from a node that was asked for it.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 28 | 8 | who multicast it first |
+    /// | 36 | 4 | sequence number |
+    /// | 40 | n | [block](super::block) |
+    Retransmission {
+        /// Who multicast it first.
+        origin: NodeId,
+        /// Its number among the origin's packets in the group.
+        seqno: SeqNo,
+        /// The block.
+        block: &'a [u8],
+    },
+    /// The answer to a [`Packet::Nak`] for what is not there; laid out like it.
+    ///
+    /// Flag 1 ([`EXPIRED`]): it is there, but its deadline has passed.
+    HaveNot {
+        /// What the header's sender has not.
+        ids: &'a [WireId],
+        /// Whether that is because the deadline passed.
+        expired: bool,
+    },
+    /// How far the header's sender has come in the group.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 28 | 4 | the next sequence number it will use |
+    /// | 32 | 4 | the first that concerns the receiver; 0 unless flag 2 is set |
+    ///
+    /// Flag 1 ([`CONFIRM`]): every member answers with an [`Packet::Ack`].
+    /// Flag 2 ([`FIRST`]): the answer to an [`Packet::Open`].
+    Heartbeat {
+        /// The next sequence number of the stream.
+        next: SeqNo,
+        /// The first one that the receiver is owed, if it asked.
+        first: Option<SeqNo>,
+        /// Whether the members are asked to confirm.
+        confirm: bool,
+    },
+    /// What a member has of the stream of the node that this is sent to.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 28 | 4 | the first sequence number that is neither delivered nor lost |
+    /// | 32 | 4 | how many of those before it were lost |
+    Ack {
+        /// Everything before this number is settled.
+        settled_to: SeqNo,
+        /// How many packets of the stream were lost so far.
+        lost: u32,
+    },
+    /// From which sequence number on is the header's sender owed the stream of the node that this
+    /// is sent to? No body.
+    Open,
+}
+
+/// A packet id on the wire.
+///
+/// | offset | bytes | field |
+/// |---|---|---|
+/// | 0 | 8 | sender |
+/// | 8 | 4 | group |
+/// | 12 | 4 | sequence number |
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct WireId {
+    sender: U64,
+    group: U32,
+    seqno: U32,
+}
+
+/// Flag of data packets and heartbeats: an acknowledgement is asked for.
+pub const CONFIRM: u8 = 1;
+/// Flag of heartbeats: the first sequence number is given.
+pub const FIRST: u8 = 2;
+/// Flag of have-nots: the deadline has passed.
+pub const EXPIRED: u8 = 1;
+
+/// Bytes of a [`WireId`].
+pub const ID_BYTES: usize = size_of::<WireId>();
+/// Bytes of a repair around ids and sum.
+pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<RawRepair>();
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawRepair {
+    count: u8,
+    zero: [u8; 3],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawRetransmission {
+    origin: U64,
+    seqno: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct TwoWords {
+    first: U32,
+    second: U32,
+}
+
+#[repr(u8)]
+enum Kind {
+    Data = 1,
+    Repair = 2,
+    Nak = 3,
+    Retransmission = 4,
+    HaveNot = 5,
+    Heartbeat = 6,
+    Ack = 7,
+    Open = 8,
+}
+
+impl From<PacketId> for WireId {
+    fn from(id: PacketId) -> Self {
+        Self {
+            sender: U64::new(id.sender.0),
+            group: U32::new(id.group.0),
+            seqno: U32::new(id.seqno.0),
+        }
+    }
+}
+
+impl From<WireId> for PacketId {
+    fn from(id: WireId) -> Self {
+        Self {
+            sender: NodeId(id.sender.get()),
+            group: GroupId(id.group.get()),
+            seqno: SeqNo(id.seqno.get()),
+        }
+    }
+}
+
+impl<'a> Packet<'a> {
+    /// Reads a lateral datagram, header and all.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(datagram: &'a [u8]) -> Result<(Header, Self), DecodeError> {
+        let (header, body) = Header::decode(datagram)?;
+        if header.protocol != Protocol::Lateral {
+            return Err(DecodeError::Kind);
+        }
+        let flag = |bit: u8| header.flags & bit != 0;
+        let packet = match header.kind {
+            k if k == Kind::Data as u8 => Self::decode_data(body, flag(CONFIRM))?,
+            k if k == Kind::Repair as u8 => Self::decode_repair(body)?,
+            k if k == Kind::Nak as u8 => Self::Nak { ids: decode_ids(body)? },
+            k if k == Kind::Retransmission as u8 => Self::decode_retransmission(body)?,
+            k if k == Kind::HaveNot as u8 => {
+                Self::HaveNot { ids: decode_ids(body)?, expired: flag(EXPIRED) }
+            }
+            k if k == Kind::Heartbeat as u8 => {
+                let (next, first) = decode_two(body)?;
+                let first = flag(FIRST).then_some(SeqNo(first));
+                Self::Heartbeat { next: SeqNo(next), first, confirm: flag(CONFIRM) }
+            }
+            k if k == Kind::Ack as u8 => {
+                let (settled_to, lost) = decode_two(body)?;
+                Self::Ack { settled_to: SeqNo(settled_to), lost }
+            }
+            k if k == Kind::Open as u8 && body.is_empty() => Self::Open,
+            k if k == Kind::Open as u8 => return Err(DecodeError::Length),
+            _ => return Err(DecodeError::Kind),
+        };
+        Ok((header, packet))
+    }
+
+    /// Appends the whole datagram to `out`.
+    ///
+    /// # Panics
+    /// If it would be longer than UDP can carry: the engine fits its packets into the path MTU.
+    pub fn encode(&self, sender: NodeId, group: GroupId, view: u32, out: &mut Vec<u8>) {
+        let (kind, flags) = self.kind_and_flags();
+        let header =
+            Header { protocol: Protocol::Lateral, kind: kind as u8, flags, group, sender, view };
+        let start = header.begin(out);
+        match *self {
+            Self::Data { seqno, block, .. } => {
+                out.extend_from_slice(&seqno.0.to_be_bytes());
+                out.extend_from_slice(block);
+            }
+            Self::Repair { ids, sum } => {
+                let raw = RawRepair { count: ids.len() as u8, zero: [0; 3] };
+                out.extend_from_slice(raw.as_bytes());
+                out.extend_from_slice(ids.as_bytes());
+                out.extend_from_slice(sum);
+            }
+            Self::Nak { ids } | Self::HaveNot { ids, .. } => out.extend_from_slice(ids.as_bytes()),
+            Self::Retransmission { origin, seqno, block } => {
+                let (origin, seqno) = (U64::new(origin.0), U32::new(seqno.0));
+                out.extend_from_slice(RawRetransmission { origin, seqno }.as_bytes());
+                out.extend_from_slice(block);
+            }
+            Self::Heartbeat { next, first, .. } => {
+                encode_two(next.0, first.map_or(0, |f| f.0), out)
+            }
+            Self::Ack { settled_to, lost } => encode_two(settled_to.0, lost, out),
+            Self::Open => {}
+        }
+        wire::seal(out, start);
+    }
+
+    fn kind_and_flags(&self) -> (Kind, u8) {
+        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        match self {
+            Self::Data { confirm, .. } => (Kind::Data, flag(*confirm, CONFIRM)),
+            Self::Repair { .. } => (Kind::Repair, 0),
+            Self::Nak { .. } => (Kind::Nak, 0),
+            Self::Retransmission { .. } => (Kind::Retransmission, 0),
+            Self::HaveNot { expired, .. } => (Kind::HaveNot, flag(*expired, EXPIRED)),
+            Self::Heartbeat { first, confirm, .. } => {
+                (Kind::Heartbeat, flag(*confirm, CONFIRM) | flag(first.is_some(), FIRST))
+            }
+            Self::Ack { .. } => (Kind::Ack, 0),
+            Self::Open => (Kind::Open, 0),
+        }
+    }
+
+    fn decode_data(body: &'a [u8], confirm: bool) -> Result<Self, DecodeError> {
+        let (seqno, block) = U32::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
+        Ok(Self::Data { seqno: SeqNo(seqno.get()), confirm, block })
+    }
+
+    fn decode_repair(body: &'a [u8]) -> Result<Self, DecodeError> {
+        let (raw, rest) = RawRepair::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
+        if raw.count == 0 || raw.count > RateOfFire::MAX_R || raw.zero != [0; 3] {
+            return Err(DecodeError::Value);
+        }
+        let count = usize::from(raw.count);
+        let (ids, sum) =
+            <[WireId]>::ref_from_prefix_with_elems(rest, count).map_err(|_| DecodeError::Length)?;
+        Ok(Self::Repair { ids, sum })
+    }
+
+    fn decode_retransmission(body: &'a [u8]) -> Result<Self, DecodeError> {
+        let (raw, block) =
+            RawRetransmission::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
+        let (origin, seqno) = (NodeId(raw.origin.get()), SeqNo(raw.seqno.get()));
+        Ok(Self::Retransmission { origin, seqno, block })
+    }
+}
+
+fn decode_ids(body: &[u8]) -> Result<&[WireId], DecodeError> {
+    let ids = <[WireId]>::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
+    if ids.is_empty() { Err(DecodeError::Length) } else { Ok(ids) }
+}
+
+fn decode_two(body: &[u8]) -> Result<(u32, u32), DecodeError> {
+    let raw = TwoWords::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
+    Ok((raw.first.get(), raw.second.get()))
+}
+
+fn encode_two(first: u32, second: u32, out: &mut Vec<u8>) {
+    let raw = TwoWords { first: U32::new(first), second: U32::new(second) };
+    out.extend_from_slice(raw.as_bytes());
+}
+
+/// Bytes of a data packet around its block.
+pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<U32>();
+/// Bytes of a retransmission around its block.
+pub const RETRANSMISSION_BYTES: usize = HEADER_BYTES + size_of::<RawRetransmission>();
+
+/// How many ids fit into a NAK or a have-not of at most `datagram_bytes`.
+pub fn ids_that_fit(datagram_bytes: usize) -> usize {
+    (datagram_bytes.saturating_sub(HEADER_BYTES) / ID_BYTES).max(1)
+}
+
+// The payload length field of a block is 16 bits wide; a datagram is never longer than that.
+const _: () = assert!(wire::MAX_DATAGRAM_BYTES <= U16::MAX_VALUE.get() as usize);
+
+#[cfg(test)]
+#[path = "packet_tests.rs"]
+mod tests;

@@ -1,0 +1,320 @@
+//! Asking and answering: NAKs (Slingshot, algorithm 1, lines 34 to 40), heartbeats, opens and
+//! acknowledgements, and the sender's side of them.
+
+use alloc::collections::BTreeMap;
+use core::time::Duration;
+
+use super::asking;
+use super::block::Block;
+use super::groups::GroupIx;
+use super::missing::MissingIx;
+use super::packet::{Packet, WireId, ids_that_fit};
+use super::streams::StreamIx;
+use super::{CONFIRM_INTERVAL, Lateral, TimerKey};
+use crate::{Destination, Event, GroupId, LossCause, NodeId, PacketId, Safe, SeqNo, Slow, Time};
+
+impl Lateral {
+    /// Looks after every missing packet that is due: gives it up, or asks for it.
+    pub(super) fn look_after_missing(&mut self, now: Time) {
+        let mut asked: BTreeMap<NodeId, Vec<WireId>> = BTreeMap::new();
+        while let Some(ix) = self.missing.pop_due(now) {
+            if let Some((node, id)) = self.look_after(now, ix) {
+                asked.entry(node).or_default().push(id.into());
+            }
+        }
+        let fit = ids_that_fit(self.config.max_datagram_bytes());
+        for (node, ids) in asked {
+            for ids in ids.chunks(fit) {
+                self.counters.naks_sent += 1;
+                self.counters.ids_asked += ids.len() as u64;
+                self.transmit(Destination::Node(node), GroupId::NONE, Packet::Nak { ids });
+            }
+        }
+    }
+
+    /// Decides over one missing packet; returns whom to ask for it, if anybody.
+    fn look_after(&mut self, now: Time, ix: MissingIx) -> Option<(NodeId, PacketId)> {
+        let missing = *self.missing.get(ix);
+        let end = missing.noticed_at + self.config.give_up_after;
+        if now >= end {
+            self.give_up(ix, LossCause::DeadlinePassed);
+            return None;
+        }
+        let Some(nak) = &self.config.nak else {
+            self.missing.set_due(ix, end);
+            return None;
+        };
+        if missing.attempts >= nak.attempts {
+            self.give_up(ix, LossCause::AttemptsSpent);
+            return None;
+        }
+        if !self.nak_limit.take(now) {
+            // At least a millisecond on, lest a limit of zero keep this loop busy for ever.
+            let next = self.nak_limit.next_at(now).max(now + Duration::from_millis(1));
+            self.missing.set_due(ix, next.min(end));
+            return None;
+        }
+        let stream = self.streams.get(missing.stream);
+        let (id, members) = (stream.id(missing.seqno), &self.groups.get(stream.group).members);
+        let whom = asking::whom_to_ask(nak.first, &missing, stream.sender, members, &mut self.rng);
+        let wait = asking::patience(nak, missing.attempts + 1, &mut self.rng);
+        self.missing.get_mut(ix).attempts += 1;
+        self.missing.set_due(ix, (now + wait).min(end));
+        whom.map(|node| (node, id))
+    }
+
+    pub(super) fn on_nak(&mut self, now: Time, from: NodeId, ids: &[WireId]) {
+        self.counters.naks_received += 1;
+        let (mut have_not, mut expired) = (Vec::new(), Vec::new());
+        for wire_id in ids {
+            let id = PacketId::from(*wire_id);
+            match self.answer(now, id) {
+                Answer::Block(_) if !self.answer_limit.take(now) => {
+                    self.counters.answers_suppressed += 1;
+                }
+                Answer::Block(block) => {
+                    self.counters.retransmissions_sent += 1;
+                    let (origin, seqno, block) = (id.sender, id.seqno, block.bytes());
+                    let packet = Packet::Retransmission { origin, seqno, block };
+                    self.transmit(Destination::Node(from), id.group, packet);
+                }
+                Answer::HaveNot => have_not.push(*wire_id),
+                Answer::Expired => expired.push(*wire_id),
+            }
+        }
+        for (ids, expired) in [(have_not, false), (expired, true)] {
+            if !ids.is_empty() {
+                self.counters.have_nots_sent += 1;
+                let packet = Packet::HaveNot { ids: &ids, expired };
+                self.transmit(Destination::Node(from), GroupId::NONE, packet);
+            }
+        }
+    }
+
+    fn answer(&self, now: Time, id: PacketId) -> Answer {
+        let stream = self.groups.ix(id.group).and_then(|ix| self.streams.find(ix, id.sender));
+        let held = stream.and_then(|ix| self.streams.get(ix).held(id.seqno));
+        match held {
+            None => Answer::HaveNot,
+            Some(held) => match held.block.deadline() {
+                Some(deadline) if now > held.received_at + deadline => Answer::Expired,
+                _ => Answer::Block(held.block.clone()),
+            },
+        }
+    }
+
+    pub(super) fn on_have_not(&mut self, now: Time, ids: &[WireId], expired: bool) {
+        self.counters.have_nots_received += 1;
+        for id in ids.iter().map(|id| PacketId::from(*id)) {
+            let stream = self.groups.ix(id.group).and_then(|ix| self.streams.find(ix, id.sender));
+            match stream.and_then(|ix| self.streams.get(ix).missing(id.seqno)) {
+                Some(missing) if expired => self.give_up(missing, LossCause::DeadlinePassed),
+                // Somebody else is asked a little later; not at once, so that two nodes that both
+                // lack it do not keep each other busy.
+                Some(missing) => {
+                    let next = now + Duration::from_millis(1);
+                    let end = self.missing.get(missing).noticed_at + self.config.give_up_after;
+                    self.missing.set_due(missing, next.min(end));
+                }
+                None => {}
+            }
+        }
+    }
+
+    pub(super) fn on_heartbeat(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        group: GroupIx,
+        next: SeqNo,
+        first: Option<SeqNo>,
+        confirm: bool,
+    ) {
+        let Some(ix) = self.stream_of(now, group, from, next) else { return };
+        if let Some(first) = first.filter(|_| !self.streams.get(ix).opened) {
+            self.cancel_open(ix);
+            self.streams.get_mut(ix).opened = true;
+            self.notice_down_to(now, ix, first);
+        }
+        if self.notice_up_to(now, ix, next) && confirm {
+            self.acknowledge(now, ix);
+        }
+    }
+
+    /// Asks a stream's sender from where on it is owed; after too many times without an answer,
+    /// what was seen first is the beginning.
+    pub(super) fn ask_to_open(&mut self, now: Time, ix: StreamIx) {
+        let stream = self.streams.get_mut(ix);
+        if stream.opened {
+            return;
+        }
+        if stream.opens >= MAX_OPENS {
+            stream.opened = true;
+            return;
+        }
+        let wait = OPEN_INTERVAL * (1 << stream.opens.min(6));
+        stream.opens += 1;
+        let (sender, group) = (stream.sender, stream.group_id);
+        self.counters.opens_sent += 1;
+        self.transmit(Destination::Node(sender), group, Packet::Open);
+        self.timers.set(TimerKey::Open(ix), now + wait);
+    }
+
+    pub(super) fn on_open(&mut self, from: NodeId, ix: GroupIx) {
+        let group = self.groups.get(ix);
+        let (next, first) = (group.own.next, Some(group.own.first_for(from)));
+        let (id, confirm) = (group.id, group.own.confirm.is_some());
+        self.counters.heartbeats_sent += 1;
+        let packet = Packet::Heartbeat { next, first, confirm };
+        self.transmit(Destination::Node(from), id, packet);
+    }
+
+    /// Tells a stream's sender how far this node has come, once it is known where it began.
+    pub(super) fn acknowledge(&mut self, now: Time, ix: StreamIx) {
+        let stream = self.streams.get(ix);
+        if !stream.opened {
+            if !self.timers.is_set(TimerKey::Open(ix)) {
+                self.ask_to_open(now, ix);
+            }
+            return;
+        }
+        let packet = Packet::Ack { settled_to: stream.settled_to(), lost: stream.lost };
+        let (sender, group) = (stream.sender, stream.group_id);
+        self.counters.acks_sent += 1;
+        self.transmit(Destination::Node(sender), group, packet);
+    }
+
+    pub(super) fn on_ack(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        ix: GroupIx,
+        settled_to: SeqNo,
+        lost: u32,
+    ) {
+        let window = self.config.window;
+        self.groups.get_mut(ix).own.on_ack(from, settled_to, lost, window);
+        self.look_whether_safe(now, ix);
+        self.look_whether_free(now, ix);
+    }
+
+    /// Sends a message of this node and keeps it.
+    pub(super) fn multicast(&mut self, now: Time, ix: GroupIx, block: Block) -> SeqNo {
+        let group = self.groups.get_mut(ix);
+        let confirm = group.own.asks_to_confirm(self.config.window);
+        let (id, seqno) = (group.id, group.own.next);
+        group.own.next = seqno.next();
+        let stream = self.streams.find(ix, self.id);
+        let stream = stream.unwrap_or_else(|| self.streams.open(self.id, ix, id, seqno, true));
+        self.streams.hold(now, stream, seqno, block.clone());
+        let packet = Packet::Data { seqno, confirm, block: block.bytes() };
+        self.transmit(Destination::Group(id), id, packet);
+        self.counters.data_sent += 1;
+        if self.config.own_packets {
+            self.account(now, ix, self.streams.get(stream).id(seqno), &block);
+        }
+        self.schedule_heartbeat(now, ix);
+        seqno
+    }
+
+    /// After a message: the heartbeats begin anew, unless confirmations are being collected.
+    fn schedule_heartbeat(&mut self, now: Time, ix: GroupIx) {
+        let own = &mut self.groups.get_mut(ix).own;
+        if own.confirm.is_some() || own.held_back_since.is_some() {
+            return;
+        }
+        if let Some(interval) = self.config.heartbeat {
+            own.heartbeat_interval = interval;
+            self.timers.set(TimerKey::Heartbeat(ix), now + interval);
+        }
+    }
+
+    pub(super) fn on_heartbeat_due(&mut self, now: Time, ix: GroupIx) {
+        let group = self.groups.get_mut(ix);
+        let (id, next) = (group.id, group.own.next);
+        let confirm = group.own.confirm.is_some() || group.own.held_back_since.is_some();
+        let interval = group.own.heartbeat_interval;
+        let longest = match self.config.heartbeat {
+            _ if confirm => Some(CONFIRM_INTERVAL * 16),
+            heartbeat => heartbeat.map(|first| first * 64),
+        };
+        let doubled = longest.map(|longest| (interval * 2).min(longest));
+        group.own.heartbeat_interval = doubled.unwrap_or(interval);
+        // Plain heartbeats end with the longest interval; collecting confirmations does not.
+        if confirm || doubled.is_some_and(|doubled| doubled > interval) {
+            self.timers.set(TimerKey::Heartbeat(ix), now + interval);
+        }
+        self.counters.heartbeats_sent += 1;
+        let packet = Packet::Heartbeat { next, first: None, confirm };
+        self.transmit(Destination::Group(id), id, packet);
+    }
+
+    /// The application was refused: asks the members to confirm, and begins to lose patience.
+    pub(super) fn on_held_back(&mut self, now: Time, ix: GroupIx) {
+        let own = &mut self.groups.get_mut(ix).own;
+        if own.held_back_since.is_none() {
+            own.held_back_since = Some(now);
+            own.heartbeat_interval = CONFIRM_INTERVAL;
+            self.timers.set(TimerKey::Patience(ix), now + self.config.patience);
+            self.on_heartbeat_due(now, ix);
+        }
+    }
+
+    pub(super) fn on_patience_ended(&mut self, now: Time, ix: GroupIx) {
+        let group = self.groups.get_mut(ix);
+        let id = group.id;
+        for (node, behind) in group.own.give_up_waiting(self.config.window) {
+            self.events.push_back(Event::Slow(Slow { group: id, node, behind }));
+        }
+        self.look_whether_free(now, ix);
+    }
+
+    /// Ends the holding back if nobody holds back any more.
+    pub(super) fn look_whether_free(&mut self, now: Time, ix: GroupIx) {
+        let own = &mut self.groups.get_mut(ix).own;
+        let held = own.held_back_by(self.config.window).is_some();
+        if own.held_back_since.is_some() && !held {
+            own.held_back_since = None;
+            self.timers.cancel(TimerKey::Patience(ix));
+            self.schedule_heartbeat(now, ix);
+        }
+    }
+
+    /// Tells the application if all members have confirmed what it asked for; says whether they
+    /// have.
+    pub(super) fn look_whether_safe(&mut self, now: Time, ix: GroupIx) -> bool {
+        let group = self.groups.get_mut(ix);
+        let Some(up_to) = group.own.confirm else { return false };
+        if group.own.unconfirmed(up_to).next().is_some() {
+            return false;
+        }
+        group.own.confirm = None;
+        let members = group.own.members();
+        let incomplete = members.iter().filter(|member| member.lost > 0);
+        let safe = Safe {
+            group: group.id,
+            up_to: up_to.minus(1),
+            members: members.len(),
+            incomplete: incomplete.map(|member| (member.node, member.lost)).collect(),
+        };
+        let sent_since = group.own.next != up_to;
+        self.events.push_back(Event::Safe(safe));
+        self.timers.cancel(TimerKey::Heartbeat(ix));
+        if sent_since {
+            self.schedule_heartbeat(now, ix);
+        }
+        true
+    }
+}
+
+/// The answer to one id of a NAK.
+enum Answer {
+    Block(Block),
+    HaveNot,
+    Expired,
+}
+
+/// The time from the first open to the second; it doubles.
+const OPEN_INTERVAL: Duration = Duration::from_millis(20);
+/// Opens sent for one stream at most.
+const MAX_OPENS: u8 = 12;

@@ -1,0 +1,383 @@
+//! What happens to data and repairs that arrive (Slingshot, algorithm 1, lines 9 to 27).
+
+use core::time::Duration;
+
+use super::asking;
+use super::block::{Block, xor_into};
+use super::groups::GroupIx;
+use super::missing::{Missing, MissingIx};
+use super::packet::WireId;
+use super::streams::{Place, Slot, StreamIx};
+use super::{Lateral, StreamStart, TimerKey};
+use crate::{Event, How, LossCause, Lost, Message, NodeId, PacketId, SeqNo, Time};
+
+impl Lateral {
+    pub(super) fn on_data(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        group: GroupIx,
+        seqno: SeqNo,
+        confirm: bool,
+        block: &[u8],
+    ) {
+        let Some(stream) = self.stream_of(now, group, from, seqno) else { return };
+        let Ok(block) = Block::from_datagram(&mut self.arena, block) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if self.take_in(now, stream, seqno, &block, How::Direct) {
+            self.counters.data_received += 1;
+            let id = self.streams.get(stream).id(seqno);
+            self.account(now, group, id, &block);
+        }
+        if confirm {
+            self.acknowledge(now, stream);
+        }
+    }
+
+    pub(super) fn on_retransmission(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        group: GroupIx,
+        origin: NodeId,
+        seqno: SeqNo,
+        block: &[u8],
+    ) {
+        let wanted = self.streams.find(group, origin).filter(|_| origin != self.id);
+        let Some(stream) = wanted.filter(|ix| self.streams.get(*ix).missing(seqno).is_some())
+        else {
+            self.counters.duplicates += 1;
+            return;
+        };
+        match Block::from_datagram(&mut self.arena, block) {
+            Ok(block) => {
+                self.take_in(now, stream, seqno, &block, How::Retransmitted(from));
+            }
+            Err(_) => self.counters.malformed += 1,
+        }
+    }
+
+    pub(super) fn on_repair(&mut self, now: Time, from: NodeId, ids: &[WireId], sum: &[u8]) {
+        self.counters.repairs_received += 1;
+        let mut missing = Vec::new();
+        let mut usable = true;
+        for id in ids.iter().map(|id| PacketId::from(*id)) {
+            match self.notice_in_repair(now, from, id) {
+                Known::Held => {}
+                Known::Missing => missing.push(id),
+                Known::Useless => usable = false,
+            }
+        }
+        if !usable {
+            self.counters.repairs_unusable += 1;
+            return;
+        }
+        if missing.is_empty() {
+            self.counters.repairs_redundant += 1;
+            return;
+        }
+        let Some(rest) = self.subtract_held(ids, sum) else {
+            self.counters.repairs_contradictory += 1;
+            return;
+        };
+        if let [id] = missing[..] {
+            self.take_in_solved(now, from, id, &rest);
+        } else {
+            self.counters.repairs_pending += 1;
+            self.pending.insert(now, from, missing, rest);
+        }
+        self.take_in_all_solved(now);
+    }
+
+    /// The stream that a packet belongs to, new if it is the first heard of it; `None` if there is
+    /// no room for it.
+    pub(super) fn stream_of(
+        &mut self,
+        now: Time,
+        group: GroupIx,
+        sender: NodeId,
+        base: SeqNo,
+    ) -> Option<StreamIx> {
+        if let Some(ix) = self.streams.find(group, sender) {
+            return Some(ix);
+        }
+        let limit = self.config.streams_per_group;
+        let joined = self.groups.get_mut(group);
+        if joined.streams >= limit {
+            self.counters.streams_refused += 1;
+            return None;
+        }
+        joined.streams += 1;
+        let id = joined.id;
+        let from_first = self.config.stream_start == StreamStart::FromFirst;
+        let base = if from_first { SeqNo::FIRST } else { base };
+        let ix = self.streams.open(sender, group, id, base, from_first);
+        if !from_first {
+            self.ask_to_open(now, ix);
+        }
+        Some(ix)
+    }
+
+    /// Notes every number of the stream before `end` that has not been heard of as missing; says
+    /// whether that was believed.
+    pub(super) fn notice_up_to(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
+        let stream = self.streams.get_mut(ix);
+        let ahead = end.distance_from(stream.end());
+        if ahead <= 0 {
+            return true;
+        }
+        if ahead as u32 > self.config.max_gap {
+            return self.on_jump(ix, end);
+        }
+        stream.doubted = None;
+        for _ in 0..ahead {
+            self.notice_next(now, ix);
+        }
+        true
+    }
+
+    /// The packets before all that was heard of the stream, from `first` on, are owed as well.
+    pub(super) fn notice_down_to(&mut self, now: Time, ix: StreamIx, first: SeqNo) {
+        let stream = self.streams.get(ix);
+        let before = stream.start().distance_from(first);
+        if before <= 0 {
+            return;
+        }
+        if before as u32 > self.config.max_gap || !stream.reaches_back() {
+            self.counters.missing += before as u64;
+            self.counters.lost += before as u64;
+            self.tell_lost(ix, first, stream.start().minus(1), LossCause::TooFarBehind);
+            return;
+        }
+        for _ in 0..before {
+            let seqno = self.streams.get(ix).start().minus(1);
+            let missing = self.record_missing(now, ix, seqno);
+            self.streams.get_mut(ix).push_missing_before(missing);
+        }
+    }
+
+    /// The packet will not come: settles it and tells the application.
+    pub(super) fn give_up(&mut self, missing: MissingIx, cause: LossCause) {
+        let Missing { stream, seqno, .. } = self.missing.remove(missing);
+        self.streams.give_up(stream, seqno);
+        self.counters.lost += 1;
+        self.tell_lost(stream, seqno, seqno, cause);
+    }
+
+    fn notice_next(&mut self, now: Time, ix: StreamIx) {
+        let seqno = self.streams.get(ix).end();
+        let missing = self.record_missing(now, ix, seqno);
+        self.streams.get_mut(ix).push_missing(missing);
+    }
+
+    fn record_missing(&mut self, now: Time, stream: StreamIx, seqno: SeqNo) -> MissingIx {
+        self.counters.missing += 1;
+        let missing =
+            Missing { stream, seqno, noticed_at: now, attempts: 0, holders: Default::default() };
+        let wait = match &self.config.nak {
+            Some(nak) => nak.after + asking::jitter(nak, &mut self.rng),
+            None => self.config.give_up_after,
+        };
+        self.missing.insert(missing, now + wait.min(self.config.give_up_after))
+    }
+
+    /// A number further ahead than [`Config::max_gap`](super::Config::max_gap) is believed when a
+    /// second one agrees with it; then this node does not try to catch up.
+    fn on_jump(&mut self, ix: StreamIx, end: SeqNo) -> bool {
+        let max_gap = self.config.max_gap as i32;
+        let stream = self.streams.get_mut(ix);
+        let agrees = |doubted: SeqNo| (0..=max_gap).contains(&end.distance_from(doubted));
+        if !stream.doubted.is_some_and(agrees) {
+            stream.doubted = Some(end);
+            self.counters.jumps_doubted += 1;
+            return false;
+        }
+        stream.doubted = None;
+        let mut lost = 0;
+        for (seqno, missing) in stream.all_missing() {
+            self.missing.remove(missing);
+            lost += 1;
+            self.tell_lost(ix, seqno, seqno, LossCause::TooFarBehind);
+        }
+        let first = self.streams.get(ix).end();
+        let skipped = end.distance_from(first) as u32;
+        self.tell_lost(ix, first, end.minus(1), LossCause::TooFarBehind);
+        self.streams.skip_to(ix, end, lost + skipped);
+        self.counters.missing += u64::from(skipped);
+        self.counters.lost += u64::from(lost + skipped);
+        true
+    }
+
+    fn tell_lost(&mut self, ix: StreamIx, first: SeqNo, last: SeqNo, cause: LossCause) {
+        let stream = self.streams.get(ix);
+        let (group, sender) = (stream.group_id, stream.sender);
+        if let Some(Event::Lost(lost)) = self.events.back_mut()
+            && (lost.group, lost.sender, lost.cause) == (group, sender, cause)
+            && lost.last.next() == first
+        {
+            lost.last = last;
+            return;
+        }
+        self.events.push_back(Event::Lost(Lost { group, sender, first, last, cause }));
+    }
+
+    /// Takes in a packet, however it came; says whether it was new.
+    fn take_in(&mut self, now: Time, ix: StreamIx, seqno: SeqNo, block: &Block, how: How) -> bool {
+        let stream = self.streams.get(ix);
+        if !stream.opened && stream.reaches_back() {
+            // It was overtaken by the packet that this node took for the stream's first.
+            self.notice_down_to(now, ix, seqno);
+        }
+        let record = match self.streams.get(ix).place(seqno) {
+            Place::Before | Place::At(Slot::Held(_) | Slot::Settled) => {
+                self.counters.duplicates += 1;
+                return false;
+            }
+            Place::At(Slot::Missing(missing)) => Some(*missing),
+            Place::Ahead => {
+                if !self.notice_up_to(now, ix, seqno) {
+                    return false;
+                }
+                None
+            }
+        };
+        let missing_for = record
+            .map_or(Duration::ZERO, |record| now.since(self.missing.remove(record).noticed_at));
+        self.streams.hold(now, ix, seqno, block.clone());
+        self.count_arrival(record.is_some(), how, missing_for);
+        self.deliver(now, ix, seqno, block, how, missing_for);
+        if record.is_some() {
+            self.pending.on_packet(self.streams.get(ix).id(seqno), block.bytes());
+            if how == How::Direct || matches!(how, How::Retransmitted(_)) {
+                self.take_in_all_solved(now);
+            }
+        }
+        true
+    }
+
+    fn count_arrival(&mut self, was_missing: bool, how: How, missing_for: Duration) {
+        let wait_ns = missing_for.as_nanos() as u64;
+        match how {
+            How::Direct => self.counters.late += u64::from(was_missing),
+            How::Recovered(_) => {
+                self.counters.recovered += 1;
+                self.counters.recovered_wait_ns += wait_ns;
+            }
+            How::Retransmitted(_) => {
+                self.counters.retransmitted += 1;
+                self.counters.retransmitted_wait_ns += wait_ns;
+            }
+        }
+    }
+
+    /// Hands a packet to the application, unless its deadline has passed while it was missing.
+    fn deliver(
+        &mut self,
+        now: Time,
+        ix: StreamIx,
+        seqno: SeqNo,
+        block: &Block,
+        how: How,
+        missing_for: Duration,
+    ) {
+        if block.deadline().is_some_and(|deadline| missing_for > deadline) {
+            self.counters.lost += 1;
+            self.tell_lost(ix, seqno, seqno, LossCause::DeadlinePassed);
+            return;
+        }
+        let stream = self.streams.get(ix);
+        let sent_at = block.sent_at();
+        let age = (sent_at <= now).then(|| now.since(sent_at)).filter(|age| *age < CREDIBLE_AGE);
+        self.events.push_back(Event::Message(Message {
+            group: stream.group_id,
+            sender: stream.sender,
+            seqno,
+            payload: block.payload(),
+            how,
+            age,
+            missing_for,
+        }));
+    }
+
+    /// What this node knows of a packet that a repair contains; a packet not heard of before is
+    /// missing from now on.
+    fn notice_in_repair(&mut self, now: Time, from: NodeId, id: PacketId) -> Known {
+        let Some(group) = self.groups.ix(id.group) else { return Known::Useless };
+        if id.sender == self.id {
+            let own = self.streams.find(group, self.id);
+            let held = own.is_some_and(|ix| self.streams.get(ix).held(id.seqno).is_some());
+            return if held { Known::Held } else { Known::Useless };
+        }
+        let Some(ix) = self.stream_of(now, group, id.sender, id.seqno.next()) else {
+            return Known::Useless;
+        };
+        if !self.notice_up_to(now, ix, id.seqno.next()) {
+            return Known::Useless;
+        }
+        match self.streams.get(ix).place(id.seqno) {
+            Place::At(Slot::Held(_)) => Known::Held,
+            Place::At(Slot::Missing(missing)) => {
+                self.missing.get_mut(*missing).holders.add(from);
+                Known::Missing
+            }
+            _ => Known::Useless,
+        }
+    }
+
+    /// What remains of a repair's sum without the packets that are there; `None` if one of them is
+    /// longer than the sum, which no honest repair is.
+    fn subtract_held(&self, ids: &[WireId], sum: &[u8]) -> Option<Vec<u8>> {
+        let mut rest = sum.to_vec();
+        for id in ids.iter().map(|id| PacketId::from(*id)) {
+            let group = self.groups.ix(id.group)?;
+            let stream = self.streams.get(self.streams.find(group, id.sender)?);
+            if let Some(held) = stream.held(id.seqno) {
+                let block = held.block.bytes();
+                if block.len() > rest.len() {
+                    return None;
+                }
+                xor_into(&mut rest, block);
+            }
+        }
+        Some(rest)
+    }
+
+    /// Takes in what the equations give, and what that in turn solves.
+    fn take_in_all_solved(&mut self, now: Time) {
+        while let Some(solved) = self.pending.pop_solved() {
+            self.take_in_solved(now, solved.from, solved.id, &solved.sum);
+        }
+    }
+
+    fn take_in_solved(&mut self, now: Time, from: NodeId, id: PacketId, sum: &[u8]) {
+        let Ok(block) = Block::from_repair(&mut self.arena, sum) else {
+            self.counters.repairs_contradictory += 1;
+            return;
+        };
+        let stream = self.groups.ix(id.group).and_then(|ix| self.streams.find(ix, id.sender));
+        // It may have been given up, or its group left, while the equation waited.
+        let missing = stream.filter(|ix| self.streams.get(*ix).missing(id.seqno).is_some());
+        if let Some(ix) = missing {
+            self.take_in(now, ix, id.seqno, &block, How::Recovered(from));
+        }
+    }
+
+    pub(super) fn cancel_open(&mut self, ix: StreamIx) {
+        self.timers.cancel(TimerKey::Open(ix));
+    }
+}
+
+/// What a node knows of a packet that somebody put into a repair.
+enum Known {
+    /// It is in the data buffer.
+    Held,
+    /// It is missing.
+    Missing,
+    /// It is neither, and never will be.
+    Useless,
+}
+
+/// A message that seems older than this comes from a node whose clock is wrong.
+const CREDIBLE_AGE: Duration = Duration::from_secs(3600);

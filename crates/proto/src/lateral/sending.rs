@@ -1,0 +1,220 @@
+//! A node's own stream in one group: numbers, what the members have confirmed, and who is slow.
+
+use core::time::Duration;
+
+use crate::{NodeId, SeqNo, Time};
+
+/// What this node sends in a group, and how far each member has come with it.
+#[derive(Debug)]
+pub(super) struct OwnStream {
+    /// The number of the next message.
+    pub(super) next: SeqNo,
+    /// In the order of their ids.
+    members: Vec<Member>,
+    /// What the members are asked to confirm: everything before this number.
+    pub(super) confirm: Option<SeqNo>,
+    /// Since when sending is held back.
+    pub(super) held_back_since: Option<Time>,
+    /// The time from the last heartbeat to the next.
+    pub(super) heartbeat_interval: Duration,
+    /// The number before which members were last asked to confirm on their way.
+    asked_to: SeqNo,
+}
+
+/// A member as the sender sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub(super) node: NodeId,
+    /// The first number that it is owed.
+    pub(super) first: SeqNo,
+    /// Everything before this number is settled there.
+    pub(super) settled_to: SeqNo,
+    /// How many packets it lost.
+    pub(super) lost: u32,
+    /// Whether it is no longer waited for.
+    pub(super) slow: bool,
+}
+
+impl OwnStream {
+    pub(super) fn new() -> Self {
+        Self {
+            next: SeqNo::FIRST,
+            members: Vec::new(),
+            confirm: None,
+            held_back_since: None,
+            heartbeat_interval: Duration::ZERO,
+            asked_to: SeqNo::FIRST,
+        }
+    }
+
+    /// The stream goes on where it stood when this node left the group.
+    pub(super) fn resume_at(&mut self, next: SeqNo) {
+        self.next = next;
+        self.asked_to = next;
+    }
+
+    /// `node` is owed everything from the next message on.
+    pub(super) fn add_member(&mut self, node: NodeId) {
+        if let Err(place) = self.place(node) {
+            let (first, settled_to) = (self.next, self.next);
+            let member = Member { node, first, settled_to, lost: 0, slow: false };
+            self.members.insert(place, member);
+        }
+    }
+
+    pub(super) fn remove_member(&mut self, node: NodeId) {
+        if let Ok(place) = self.place(node) {
+            self.members.remove(place);
+        }
+    }
+
+    /// From where on the stream is owed to `node`: what its record says, or if it is not known
+    /// as a member, from now on.
+    pub(super) fn first_for(&self, node: NodeId) -> SeqNo {
+        self.place(node).map_or(self.next, |place| self.members[place].first)
+    }
+
+    /// A member has told how far it has come.
+    pub(super) fn on_ack(&mut self, node: NodeId, settled_to: SeqNo, lost: u32, window: u32) {
+        let next = self.next;
+        let Ok(place) = self.place(node) else { return };
+        let member = &mut self.members[place];
+        // A number beyond the next is nonsense; one that lies back is an ack that was overtaken.
+        if settled_to.is_after(next) || member.settled_to.is_after(settled_to) {
+            return;
+        }
+        member.settled_to = settled_to;
+        member.lost = lost;
+        let behind = next.distance_from(settled_to) as u32;
+        member.slow &= behind > window / 4;
+    }
+
+    /// The member that is furthest behind, among those that are waited for, with by how much.
+    pub(super) fn furthest_behind(&self) -> Option<(NodeId, u32)> {
+        let waited_for = self.members.iter().filter(|member| !member.slow);
+        waited_for
+            .map(|member| (member.node, self.next.distance_from(member.settled_to) as u32))
+            .max_by_key(|(_, behind)| *behind)
+    }
+
+    /// Who holds the sender back under this window.
+    pub(super) fn held_back_by(&self, window: u32) -> Option<(NodeId, u32)> {
+        self.furthest_behind().filter(|(_, behind)| window > 0 && *behind >= window)
+    }
+
+    /// Whether the message numbered `next` asks the members to confirm: one in every eighth of a
+    /// window does.
+    pub(super) fn asks_to_confirm(&mut self, window: u32) -> bool {
+        let due =
+            window > 0 && self.next.distance_from(self.asked_to) as u32 >= (window / 8).max(1);
+        if due {
+            self.asked_to = self.next;
+        }
+        due
+    }
+
+    /// The members that hold back are waited for no longer; returns them with how far behind
+    /// each is.
+    pub(super) fn give_up_waiting(&mut self, window: u32) -> Vec<(NodeId, u32)> {
+        let next = self.next;
+        let mut slow = Vec::new();
+        for member in self.members.iter_mut().filter(|member| !member.slow) {
+            let behind = next.distance_from(member.settled_to) as u32;
+            if behind >= window / 2 {
+                member.slow = true;
+                slow.push((member.node, behind));
+            }
+        }
+        slow
+    }
+
+    /// Members that have not confirmed everything before `up_to`.
+    pub(super) fn unconfirmed(&self, up_to: SeqNo) -> impl Iterator<Item = NodeId> {
+        let behind = move |member: &&Member| up_to.is_after(member.settled_to);
+        self.members.iter().filter(behind).map(|member| member.node)
+    }
+
+    pub(super) fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    pub(super) fn check(&self) {
+        assert!(self.members.is_sorted_by_key(|member| member.node), "members are out of order");
+        for member in &self.members {
+            assert!(!member.settled_to.is_after(self.next), "a member confirmed the future");
+        }
+    }
+
+    fn place(&self, node: NodeId) -> Result<usize, usize> {
+        self.members.binary_search_by_key(&node, |member| member.node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: u32 = 80;
+
+    fn stream() -> OwnStream {
+        let mut own = OwnStream::new();
+        own.add_member(NodeId(1));
+        own.add_member(NodeId(2));
+        own
+    }
+
+    fn send(own: &mut OwnStream, count: u32) {
+        own.next = own.next.plus(count);
+    }
+
+    #[test]
+    fn the_slowest_member_holds_back_until_it_confirms_or_patience_ends() {
+        let mut own = stream();
+        send(&mut own, WINDOW);
+        own.on_ack(NodeId(1), SeqNo(81), 0, WINDOW);
+        assert_eq!(own.held_back_by(WINDOW), Some((NodeId(2), WINDOW)));
+        own.on_ack(NodeId(2), SeqNo(2), 0, WINDOW);
+        assert_eq!(own.held_back_by(WINDOW), None);
+        send(&mut own, 1);
+        assert_eq!(own.give_up_waiting(WINDOW), [(NodeId(2), WINDOW)]);
+        assert_eq!(own.held_back_by(WINDOW), None);
+        own.on_ack(NodeId(2), SeqNo(70), 0, WINDOW);
+        send(&mut own, WINDOW);
+        assert_eq!(own.held_back_by(WINDOW).map(|(_, behind)| behind), Some(92));
+        own.check();
+    }
+
+    #[test]
+    fn a_member_is_owed_what_is_sent_after_it_came() {
+        let mut own = stream();
+        send(&mut own, 5);
+        own.add_member(NodeId(3));
+        assert_eq!(own.first_for(NodeId(1)), SeqNo(1));
+        assert_eq!(own.first_for(NodeId(3)), SeqNo(6));
+        assert_eq!(own.first_for(NodeId(99)), SeqNo(6));
+        assert!(own.unconfirmed(SeqNo(6)).eq([NodeId(1), NodeId(2)]));
+    }
+
+    #[test]
+    fn acknowledgements_of_the_future_and_old_ones_are_ignored() {
+        let mut own = stream();
+        send(&mut own, 5);
+        own.on_ack(NodeId(1), SeqNo(7), 0, WINDOW);
+        own.on_ack(NodeId(1), SeqNo(4), 1, WINDOW);
+        own.on_ack(NodeId(1), SeqNo(3), 0, WINDOW);
+        assert_eq!((own.members()[0].settled_to, own.members()[0].lost), (SeqNo(4), 1));
+        own.check();
+    }
+
+    #[test]
+    fn one_message_in_an_eighth_of_a_window_asks_to_confirm() {
+        let mut own = stream();
+        let mut asked = 0;
+        for _ in 0..800 {
+            asked += u32::from(own.asks_to_confirm(WINDOW));
+            send(&mut own, 1);
+        }
+        assert_eq!(asked, 79);
+        assert!(!own.asks_to_confirm(0));
+    }
+}

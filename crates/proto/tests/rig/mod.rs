@@ -1,0 +1,282 @@
+//! A small world for several lateral engines: virtual time, seeded delay and loss. The simulator
+//! crate will do this for whole experiments; here it is just enough to hold engines together.
+
+#![allow(dead_code, reason = "every test file uses its own part of the rig")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use carom_proto::lateral::{Config, Counters, Lateral};
+use carom_proto::loss::{Loss, LossInjector};
+use carom_proto::*;
+
+pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// Whether a datagram from the first to the second node is carried.
+type Filter = dyn FnMut(NodeId, NodeId, &[u8]) -> bool;
+
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) hosts: Vec<Host>,
+    /// Every datagram passes here before it is sent; `false` drops it.
+    pub(crate) filter: Box<Filter>,
+    /// A running hash of all datagrams and events, to compare histories.
+    pub(crate) history: u64,
+    in_flight: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
+    datagrams: u64,
+    rng: Rng,
+}
+
+pub(crate) struct Host {
+    pub(crate) id: NodeId,
+    pub(crate) engine: Lateral,
+    pub(crate) alive: bool,
+    pub(crate) groups: BTreeSet<GroupId>,
+    pub(crate) messages: Vec<Message>,
+    pub(crate) lost: Vec<Lost>,
+    pub(crate) safe: Vec<Safe>,
+    pub(crate) slow: Vec<Slow>,
+    loss: LossInjector,
+}
+
+impl World {
+    pub(crate) fn new(hosts: usize, config: &Config, loss: Loss, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let host = |number: usize| {
+            let id = NodeId(number as u64 + 1);
+            Host {
+                id,
+                engine: Lateral::new(id, config.clone(), rng.next_u64()),
+                alive: true,
+                groups: BTreeSet::new(),
+                messages: Vec::new(),
+                lost: Vec::new(),
+                safe: Vec::new(),
+                slow: Vec::new(),
+                loss: LossInjector::new(loss, rng.next_u64()),
+            }
+        };
+        Self {
+            now: Time(1_000_000_000),
+            hosts: (0..hosts).map(host).collect(),
+            filter: Box::new(|_, _, _| true),
+            history: 0xcbf2_9ce4_8422_2325,
+            in_flight: BTreeMap::new(),
+            datagrams: 0,
+            rng: Rng::new(seed ^ 0x5eed),
+        }
+    }
+
+    /// Host `number` joins; everybody in the group learns it at once.
+    pub(crate) fn join(&mut self, number: usize, group: GroupId, rate: RateOfFire) {
+        let settings = GroupSettings { profile: Profile::TimeCritical(rate), name_check: 0 };
+        let now = self.now;
+        let engine = &mut self.hosts[number].engine;
+        engine.join(now, group, settings).expect("the settings are right");
+        let newcomer = self.hosts[number].id;
+        for other in 0..self.hosts.len() {
+            if self.hosts[other].alive && self.hosts[other].groups.contains(&group) {
+                let old = self.hosts[other].id;
+                self.change(other, group, newcomer, ViewChangeKind::Joined);
+                self.change(number, group, old, ViewChangeKind::Joined);
+            }
+        }
+        self.hosts[number].groups.insert(group);
+    }
+
+    /// Host `number` leaves; everybody learns it at once.
+    pub(crate) fn leave(&mut self, number: usize, group: GroupId) {
+        let now = self.now;
+        self.hosts[number].engine.leave(now, group);
+        self.hosts[number].groups.remove(&group);
+        self.announce(number, group, ViewChangeKind::Left);
+    }
+
+    /// Host `number` stops for good; nobody is told.
+    pub(crate) fn crash(&mut self, number: usize) {
+        self.hosts[number].alive = false;
+    }
+
+    /// Everybody in `group` is told that host `number` is gone.
+    pub(crate) fn announce(&mut self, number: usize, group: GroupId, kind: ViewChangeKind) {
+        let gone = self.hosts[number].id;
+        for other in (0..self.hosts.len()).filter(|other| *other != number) {
+            if self.hosts[other].groups.contains(&group) {
+                self.change(other, group, gone, kind);
+            }
+        }
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        number: usize,
+        group: GroupId,
+        payload: &[u8],
+    ) -> Result<SeqNo, SendError> {
+        self.send_with(number, group, payload, SendOptions::default())
+    }
+
+    pub(crate) fn send_with(
+        &mut self,
+        number: usize,
+        group: GroupId,
+        payload: &[u8],
+        options: SendOptions,
+    ) -> Result<SeqNo, SendError> {
+        let now = self.now;
+        let payload = bytes::Bytes::copy_from_slice(payload);
+        let sent = self.hosts[number].engine.send(now, group, payload, options);
+        self.drain(number);
+        sent
+    }
+
+    pub(crate) fn confirm(&mut self, number: usize, group: GroupId) {
+        let now = self.now;
+        self.hosts[number].engine.confirm(now, group);
+        self.drain(number);
+    }
+
+    /// Hands host `number` a datagram from nowhere.
+    pub(crate) fn inject(&mut self, number: usize, datagram: &[u8]) {
+        let now = self.now;
+        self.hosts[number].engine.handle_datagram(now, datagram);
+        self.drain(number);
+    }
+
+    /// Lets `span` pass.
+    pub(crate) fn run_for(&mut self, span: Duration) {
+        let end = self.now + span;
+        while let Some(at) = self.next_event().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.step();
+        }
+        self.now = end;
+    }
+
+    /// The counters of all hosts together.
+    pub(crate) fn total(&self) -> Counters {
+        let mut total = Counters::default();
+        for counters in self.hosts.iter().map(|host| host.engine.counters()) {
+            total.data_sent += counters.data_sent;
+            total.packets_binned += counters.packets_binned;
+            total.repairs_sent += counters.repairs_sent;
+            total.xors += counters.xors;
+            total.missing += counters.missing;
+            total.recovered += counters.recovered;
+            total.retransmitted += counters.retransmitted;
+            total.late += counters.late;
+            total.lost += counters.lost;
+            total.naks_sent += counters.naks_sent;
+            total.repairs_contradictory += counters.repairs_contradictory;
+            total.malformed += counters.malformed;
+        }
+        total
+    }
+
+    /// Datagrams that the hosts' buffers lost.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.hosts.iter().map(|host| host.loss.dropped()).sum()
+    }
+
+    fn change(&mut self, number: usize, group: GroupId, node: NodeId, kind: ViewChangeKind) {
+        let now = self.now;
+        let change = ViewChange { group, node, kind, version: 1 };
+        self.hosts[number].engine.handle_view(now, &change);
+        self.drain(number);
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
+        let alive = self.hosts.iter().filter(|host| host.alive);
+        let timers = alive.filter_map(|host| host.engine.poll_timeout());
+        timers.map(|wakeup| wakeup.at).chain(arrival).min()
+    }
+
+    fn step(&mut self) {
+        while let Some(entry) = self.in_flight.first_entry().filter(|e| e.key().0 <= self.now) {
+            let (number, datagram) = entry.remove();
+            let host = &mut self.hosts[number];
+            if host.alive && !host.loss.drops_next() {
+                host.engine.handle_datagram(self.now, &datagram);
+                self.drain(number);
+            }
+        }
+        for number in 0..self.hosts.len() {
+            let due = self.hosts[number].engine.poll_timeout();
+            if self.hosts[number].alive && due.is_some_and(|wakeup| wakeup.at <= self.now) {
+                let now = self.now;
+                self.hosts[number].engine.handle_timeout(now);
+                self.drain(number);
+            }
+        }
+    }
+
+    fn drain(&mut self, number: usize) {
+        let mut datagram = Vec::new();
+        while let Some(transmit) = self.hosts[number].engine.poll_transmit(&mut datagram) {
+            self.carry(number, transmit.destination, &datagram);
+            datagram.clear();
+        }
+        while let Some(event) = self.hosts[number].engine.poll_event() {
+            self.note(format!("{number} {event:?}").as_bytes());
+            self.hosts[number].keep(event);
+        }
+        if self.datagrams.is_multiple_of(61) {
+            self.hosts[number].engine.check();
+        }
+    }
+
+    fn carry(&mut self, from: usize, destination: Destination, datagram: &[u8]) {
+        self.note(datagram);
+        let sender = self.hosts[from].id;
+        for number in (0..self.hosts.len()).filter(|number| *number != from) {
+            let host = &self.hosts[number];
+            let meant = match destination {
+                Destination::Group(group) => host.groups.contains(&group),
+                Destination::Node(node) => host.id == node,
+                Destination::Endpoint(_) | Destination::Lan => false,
+            };
+            if meant && (self.filter)(sender, host.id, datagram) {
+                let delay = Duration::from_micros(100 + self.rng.below(60) as u64);
+                self.datagrams += 1;
+                let key = (self.now + delay, self.datagrams);
+                self.in_flight.insert(key, (number, datagram.to_vec()));
+            }
+        }
+    }
+
+    /// FNV-1a over everything that happens.
+    fn note(&mut self, bytes: &[u8]) {
+        for byte in bytes.iter().chain(&self.now.0.to_be_bytes()) {
+            self.history = (self.history ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+}
+
+impl Host {
+    fn keep(&mut self, event: Event) {
+        match event {
+            Event::Message(message) => self.messages.push(message),
+            Event::Lost(lost) => self.lost.push(lost),
+            Event::Safe(safe) => self.safe.push(safe),
+            Event::Slow(slow) => self.slow.push(slow),
+            other => panic!("the engine gave {other:?}"),
+        }
+    }
+
+    /// The numbers of the messages from `sender` in `group`, in order, each as often as it came.
+    pub(crate) fn got(&self, sender: NodeId, group: GroupId) -> Vec<u32> {
+        let of_stream = |message: &&Message| message.sender == sender && message.group == group;
+        let mut numbers: Vec<u32> =
+            self.messages.iter().filter(of_stream).map(|message| message.seqno.0).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+}
+
+/// The payload of message `number`, of a length that differs from its neighbours'.
+pub(crate) fn payload(number: u32) -> Vec<u8> {
+    let length = 20 + (number as usize * 37) % 900;
+    (0..length).map(|place| (place as u32 ^ number.wrapping_mul(31)) as u8).collect()
+}

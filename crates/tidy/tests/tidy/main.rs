@@ -1,0 +1,68 @@
+//! Holds the sources to the rules of the house (CONTRIBUTING.md): each failure names the file, the
+//! line and the rule.
+//!
+//! It reads the source tree, not the repository, so that it works in a source tarball as well.
+
+mod arrows;
+mod mask;
+mod rules;
+mod tree;
+
+use tree::Tree;
+
+/// Fails with all `findings`, one on a line.
+fn assert_none(findings: &[String]) {
+    assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
+}
+
+/// What `rule` finds in all sources of the tree.
+fn findings(rule: impl Fn(&tree::Source) -> Vec<String>) -> Vec<String> {
+    Tree::read().sources.iter().flat_map(rule).collect()
+}
+
+#[test]
+fn no_line_is_wider_than_100_columns() {
+    assert_none(&findings(rules::wide_lines));
+}
+
+#[test]
+fn no_function_is_longer_than_70_lines() {
+    assert_none(&findings(rules::long_functions));
+}
+
+#[test]
+fn no_file_has_more_than_500_lines_of_production_code() {
+    assert_none(&findings(rules::long_files));
+}
+
+#[test]
+fn no_file_is_named_after_nothing() {
+    assert_none(&findings(rules::empty_names));
+}
+
+#[test]
+fn nothing_is_left_unfinished_or_ignored() {
+    assert_none(&findings(rules::leftovers));
+}
+
+#[test]
+fn crates_import_only_what_the_arrows_allow() {
+    let tree = Tree::read();
+    let mut found = arrows::between_manifests(&tree);
+    found.extend(tree.sources.iter().flat_map(arrows::in_source));
+    assert_none(&found);
+}
+
+#[test]
+fn every_crate_has_the_lints_of_the_workspace() {
+    assert_none(&arrows::missing_lints(&Tree::read()));
+}
+
+#[test]
+fn the_whole_tree_is_read() {
+    let tree = Tree::read();
+    for path in ["crates/proto/src/engine.rs", "crates/tidy/tests/tidy/main.rs"] {
+        assert!(tree.sources.iter().any(|source| source.path == path), "{path} was not read");
+    }
+    assert!(tree.manifests.iter().any(|manifest| manifest.path == "crates/proto/Cargo.toml"));
+}

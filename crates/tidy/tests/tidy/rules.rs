@@ -1,0 +1,289 @@
+//! Rules about one file each.
+
+use crate::mask::is_word;
+use crate::tree::Source;
+
+const MAX_COLUMNS: usize = 100;
+const MAX_FUNCTION_LINES: usize = 70;
+const MAX_FILE_LINES: usize = 500;
+
+/// Names of files and folders that say nothing about what is in them.
+const EMPTY_NAMES: [&str; 6] = ["common", "util", "utils", "helpers", "core", "manager"];
+
+/// What must not be in code, as it is written there.
+const UNFINISHED: [&str; 3] = ["todo!", "unimplemented!", "dbg!"];
+/// What must be neither in code nor in comments.
+const MARKS: [&str; 2] = ["FIXME", "XXX"];
+
+pub(crate) fn wide_lines(source: &Source) -> Vec<String> {
+    let widths = source.text.lines().map(|line| line.chars().count()).enumerate();
+    let wide = widths.filter(|(_, columns)| *columns > MAX_COLUMNS);
+    let rule = format!("a line has at most {MAX_COLUMNS} columns");
+    wide.map(|(index, columns)| finding(source, index + 1, &rule, &columns)).collect()
+}
+
+pub(crate) fn long_functions(source: &Source) -> Vec<String> {
+    let functions = functions(&source.masked.code);
+    let long = functions.iter().filter(|function| function.lines() > MAX_FUNCTION_LINES);
+    let rule = format!("a function has at most {MAX_FUNCTION_LINES} lines");
+    long.map(|function| {
+        let is = format!("`{}` has {}", function.name, function.lines());
+        finding(source, function.first_line, &rule, &is)
+    })
+    .collect()
+}
+
+pub(crate) fn long_files(source: &Source) -> Vec<String> {
+    let lines = production_lines(source);
+    if source.is_test() || lines <= MAX_FILE_LINES {
+        return Vec::new();
+    }
+    let rule = format!("a file has at most {MAX_FILE_LINES} lines of production code");
+    vec![finding(source, 1, &rule, &lines)]
+}
+
+pub(crate) fn empty_names(source: &Source) -> Vec<String> {
+    let parts = source.path.split('/').map(|part| part.trim_end_matches(".rs"));
+    let empty = parts.filter(|part| EMPTY_NAMES.contains(part));
+    let rule = "a file or folder is named after what it holds";
+    empty.map(|part| finding(source, 1, rule, &format!("`{part}`"))).collect()
+}
+
+pub(crate) fn leftovers(source: &Source) -> Vec<String> {
+    let (code, comments) = (&source.masked.code, &source.masked.comments);
+    let unfinished = UNFINISHED.iter().flat_map(|word| lines_with(code, word));
+    let marks = MARKS
+        .iter()
+        .flat_map(|word| lines_with(code, word).into_iter().chain(lines_with(comments, word)));
+    let mut found: Vec<String> = unfinished
+        .chain(marks)
+        .map(|(line, word)| finding(source, line, "nothing is left unfinished", &word))
+        .collect();
+    found.extend(
+        lines_with_attribute(code, "ignore")
+            .into_iter()
+            .map(|line| finding(source, line, "every test runs", &"#[ignore]")),
+    );
+    found
+}
+
+/// `path:line: rule (what is there instead)`.
+fn finding(source: &Source, line: usize, rule: &str, is: &impl std::fmt::Display) -> String {
+    format!("{}:{line}: {rule} (here: {is})", source.path)
+}
+
+#[derive(Debug, PartialEq)]
+struct Function {
+    name: String,
+    first_line: usize,
+    last_line: usize,
+}
+
+impl Function {
+    fn lines(&self) -> usize {
+        self.last_line + 1 - self.first_line
+    }
+}
+
+/// All functions of `code` that have a body; closures belong to the function they are in.
+fn functions(code: &str) -> Vec<Function> {
+    let chars: Vec<char> = code.chars().collect();
+    let line_of = |place: usize| 1 + chars[..place].iter().filter(|char| **char == '\n').count();
+    let mut functions = Vec::new();
+    for at in words(&chars).filter(|at| word_at(&chars, *at) == "fn") {
+        let blanks = chars[at + 2..].iter().take_while(|char| char.is_whitespace()).count();
+        // A function pointer type, `fn(..)`, has no name.
+        let name = word_at(&chars, at + 2 + blanks);
+        if let (false, Some(body)) = (name.is_empty(), body_start(&chars, at)) {
+            let (first_line, last_line) = (line_of(at), line_of(closing_brace(&chars, body)));
+            functions.push(Function { name, first_line, last_line });
+        }
+    }
+    functions
+}
+
+/// Where the body of the function at `from` begins; `None` if it is only declared.
+fn body_start(chars: &[char], from: usize) -> Option<usize> {
+    let mut depth = 0;
+    let mut at = from;
+    while at < chars.len() {
+        match chars[at] {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            ';' if depth == 0 => return None,
+            '{' if depth == 0 && !is_const_argument(chars, at) => return Some(at),
+            '{' => at = closing_brace(chars, at),
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Whether the brace at `at` opens a constant among generic arguments, as in `Ring<{ 2 * N }>`.
+fn is_const_argument(chars: &[char], at: usize) -> bool {
+    let closed = closing_brace(chars, at);
+    let before = chars[..at].iter().rev().find(|char| !char.is_whitespace());
+    let after = chars[closed..].iter().skip(1).find(|char| !char.is_whitespace());
+    matches!(before, Some('<' | ',')) && matches!(after, Some('>' | ','))
+}
+
+/// Where the brace at `open` is closed; the end of the file if it is not.
+fn closing_brace(chars: &[char], open: usize) -> usize {
+    let mut depth = 0;
+    for (at, char) in chars.iter().enumerate().skip(open) {
+        match char {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => continue,
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    chars.len().saturating_sub(1)
+}
+
+/// Lines of the file without its test modules. A test module in a file of its own is not
+/// production code of this file anyway.
+fn production_lines(source: &Source) -> usize {
+    let chars: Vec<char> = source.masked.code.chars().collect();
+    let tests = words(&chars).filter(|at| word_at(&chars, *at) == "mod");
+    let tests = tests.filter(|at| is_test_only(&chars[..*at]));
+    let blocks = tests.filter_map(|at| {
+        let body = body_start(&chars, at)?;
+        let block = &chars[at..=closing_brace(&chars, body)];
+        Some(2 + block.iter().filter(|char| **char == '\n').count())
+    });
+    source.text.lines().count() - blocks.sum::<usize>()
+}
+
+/// Whether the attribute that ends `before` keeps an item for tests.
+fn is_test_only(before: &[char]) -> bool {
+    let attribute = "#[cfg(test)]";
+    let tail: String = before.iter().rev().filter(|char| !char.is_whitespace()).take(12).collect();
+    tail.chars().rev().eq(attribute.chars())
+}
+
+/// Lines on which `word` stands by itself, with the word.
+fn lines_with(text: &str, word: &str) -> Vec<(usize, String)> {
+    let stands_alone = |line: &str, at: usize| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        !before.is_some_and(is_word) && (word.ends_with('!') || !after.is_some_and(is_word))
+    };
+    let has_word = |line: &str| line.match_indices(word).any(|(at, _)| stands_alone(line, at));
+    let lines = text.lines().enumerate().filter(|(_, line)| has_word(line));
+    lines.map(|(index, _)| (index + 1, word.to_string())).collect()
+}
+
+/// Lines on which the attribute `name` begins, with or without an argument.
+fn lines_with_attribute(code: &str, name: &str) -> Vec<usize> {
+    let begins = |line: &str| {
+        line.match_indices("#[").any(|(at, _)| {
+            let rest = line[at + 2..].trim_start();
+            rest.strip_prefix(name).is_some_and(|rest| !rest.starts_with(is_word))
+        })
+    };
+    let lines = code.lines().enumerate().filter(|(_, line)| begins(line));
+    lines.map(|(index, _)| index + 1).collect()
+}
+
+/// Where the words of the text begin.
+fn words(chars: &[char]) -> impl Iterator<Item = usize> {
+    (0..chars.len()).filter(|at| {
+        let inside = *at > 0 && (is_word(chars[*at - 1]) || chars[*at - 1] == '#');
+        is_word(chars[*at]) && !inside
+    })
+}
+
+fn word_at(chars: &[char], at: usize) -> String {
+    chars[at..].iter().take_while(|char| is_word(**char)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> Source {
+        Source::new("crates/x/src/x.rs".to_string(), text.to_string())
+    }
+
+    fn found(text: &str) -> Vec<(String, usize)> {
+        let functions = functions(&source(text).masked.code);
+        functions.iter().map(|function| (function.name.clone(), function.lines())).collect()
+    }
+
+    #[test]
+    fn the_length_of_a_function_is_told_despite_braces_in_literals() {
+        let text = "fn a() {\n  f(\"}\"); // }\n  g('}', r#\"}\"#);\n}\nfn b() {}\n";
+        assert_eq!(found(text), [("a".to_string(), 4), ("b".to_string(), 1)]);
+    }
+
+    #[test]
+    fn declarations_pointers_and_raw_names_are_no_functions() {
+        assert_eq!(found("trait T { fn f(x: [u8; 2]) -> [u8; 3]; }"), []);
+        assert_eq!(found("type F = fn(u8) -> u8; struct S { r#fn: u8 }"), []);
+        assert_eq!(found("// fn f() {}\nconst S: &str = \"fn f() {}\";"), []);
+    }
+
+    #[test]
+    fn signatures_over_many_lines_belong_to_the_function() {
+        let text =
+            "fn a<T>(\n  x: [u8; { 1 + 2 }],\n) -> R<{ N }>\nwhere\n  T: Fn() -> R,\n{\n  1\n}";
+        assert_eq!(found(text), [("a".to_string(), 8)]);
+    }
+
+    #[test]
+    fn functions_inside_functions_count_twice() {
+        let text = "fn a() {\n  fn b() {\n  }\n  let c = || {\n  };\n}";
+        assert_eq!(found(text), [("a".to_string(), 6), ("b".to_string(), 2)]);
+    }
+
+    #[test]
+    fn the_longest_function_that_is_allowed_has_70_lines() {
+        let of_lines = |count: usize| format!("fn a() {{\n{}}}\n", "x();\n".repeat(count - 2));
+        assert!(long_functions(&source(&of_lines(70))).is_empty());
+        let rule = "a function has at most 70 lines";
+        let expected = [format!("crates/x/src/x.rs:1: {rule} (here: `a` has 71)")];
+        assert_eq!(long_functions(&source(&of_lines(71))), expected);
+    }
+
+    #[test]
+    fn columns_are_counted_in_characters() {
+        let line = "§".repeat(100);
+        assert!(wide_lines(&source(&line)).is_empty());
+        let found = wide_lines(&source(&format!("\n{line}§")));
+        let rule = "a line has at most 100 columns";
+        assert_eq!(found, [format!("crates/x/src/x.rs:2: {rule} (here: 101)")]);
+    }
+
+    #[test]
+    fn test_modules_do_not_count_as_production_code() {
+        let tests = "#[cfg(test)]\nmod tests {\n  fn a() {}\n}\n";
+        let code = "x();\n".repeat(500);
+        assert!(long_files(&source(&format!("{code}{tests}"))).is_empty());
+        assert_eq!(long_files(&source(&format!("{code}{tests}x();\n"))).len(), 1);
+        // Neither a module elsewhere nor one function for tests ends the production code.
+        let declared = "#[cfg(test)]\nmod tests;\n";
+        assert_eq!(long_files(&source(&format!("{declared}{code}"))).len(), 1);
+        assert_eq!(production_lines(&source("#[cfg(test)]\nfn f() {\n}\nmod m {\n}\n")), 5);
+    }
+
+    #[test]
+    fn names_that_say_nothing_are_found_in_files_and_folders() {
+        let named = |path: &str| empty_names(&Source::new(path.to_string(), String::new())).len();
+        assert_eq!(named("crates/proto/src/util.rs"), 1);
+        assert_eq!(named("crates/proto/src/helpers/mod.rs"), 1);
+        assert_eq!(named("crates/proto/src/utility.rs"), 0);
+    }
+
+    #[test]
+    fn leftovers_are_found_where_they_do_harm() {
+        let lines = |text: &str| leftovers(&source(text)).len();
+        assert_eq!(lines("fn f() { todo!() }"), 1);
+        assert_eq!(lines("fn f() { std::dbg!(1) }\n// FIXME later\n#[ignore = \"slow\"]"), 3);
+        assert_eq!(lines("/* XXX */ #[test] #[ignore] fn f() {}"), 2);
+        assert_eq!(lines("let s = \"XXX todo!\"; // XXXL, ignore dbg!\n#[ignored] fn f() {}"), 0);
+    }
+}

@@ -1,0 +1,113 @@
+//! The source tree: all Rust files and all manifests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::mask::Masked;
+
+/// Everything that the rules look at.
+pub(crate) struct Tree {
+    pub(crate) workspace: toml::Table,
+    pub(crate) manifests: Vec<Manifest>,
+    pub(crate) sources: Vec<Source>,
+}
+
+/// One manifest of a member of the workspace.
+pub(crate) struct Manifest {
+    /// From the root of the tree, with `/`.
+    pub(crate) path: String,
+    pub(crate) toml: toml::Table,
+}
+
+/// One Rust file.
+pub(crate) struct Source {
+    /// From the root of the tree, with `/`.
+    pub(crate) path: String,
+    pub(crate) text: String,
+    pub(crate) masked: Masked,
+}
+
+impl Tree {
+    /// Reads the tree that this crate is part of.
+    pub(crate) fn read() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .nth(2)
+            .expect("this crate lives in crates/tidy of the tree");
+        let mut files = Vec::new();
+        walk(root, &mut files);
+        files.sort();
+        let named = |suffix: &str| {
+            let of_kind = files.iter().filter(move |file| relative(root, file).ends_with(suffix));
+            of_kind.map(|file| (relative(root, file), read(file))).collect::<Vec<_>>()
+        };
+        let sources = named(".rs").into_iter().map(|(path, text)| Source::new(path, text));
+        let manifests = named("/Cargo.toml").into_iter().filter(|(path, _)| is_member(path));
+        Self {
+            workspace: parse(&read(&root.join("Cargo.toml"))),
+            manifests: manifests.map(|(path, text)| Manifest::new(path, &text)).collect(),
+            sources: sources.collect(),
+        }
+    }
+}
+
+impl Manifest {
+    pub(crate) fn new(path: String, text: &str) -> Self {
+        Self { path, toml: parse(text) }
+    }
+
+    /// The name of the package.
+    pub(crate) fn name(&self) -> &str {
+        self.toml["package"]["name"].as_str().expect("cargo has checked that names are strings")
+    }
+}
+
+impl Source {
+    pub(crate) fn new(path: String, text: String) -> Self {
+        let masked = Masked::new(&text);
+        Self { path, text, masked }
+    }
+
+    /// Whether the whole file is test code, by where it stands.
+    pub(crate) fn is_test(&self) -> bool {
+        let file = self.path.rsplit('/').next().unwrap_or_default();
+        let in_tests = self.path.split('/').any(|part| part == "tests");
+        in_tests || file == "tests.rs" || file.ends_with("_tests.rs")
+    }
+}
+
+/// A member of the workspace, as its `members` say: a folder directly below `crates`.
+fn is_member(path: &str) -> bool {
+    path.starts_with("crates/") && path.split('/').count() == 3
+}
+
+/// All files below `folder`. What cargo built is left out, wherever it was put: cargo marks its
+/// target directory with a cache tag.
+fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(folder).expect("the source tree can be read");
+    for entry in entries {
+        let entry = entry.expect("the source tree can be read");
+        let (path, name) = (entry.path(), entry.file_name());
+        if entry.file_type().expect("files have a type").is_dir() {
+            let is_built = name == "target" || path.join("CACHEDIR.TAG").exists();
+            if !is_built && !name.to_string_lossy().starts_with('.') {
+                walk(&path, files);
+            }
+        } else {
+            files.push(path);
+        }
+    }
+}
+
+fn relative(root: &Path, file: &Path) -> String {
+    let path = file.strip_prefix(root).expect("the walk stays below the root");
+    path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
+}
+
+fn read(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+fn parse(text: &str) -> toml::Table {
+    text.parse().expect("cargo has parsed this manifest before it ran this test")
+}

@@ -1,0 +1,264 @@
+//! Any sequence of operations on two nodes that hear each other, with datagrams lost, repeated,
+//! reordered, damaged and made up: no panic, and the invariants of both hold after each step.
+#![no_main]
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use carom_proto::lateral::Config;
+use carom_proto::membership::{Membership, MembershipEvent};
+use carom_proto::node::Node;
+use carom_proto::wire::{self, Header, Protocol};
+use carom_proto::{
+    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Profile, RateOfFire, SendOptions, Time,
+    Transmit, ViewChange, ViewChangeKind, Wakeup,
+};
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+
+/// Datagrams on the way at most; the oldest is lost when there are more.
+const MAX_ON_THE_WAY: usize = 64;
+/// What is drained after one operation at most: more is an endless loop.
+const MAX_DRAINED: usize = 10_000;
+const GROUPS: [&str; 3] = ["prices", "orders", "news"];
+const ENDPOINT: Endpoint =
+    Endpoint(SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7400));
+
+#[derive(Arbitrary, Debug)]
+enum Operation {
+    Join {
+        group: u8,
+        r: u8,
+        c: u8,
+    },
+    Leave {
+        group: u8,
+    },
+    Send {
+        group: u8,
+        bytes: u16,
+        deadline_ms: Option<u16>,
+    },
+    Confirm {
+        group: u8,
+    },
+    /// A datagram on the way arrives, with some of its bytes changed and the checksum put right.
+    Deliver {
+        which: u8,
+        stays: bool,
+        damage: Vec<(u16, u8)>,
+    },
+    /// A datagram with a right header and a body made up.
+    Forge {
+        protocol: u8,
+        kind: u8,
+        flags: u8,
+        group: u8,
+        sender: u8,
+        view: u32,
+        body: Vec<u8>,
+    },
+    Noise {
+        datagram: Vec<u8>,
+    },
+    View {
+        group: u8,
+        node: u8,
+        kind: u8,
+    },
+    Timeout,
+    Wait {
+        microseconds: u32,
+    },
+}
+
+fuzz_target!(|operations: Vec<(bool, Operation)>| {
+    let mut world = World::new();
+    for (second, operation) in operations {
+        world.perform(usize::from(second), operation);
+    }
+});
+
+struct World {
+    now: Time,
+    nodes: [Node; 2],
+    on_the_way: VecDeque<Vec<u8>>,
+    view_version: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        let node = |id| Node::new(NodeId(id), Config::default(), Box::new(Scripted::default()), id);
+        Self {
+            now: Time(1_000_000_000),
+            nodes: [node(1), node(2)],
+            on_the_way: VecDeque::new(),
+            view_version: 0,
+        }
+    }
+
+    fn perform(&mut self, who: usize, operation: Operation) {
+        let (now, node) = (self.now, &mut self.nodes[who]);
+        match operation {
+            Operation::Join { group, r, c } => {
+                let profile = Profile::TimeCritical(RateOfFire::new(r, c));
+                let _ = node.join(now, name(group), profile);
+            }
+            Operation::Leave { group } => node.leave(now, id(group)),
+            Operation::Send { group, bytes, deadline_ms } => {
+                let deadline = deadline_ms.map(|ms| Duration::from_millis(ms.into()));
+                let payload = Bytes::from(vec![0x5A; usize::from(bytes)]);
+                let _ = node.send(now, id(group), payload, SendOptions { deadline });
+            }
+            Operation::Confirm { group } => node.confirm(now, id(group)),
+            Operation::Deliver { which, stays, damage } => self.deliver(who, which, stays, &damage),
+            Operation::Forge { protocol, kind, flags, group, sender, view, body } => {
+                let protocol = [Protocol::Lateral, Protocol::Membership][usize::from(protocol % 2)];
+                let sender = NodeId(sender.into());
+                let header = Header { protocol, kind, flags, group: id(group), sender, view };
+                node.handle_datagram(now, ENDPOINT, &sealed(&header, &body));
+            }
+            Operation::Noise { datagram } => node.handle_datagram(now, ENDPOINT, &datagram),
+            Operation::View { group, node, kind } => self.change_view(who, group, node, kind),
+            Operation::Timeout => {
+                self.now = node.poll_timeout().map_or(now, |wakeup| wakeup.at.max(now));
+                self.nodes[who].handle_timeout(self.now);
+            }
+            Operation::Wait { microseconds } => {
+                self.now = now + Duration::from_micros(microseconds.into());
+                self.nodes[who].handle_timeout(self.now);
+            }
+        }
+        self.drain(who);
+    }
+
+    fn deliver(&mut self, who: usize, which: u8, stays: bool, damage: &[(u16, u8)]) {
+        if self.on_the_way.is_empty() {
+            return;
+        }
+        let place = usize::from(which) % self.on_the_way.len();
+        let mut datagram = self.on_the_way[place].clone();
+        if !stays {
+            self.on_the_way.remove(place);
+        }
+        for (at, change) in damage {
+            let at = usize::from(*at) % datagram.len();
+            datagram[at] ^= change;
+        }
+        if !damage.is_empty() {
+            wire::seal(&mut datagram, 0);
+        }
+        self.nodes[who].handle_datagram(self.now, ENDPOINT, &datagram);
+    }
+
+    /// The scripted membership makes a view change of such a datagram; nobody is in a view of its
+    /// own, and views hold the other node and strangers.
+    fn change_view(&mut self, who: usize, group: u8, node: u8, kind: u8) {
+        let other = NodeId(u64::from(node % 8) + 1);
+        if other == self.nodes[who].id() {
+            return;
+        }
+        self.view_version += 1;
+        let (group, view) = (id(group), self.view_version);
+        let header = Header {
+            protocol: Protocol::Membership,
+            kind: kind % 3,
+            flags: 0xFF,
+            group,
+            sender: other,
+            view,
+        };
+        self.nodes[who].handle_datagram(self.now, SCRIPT, &sealed(&header, &[]));
+    }
+
+    fn drain(&mut self, who: usize) {
+        let node = &mut self.nodes[who];
+        let mut datagram = Vec::new();
+        for _ in 0..MAX_DRAINED {
+            let Some(_) = node.poll_transmit(&mut datagram) else { break };
+            assert!(Header::peek(&datagram).is_some(), "a node sent what is no datagram of ours");
+            self.on_the_way.push_back(core::mem::take(&mut datagram));
+        }
+        assert!(node.poll_transmit(&mut datagram).is_none(), "a node transmits without end");
+        while self.on_the_way.len() > MAX_ON_THE_WAY {
+            self.on_the_way.pop_front();
+        }
+        let events = (0..MAX_DRAINED).take_while(|_| node.poll_event().is_some()).count();
+        assert!(events < MAX_DRAINED, "a node has events without end");
+        node.check();
+    }
+}
+
+/// Datagrams from here are the script's: a stranger's forged ones cannot pass for them.
+const SCRIPT: Endpoint = Endpoint(SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1));
+
+fn name(group: u8) -> &'static str {
+    GROUPS[usize::from(group) % GROUPS.len()]
+}
+
+fn id(group: u8) -> GroupId {
+    GroupId::of_name(name(group))
+}
+
+fn sealed(header: &Header, body: &[u8]) -> Vec<u8> {
+    let mut datagram = Vec::new();
+    let start = header.begin(&mut datagram);
+    datagram.extend_from_slice(body);
+    datagram.truncate(wire::MAX_DATAGRAM_BYTES);
+    wire::seal(&mut datagram, start);
+    datagram
+}
+
+/// A membership whose view changes come from the script.
+#[derive(Default)]
+struct Scripted(VecDeque<MembershipEvent>);
+
+impl Membership for Scripted {
+    fn join(&mut self, _: Time, _: GroupId, _: GroupSettings) -> Result<(), JoinError> {
+        Ok(())
+    }
+
+    fn leave(&mut self, _: Time, _: GroupId) {}
+
+    fn shut_down(&mut self, _: Time) {}
+
+    fn handle_datagram(&mut self, _: Time, source: Endpoint, datagram: &[u8]) {
+        let Ok((header, _)) = Header::decode(datagram) else { return };
+        if source == SCRIPT {
+            let kinds = [ViewChangeKind::Joined, ViewChangeKind::Left, ViewChangeKind::Failed];
+            let kind = kinds[usize::from(header.kind) % kinds.len()];
+            let (group, node, version) = (header.group, header.sender, header.view);
+            self.0.push_back(MembershipEvent::View(ViewChange { group, node, kind, version }));
+        }
+    }
+
+    fn handle_timeout(&mut self, _: Time) {}
+
+    fn poll_transmit(&mut self, _: &mut Vec<u8>) -> Option<Transmit> {
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<MembershipEvent> {
+        self.0.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        None
+    }
+
+    fn nodes(&self) -> Vec<(NodeId, Endpoint)> {
+        Vec::new()
+    }
+
+    fn is_settled(&self) -> bool {
+        true
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    fn check(&self) {}
+}

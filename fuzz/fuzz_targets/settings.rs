@@ -1,0 +1,18 @@
+//! Any bytes are a group's settings: they are read or refused, never a panic, and settings that
+//! were understood are within their bounds and written again as they were.
+#![no_main]
+
+use carom_proto::settings::SETTINGS_BYTES;
+use carom_proto::{GroupSettings, Profile};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok((settings, rest)) = GroupSettings::decode(bytes) else { return };
+    assert_eq!(rest.len(), bytes.len() - SETTINGS_BYTES);
+    if let Profile::TimeCritical(rate) = settings.profile {
+        assert!(rate.validate().is_ok(), "settings out of bounds were accepted");
+    }
+    let mut again = Vec::new();
+    settings.encode(&mut again);
+    assert_eq!(again, bytes[..SETTINGS_BYTES], "what was decoded is not what is encoded");
+});
