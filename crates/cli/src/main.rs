@@ -1,3 +1,114 @@
 //! The command line of Carom.
+//!
+//! One verb, one file or folder. A verb's `run` returns an [`Outcome`] or a [`CliError`]; exit code
+//! 0 is fine, 1 is a loss or a finding, 2 is wrong use or an environment that does not allow it.
 
-fn main() {}
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod demo;
+mod doctor;
+mod error;
+mod frames;
+mod interrupt;
+mod members;
+mod node;
+mod output;
+mod publish;
+mod subscribe;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::error::{CliError, Outcome};
+
+/// Time-critical reliable multicast: losses repaired in milliseconds by the receivers themselves
+#[derive(Parser)]
+#[command(name = "carom", version, after_help = EXAMPLE)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Demo(demo::Args),
+    Pub(publish::Args),
+    Sub(subscribe::Args),
+    Doctor(doctor::Args),
+    Members(members::Args),
+    /// Print the completions of a shell
+    #[command(after_help = COMPLETIONS_EXAMPLE)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    match command_line().and_then(run) {
+        Ok(outcome) => outcome.into(),
+        Err(error) => {
+            eprintln!("{error}");
+            error.into()
+        }
+    }
+}
+
+/// The verb, or none if help was asked for and given.
+fn command_line() -> Result<Option<Verb>, CliError> {
+    match Cli::try_parse() {
+        Ok(cli) => Ok(Some(cli.verb)),
+        Err(error) if error.use_stderr() => Err(CliError::usage(&error)),
+        Err(help) => {
+            // Whoever reads it may go away early, as `head` does.
+            let _ = help.print();
+            Ok(None)
+        }
+    }
+}
+
+fn run(verb: Option<Verb>) -> Result<Outcome, CliError> {
+    match verb {
+        None => Ok(Outcome::Fine),
+        Some(Verb::Demo(args)) => demo::run(&args),
+        Some(Verb::Pub(args)) => publish::run(&args),
+        Some(Verb::Sub(args)) => subscribe::run(&args),
+        Some(Verb::Doctor(args)) => doctor::run(&args),
+        Some(Verb::Members(args)) => members::run(&args),
+        Some(Verb::Completions { shell }) => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "carom", &mut script);
+            output::lines(String::from_utf8_lossy(&script).trim_end()).map(|()| Outcome::Fine)
+        }
+    }
+}
+
+const EXAMPLE: &str = "Examples:
+  carom demo                                  see losses being repaired, on this machine
+  carom sub numbers                           in one terminal, and
+  seq 1 1000 | carom pub numbers              in another one
+  carom doctor                                see whether this machine is fit for it
+
+Exit codes: 0 fine, 1 something was lost or will hurt, 2 wrong use or environment";
+
+const COMPLETIONS_EXAMPLE: &str = "Example:
+  carom completions bash > ~/.local/share/bash-completion/completions/carom";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed_and_every_help_has_an_example() {
+        let mut command = Cli::command();
+        command.clone().debug_assert();
+        command.build();
+        for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example"), "{}", verb.get_name());
+        }
+    }
+}

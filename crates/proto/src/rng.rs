@@ -52,7 +52,8 @@ impl Rng {
         self.fraction() < probability
     }
 
-    /// The floor or the ceiling of `mean`, at random so that `mean` is the mean; it is not negative.
+    /// The floor or the ceiling of `mean`, at random so that `mean` is the mean. It must not be
+    /// negative.
     pub fn round(&mut self, mean: f64) -> usize {
         let floor = mean as usize;
         floor + usize::from(self.chance(mean - floor as f64))

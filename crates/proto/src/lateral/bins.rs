@@ -198,7 +198,7 @@ impl Bins {
                 full.push(*bin);
             }
         }
-        // Only now, when the packet is in all its bins, may fills end and others draw their targets.
+        // Only now, when the packet is in all its bins, may fills end and others draw targets.
         for bin in &full {
             self.finish(*bin, lane, &mut send);
         }

@@ -175,7 +175,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// Both guarantees of section 3, for random memberships: each node that gets a packet gets it
-    /// in one repair only, and a packet of A goes to c_A members on average wherever c_A leaves room
+    /// in one repair only, and a packet of A goes to c_A members on average where c_A leaves room
     /// in the group. The tolerance is five standard deviations of the mean: each of the group's
     /// members is drawn or not for a fill, and a fill holds 4 packets.
     #[test]

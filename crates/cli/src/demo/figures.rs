@@ -1,0 +1,153 @@
+//! The figures of a run.
+
+use std::time::Duration;
+
+use carom::{How, Message};
+use hdrhistogram::Histogram;
+
+/// What the receivers saw, all together.
+pub(crate) struct Figures {
+    /// Messages, each once for each member it was sent to.
+    pub(crate) expected: u64,
+    /// Messages that came, each once.
+    pub(crate) delivered: u64,
+    /// Messages that came again.
+    pub(crate) duplicates: u64,
+    /// Messages that nobody sent as they came.
+    pub(crate) corrupted: u64,
+    /// Messages that the members were told not to expect any more.
+    pub(crate) reported_lost: u64,
+    /// Messages that came by a repair.
+    pub(crate) fec: u64,
+    /// Messages that were asked for and sent again.
+    pub(crate) nak: u64,
+    /// Age at delivery of what was repaired or sent again.
+    pub(crate) recovery: Delays,
+    /// Age at delivery of everything.
+    pub(crate) delivery: Delays,
+}
+
+impl Figures {
+    /// Nothing has happened.
+    pub(crate) fn new() -> Self {
+        Self {
+            expected: 0,
+            delivered: 0,
+            duplicates: 0,
+            corrupted: 0,
+            reported_lost: 0,
+            fec: 0,
+            nak: 0,
+            recovery: Delays::new(),
+            delivery: Delays::new(),
+        }
+    }
+
+    /// Counts a message that came for the first time.
+    pub(crate) fn deliver(&mut self, message: &Message) {
+        self.delivered += 1;
+        match message.how {
+            How::Direct => {}
+            How::Recovered(_) => self.fec += 1,
+            How::Retransmitted(_) => self.nak += 1,
+        }
+        if let Some(age) = message.age {
+            self.delivery.record(age);
+            if message.how != How::Direct {
+                self.recovery.record(age);
+            }
+        }
+    }
+
+    /// Messages of which nothing is known yet.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.expected.saturating_sub(self.delivered + self.reported_lost)
+    }
+}
+
+/// A distribution of delays, with three digits.
+pub(crate) struct Delays(Histogram<u64>);
+
+impl Delays {
+    /// No delays yet.
+    pub(crate) fn new() -> Self {
+        let histogram = Histogram::new_with_bounds(1, MOST_NANOS, DIGITS);
+        Self(histogram.expect("the bounds are constants that it takes"))
+    }
+
+    /// Adds a delay; one beyond the bounds counts as the bound.
+    pub(crate) fn record(&mut self, delay: Duration) {
+        let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        self.0.saturating_record(nanos.max(1));
+    }
+
+    /// The delay that the share `quantile` of all does not exceed, in milliseconds; 0 if there are
+    /// none.
+    pub(crate) fn quantile_ms(&self, quantile: f64) -> f64 {
+        millis(self.0.value_at_quantile(quantile))
+    }
+
+    /// The largest delay, in milliseconds; 0 if there are none.
+    pub(crate) fn max_ms(&self) -> f64 {
+        millis(self.0.max())
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.0.reset();
+    }
+}
+
+/// Milliseconds with the three decimals that mean something.
+fn millis(nanos: u64) -> f64 {
+    (nanos as f64 / 1e3).round() / 1e3
+}
+
+const MOST_NANOS: u64 = 3_600_000_000_000;
+const DIGITS: u8 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom::{Bytes, GroupId, NodeId, SeqNo};
+
+    fn message(how: How, age_ms: u64) -> Message {
+        Message {
+            group: GroupId(1),
+            sender: NodeId(1),
+            seqno: SeqNo(1),
+            payload: Bytes::new(),
+            how,
+            age: Some(Duration::from_millis(age_ms)),
+            missing_for: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn recovery_is_the_age_of_what_did_not_come_directly() {
+        let mut figures = Figures::new();
+        figures.expected = 5;
+        for age in [1, 1] {
+            figures.deliver(&message(How::Direct, age));
+        }
+        figures.deliver(&message(How::Recovered(NodeId(2)), 10));
+        figures.deliver(&message(How::Retransmitted(NodeId(2)), 50));
+        assert_eq!((figures.delivered, figures.fec, figures.nak), (4, 1, 1));
+        assert_eq!(figures.outstanding(), 1);
+        assert!((figures.recovery.quantile_ms(0.5) - 10.0).abs() < 0.1);
+        assert!((figures.recovery.max_ms() - 50.0).abs() < 0.1);
+        assert!((figures.delivery.quantile_ms(0.5) - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn no_delays_have_quantiles_of_zero() {
+        let delays = Delays::new();
+        assert!(delays.is_empty());
+        assert_eq!((delays.quantile_ms(0.99), delays.max_ms()), (0.0, 0.0));
+    }
+}

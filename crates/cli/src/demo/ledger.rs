@@ -1,0 +1,116 @@
+//! What was sent, and whether it came exactly once.
+
+use std::collections::BTreeMap;
+
+/// What a message says about itself, so that its receivers can check it. It stands at the
+/// beginning of the payload; the rest is filled with a pattern that follows from it.
+///
+/// | offset | bytes | field |
+/// |---|---|---|
+/// | 0 | 4 | number of the publisher |
+/// | 4 | 4 | number of the group |
+/// | 8 | 4 | counter of the publisher in the group |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    /// Which node sent it.
+    pub(crate) publisher: u32,
+    /// In which group.
+    pub(crate) group: u32,
+    /// How many it had sent in that group before.
+    pub(crate) counter: u32,
+}
+
+impl Label {
+    /// Bytes of a label, and so of the smallest message.
+    pub(crate) const BYTES: usize = 12;
+
+    /// The message of `bytes` bytes with this label.
+    pub(crate) fn message(self, bytes: usize) -> Vec<u8> {
+        let mut message = Vec::with_capacity(bytes.max(Self::BYTES));
+        for field in [self.publisher, self.group, self.counter] {
+            message.extend_from_slice(&field.to_be_bytes());
+        }
+        let filler = self.filler();
+        while message.len() < bytes {
+            let rest = bytes - message.len();
+            message.extend_from_slice(&filler[..rest.min(filler.len())]);
+        }
+        message
+    }
+
+    /// The label of a message whose every byte is as it was sent.
+    pub(crate) fn of(message: &[u8]) -> Option<Self> {
+        let (fields, rest) = message.split_at_checked(Self::BYTES)?;
+        let field = |at: usize| Some(u32::from_be_bytes(*fields.get(at..)?.first_chunk()?));
+        let label = Self { publisher: field(0)?, group: field(4)?, counter: field(8)? };
+        let filler = label.filler();
+        let intact = rest.chunks(filler.len()).all(|chunk| *chunk == filler[..chunk.len()]);
+        intact.then_some(label)
+    }
+
+    fn filler(self) -> [u8; 8] {
+        let mixed = u64::from(self.publisher) << 48 ^ u64::from(self.group) << 32;
+        (mixed ^ u64::from(self.counter)).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+    }
+}
+
+/// What one member of one group received: the counters of each publisher, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    seen: BTreeMap<u32, Seen>,
+}
+
+/// A set of small numbers.
+#[derive(Debug, Default)]
+struct Seen(Vec<u64>);
+
+impl Ledger {
+    /// Notes a message; false if it was there before.
+    pub(crate) fn note(&mut self, publisher: u32, counter: u32) -> bool {
+        self.seen.entry(publisher).or_default().insert(counter)
+    }
+}
+
+impl Seen {
+    fn insert(&mut self, number: u32) -> bool {
+        let (word, bit) = (number as usize / 64, 1 << (number % 64));
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        let new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_tells_its_label_and_shows_any_damage() {
+        let label = Label { publisher: 7, group: 31, counter: 123_456 };
+        for bytes in [12, 13, 20, 1024] {
+            let message = label.message(bytes);
+            assert_eq!(message.len(), bytes);
+            assert_eq!(Label::of(&message), Some(label));
+            for place in Label::BYTES..bytes {
+                let mut damaged = message.clone();
+                damaged[place] ^= 0x10;
+                assert_eq!(Label::of(&damaged), None, "byte {place} of {bytes}");
+            }
+        }
+        assert_eq!(Label::of(&[0; 11]), None);
+    }
+
+    #[test]
+    fn every_message_is_new_once_for_each_publisher() {
+        let mut ledger = Ledger::default();
+        for publisher in [0, 9] {
+            for counter in [0, 63, 64, 1_000] {
+                assert!(ledger.note(publisher, counter));
+                assert!(!ledger.note(publisher, counter));
+            }
+        }
+    }
+}

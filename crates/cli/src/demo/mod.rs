@@ -1,0 +1,41 @@
+//! `carom demo`: real nodes on real sockets of this machine, losses injected, repairs watched.
+
+mod args;
+mod figures;
+mod ledger;
+mod plan;
+mod report;
+mod run;
+mod table;
+mod world;
+
+pub(crate) use args::Args;
+
+use crate::error::{CliError, Outcome};
+use crate::{interrupt, output};
+use run::Run;
+use world::World;
+
+/// Runs the verb.
+///
+/// # Errors
+/// If the nodes cannot start, or do not find each other.
+pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    let interrupt = interrupt::listen()?;
+    let plan = plan::Plan::new(args)?;
+    if !args.json {
+        eprintln!("{}", plan.describe(args));
+    }
+    let world = World::start(args, &plan, interrupt)?;
+    let payload = world.payload_bytes(args)?;
+    let mut run = Run::new(args, &plan, &world, payload, interrupt);
+    run.until_the_end();
+    let report = run.report();
+    if args.json {
+        output::json(&report)?;
+    } else {
+        output::lines(&report.for_people())?;
+    }
+    world.close();
+    Ok(Outcome::of(report.lost > 0 || report.duplicates > 0 || report.corrupted > 0))
+}

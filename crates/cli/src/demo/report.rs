@@ -1,0 +1,215 @@
+//! The end of the demo, for people and for programs.
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::figures::{Delays, Figures};
+
+/// The object that `carom demo --json` ends with; `docs/json.md` explains each field.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) nodes: usize,
+    pub(crate) groups: usize,
+    pub(crate) sent: u64,
+    pub(crate) expected: u64,
+    pub(crate) delivered: u64,
+    pub(crate) duplicates: u64,
+    pub(crate) corrupted: u64,
+    pub(crate) lost: u64,
+    pub(crate) outstanding: u64,
+    pub(crate) losses_injected: u64,
+    pub(crate) recovered: Recovered,
+    pub(crate) recovery_ms: RecoveryMs,
+    pub(crate) delivery_ms: DeliveryMs,
+    pub(crate) overhead: f64,
+    pub(crate) xors_per_packet: f64,
+    pub(crate) path: &'static str,
+    pub(crate) seconds: f64,
+    pub(crate) seed: u64,
+    pub(crate) interrupted: bool,
+}
+
+/// Messages that did not come directly.
+#[derive(Debug, Serialize)]
+pub(crate) struct Recovered {
+    pub(crate) fec: u64,
+    pub(crate) nak: u64,
+}
+
+/// Age at delivery of what was recovered, in milliseconds.
+#[derive(Debug, Serialize)]
+pub(crate) struct RecoveryMs {
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+/// Age at delivery of everything, in milliseconds.
+#[derive(Debug, Serialize)]
+pub(crate) struct DeliveryMs {
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+/// What the nodes counted, all together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    /// Datagrams dropped on purpose.
+    pub(crate) losses_injected: u64,
+    /// Repairs sent.
+    pub(crate) repairs_sent: u64,
+    /// Data packets that entered bins, received ones and own ones.
+    pub(crate) packets_binned: u64,
+    /// Packets added to bins.
+    pub(crate) xors: u64,
+}
+
+impl Work {
+    /// Repairs as a share of repairs and data packets accounted: c/(r+c) in theory.
+    pub(crate) fn overhead(self) -> f64 {
+        share(self.repairs_sent, self.repairs_sent + self.packets_binned)
+    }
+
+    /// XORs that one data packet costs.
+    pub(crate) fn xors_per_packet(self) -> f64 {
+        share(self.xors, self.packets_binned)
+    }
+}
+
+impl RecoveryMs {
+    /// The quantiles of `delays`.
+    pub(crate) fn of(delays: &Delays) -> Self {
+        Self { p50: delays.quantile_ms(0.5), p99: delays.quantile_ms(0.99), max: delays.max_ms() }
+    }
+}
+
+impl DeliveryMs {
+    /// The quantiles of `delays`.
+    pub(crate) fn of(delays: &Delays) -> Self {
+        Self {
+            p50: delays.quantile_ms(0.5),
+            p99: delays.quantile_ms(0.99),
+            p999: delays.quantile_ms(0.999),
+            max: delays.max_ms(),
+        }
+    }
+}
+
+/// What is lost at the end of a run: everything that is not here. If the user ended it early, what
+/// is still on its way is not lost but outstanding.
+pub(crate) fn lost_and_outstanding(figures: &Figures, interrupted: bool) -> (u64, u64) {
+    if interrupted {
+        (figures.reported_lost, figures.outstanding())
+    } else {
+        (figures.expected.saturating_sub(figures.delivered), 0)
+    }
+}
+
+impl Report {
+    /// The table at the end, and a sentence.
+    pub(crate) fn for_people(&self) -> String {
+        let recovered = self.recovered.fec + self.recovered.nak;
+        let share_of = |count| format!("{:.1} %", share(count, recovered) * 100.0);
+        let ms = |value: f64| format!("{value:.2} ms");
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        let mut row = |name: &str, value: String, more: String| {
+            table.add_row([name.to_owned(), value, more]);
+        };
+        row("messages sent", self.sent.to_string(), format!("in {:.1} s", self.seconds));
+        row("deliveries expected", self.expected.to_string(), String::new());
+        row("delivered", self.delivered.to_string(), self.verdict());
+        row("duplicates", self.duplicates.to_string(), String::new());
+        row("lost", self.lost.to_string(), String::new());
+        row("losses injected", self.losses_injected.to_string(), "data, repairs, all".to_owned());
+        row("recovered by FEC", self.recovered.fec.to_string(), share_of(self.recovered.fec));
+        row("recovered by NAK", self.recovered.nak.to_string(), share_of(self.recovered.nak));
+        let RecoveryMs { p50, p99, max } = self.recovery_ms;
+        row("recovery p50", ms(p50), format!("p99 {}, max {}", ms(p99), ms(max)));
+        let DeliveryMs { p50, p99, p999, max } = self.delivery_ms;
+        let tail = format!("p99 {}, p99.9 {}, max {}", ms(p99), ms(p999), ms(max));
+        row("delivery p50", ms(p50), tail);
+        row("overhead", format!("{:.1} %", self.overhead * 100.0), "repairs of all".to_owned());
+        row("XORs per packet", format!("{:.2}", self.xors_per_packet), String::new());
+        row("path", self.path.to_owned(), String::new());
+        if let Some(column) = table.column_mut(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table.trim_fmt()
+    }
+
+    fn verdict(&self) -> String {
+        match (self.lost, self.outstanding) {
+            (0, 0) => "everything".to_owned(),
+            (0, outstanding) => format!("{outstanding} still on their way when you ended it"),
+            (lost, _) => format!("{lost} did not come"),
+        }
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overhead_and_xors_follow_from_what_was_binned() {
+        let work = Work { losses_injected: 9, repairs_sent: 500, packets_binned: 800, xors: 4_000 };
+        assert!((work.overhead() - 5.0 / 13.0).abs() < 1e-9);
+        assert!((work.xors_per_packet() - 5.0).abs() < 1e-9);
+        assert_eq!(Work::default().overhead(), 0.0);
+    }
+
+    #[test]
+    fn what_is_not_here_is_lost_unless_the_user_ended_it() {
+        let mut figures = Figures::new();
+        (figures.expected, figures.delivered, figures.reported_lost) = (100, 90, 3);
+        assert_eq!(lost_and_outstanding(&figures, false), (10, 0));
+        assert_eq!(lost_and_outstanding(&figures, true), (3, 7));
+    }
+
+    #[test]
+    fn the_json_has_the_fields_that_programs_rely_on() {
+        let figures = Figures::new();
+        let report = Report {
+            nodes: 8,
+            groups: 32,
+            sent: 1,
+            expected: 6,
+            delivered: 6,
+            duplicates: 0,
+            corrupted: 0,
+            lost: 0,
+            outstanding: 0,
+            losses_injected: 2,
+            recovered: Recovered { fec: 1, nak: 1 },
+            recovery_ms: RecoveryMs::of(&figures.recovery),
+            delivery_ms: DeliveryMs::of(&figures.delivery),
+            overhead: 0.38,
+            xors_per_packet: 5.0,
+            path: "multicast",
+            seconds: 8.0,
+            seed: 1,
+            interrupted: false,
+        };
+        let json = serde_json::to_value(&report).expect("it is plain data");
+        for field in
+            ["nodes groups sent expected delivered duplicates lost losses_injected recovered/fec "
+                .to_owned()
+                + "recovered/nak recovery_ms/p50 recovery_ms/p99 recovery_ms/max "
+                + "delivery_ms/p50 delivery_ms/p99 delivery_ms/p999 delivery_ms/max overhead "
+                + "xors_per_packet path"]
+            .iter()
+            .flat_map(|fields| fields.split(' '))
+        {
+            assert!(json.pointer(&format!("/{field}")).is_some(), "{field}");
+        }
+        let text = report.for_people();
+        assert!(text.contains("everything") && text.contains("50.0 %"), "{text}");
+    }
+}

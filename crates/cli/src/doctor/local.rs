@@ -1,0 +1,249 @@
+//! The checks of this machine.
+
+use std::net::Ipv4Addr;
+
+use carom::{Interface, RateOfFire, lateral};
+
+use super::finding::{Finding, Findings};
+use super::probe::{self, Buffer};
+use crate::error::{CliError, plain};
+
+/// Looks at the interfaces, or at the one called `wanted`, and at the system's limits.
+///
+/// # Errors
+/// If there is no such interface.
+pub(crate) fn examine(wanted: Option<&str>) -> Result<Findings, CliError> {
+    let all = interfaces(wanted)?;
+    let first = all.iter().find(|it| it.is_up && it.is_multicast && !it.is_loopback);
+    let chosen = first.or_else(|| all.first()).map(|it| it.name.clone());
+    let mut findings = Findings::default();
+    for interface in &all {
+        let is_chosen = chosen.as_ref() == Some(&interface.name);
+        for finding in of_interface(interface) {
+            findings.add(finding.on(&interface.name, is_chosen));
+        }
+    }
+    findings.add(of_buffer(Buffer::Receive));
+    findings.add(of_buffer(Buffer::Send));
+    findings.add(of_memberships(&read(MEMBERSHIPS)));
+    findings.add(of_timer());
+    Ok(findings)
+}
+
+/// All interfaces with an IPv4 address, or the one called `wanted`.
+///
+/// # Errors
+/// If there is no such interface.
+pub(crate) fn interfaces(wanted: Option<&str>) -> Result<Vec<Interface>, CliError> {
+    let all = Interface::list().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
+    let Some(wanted) = wanted else { return Ok(all) };
+    let address: Option<Ipv4Addr> = wanted.parse().ok();
+    let (matching, others): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|it| it.name == wanted || Some(it.address) == address);
+    if !matching.is_empty() {
+        return Ok(matching);
+    }
+    let known: Vec<String> =
+        others.iter().map(|it| format!("{} ({})", it.name, it.address)).collect();
+    Err(CliError::new(
+        format!("unknown interface '{wanted}', or it has no IPv4 address"),
+        format!("use one of: {}", known.join(", ")),
+    ))
+}
+
+fn of_interface(interface: &Interface) -> Vec<Finding> {
+    let name = &interface.name;
+    if !interface.is_up {
+        return vec![Finding::bad("up", "the interface is down", format!("ip link set {name} up"))];
+    }
+    let mut findings = vec![Finding::ok("up", format!("it is up at {}", interface.address))];
+    findings.push(of_flag(interface));
+    findings.extend(of_mtu(name, &read(&format!("/sys/class/net/{name}/mtu"))));
+    let unicast = probe::unicast_to_oneself(interface.address);
+    let unicast_works = matches!(unicast, Ok(true));
+    findings.push(match unicast {
+        Ok(true) => Finding::ok("unicast", "a datagram to oneself comes back"),
+        Ok(false) => Finding::bad(
+            "unicast",
+            "a datagram to oneself does not come back",
+            "let UDP through the firewall: see `nft list ruleset` or `iptables -S`",
+        ),
+        Err(error) => Finding::bad(
+            "unicast",
+            format!("a datagram to oneself cannot be sent: {}", plain(&error)),
+            format!("see `ip addr show {name}`"),
+        ),
+    });
+    findings.push(of_multicast(interface, unicast_works));
+    findings
+}
+
+fn of_flag(interface: &Interface) -> Finding {
+    let check = "multicast flag";
+    if interface.is_multicast {
+        return Finding::ok(check, "the interface says that it carries multicast");
+    }
+    if interface.is_loopback {
+        return Finding::ok(check, "loopback does not say so, but often carries multicast");
+    }
+    Finding::warn(
+        check,
+        "the interface does not say that it carries multicast",
+        format!("ip link set {} multicast on", interface.name),
+    )
+}
+
+fn of_multicast(interface: &Interface, unicast_works: bool) -> Finding {
+    let (check, name) = ("multicast", &interface.name);
+    match probe::multicast_to_oneself(interface.address, PROBE_GROUP) {
+        Ok(true) => Finding::ok(check, "a multicast datagram to oneself comes back"),
+        Ok(false) if unicast_works => Finding::bad(
+            check,
+            "a multicast datagram to oneself does not come back, unicast does: a firewall?",
+            "let UDP to 239.0.0.0/8 in (nft: ip daddr 239.0.0.0/8 accept), or use --path unicast",
+        ),
+        Ok(false) => Finding::bad(
+            check,
+            "a multicast datagram to oneself does not come back",
+            "see the finding about unicast first",
+        ),
+        Err(error) => Finding::bad(
+            check,
+            format!("a multicast datagram cannot be sent: {}", plain(&error)),
+            format!("ip link set {name} multicast on, or use --path unicast"),
+        ),
+    }
+}
+
+/// Nothing is found where the system does not tell.
+fn of_mtu(name: &str, text: &str) -> Option<Finding> {
+    let (check, mtu) = ("mtu", text.trim().parse::<u32>().ok()?);
+    let common = lateral::Config::default().path_mtu;
+    let config = lateral::Config {
+        path_mtu: u16::try_from(mtu).unwrap_or(u16::MAX).min(common),
+        ..lateral::Config::default()
+    };
+    let fix = format!("ip link set {name} mtu {common}, if the network carries it");
+    if config.validate().is_err() {
+        return Some(Finding::bad(check, format!("packets of {mtu} bytes are too small"), fix));
+    }
+    let limit = config.payload_limit(RateOfFire::default());
+    let cause = format!("packets of {mtu} bytes: messages of up to {limit} at r = 8");
+    Some(if mtu >= u32::from(common) {
+        Finding::ok(check, cause)
+    } else {
+        Finding::warn(check, format!("{cause}, less than on a common network"), fix)
+    })
+}
+
+fn of_buffer(buffer: Buffer) -> Finding {
+    let (check, asked, sysctl) = match buffer {
+        Buffer::Receive => ("receive buffer", RECEIVE_BYTES, "net.core.rmem_max"),
+        Buffer::Send => ("send buffer", SEND_BYTES, "net.core.wmem_max"),
+    };
+    match probe::granted(buffer, asked) {
+        Ok(granted) => judge_buffer(check, asked, granted, sysctl),
+        Err(error) => {
+            Finding::bad(check, format!("no socket: {}", plain(&error)), "raise `ulimit -n`")
+        }
+    }
+}
+
+fn judge_buffer(
+    check: &'static str,
+    asked: usize,
+    granted: usize,
+    sysctl: &'static str,
+) -> Finding {
+    let kib = |bytes: usize| bytes >> 10;
+    let cause = format!("{} KiB granted of {} KiB", kib(granted), kib(asked));
+    if granted >= asked {
+        return Finding::ok(check, cause);
+    }
+    let fix = format!("sysctl -w {sysctl}={asked}, and in /etc/sysctl.d to keep it");
+    if granted < HURTING_BYTES {
+        Finding::bad(check, format!("{cause}: bursts will be lost and repaired"), fix)
+    } else {
+        Finding::warn(check, cause, fix)
+    }
+}
+
+fn of_memberships(text: &str) -> Finding {
+    let check = "memberships";
+    match text.trim().parse::<u32>() {
+        Ok(0) => Finding::bad(
+            check,
+            "no multicast group can be joined",
+            "sysctl -w net.ipv4.igmp_max_memberships=20",
+        ),
+        Ok(limit) => Finding::ok(
+            check,
+            format!("{limit} multicast addresses a socket; Carom takes more sockets beyond 20"),
+        ),
+        Err(_) => Finding::ok(check, "the system tells no limit; Carom takes 20 a socket"),
+    }
+}
+
+fn of_timer() -> Finding {
+    let (check, (median, worst)) = ("timer", probe::timer_overshoot());
+    let cause = format!("a sleep of 1 ms takes {median:.0?} longer, at most {worst:.0?}");
+    if median.as_millis() < 1 {
+        return Finding::ok(check, cause);
+    }
+    let fix = "stop what keeps the processors busy, or run it with a higher priority (nice, chrt)";
+    Finding::warn(check, format!("{cause}: repairs and pacing will be late"), fix)
+}
+
+/// The file's text, empty where there is no such file.
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+const MEMBERSHIPS: &str = "/proc/sys/net/ipv4/igmp_max_memberships";
+/// Outside of the pool of groups, so that no node hears the probes.
+const PROBE_GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 254);
+/// What a node asks for.
+const RECEIVE_BYTES: usize = 4 << 20;
+const SEND_BYTES: usize = 2 << 20;
+/// Some 50 packets of 1 KiB: less than a short pause of the process brings.
+const HURTING_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    #[test]
+    fn the_mtu_is_judged_by_the_message_that_fits() {
+        let level = |text| of_mtu("eth0", text).map(|finding| finding.level);
+        assert_eq!(level("65536\n"), Some(Level::Ok));
+        assert_eq!(level("1500\n"), Some(Level::Ok));
+        assert_eq!(level("1400\n"), Some(Level::Warn));
+        assert_eq!(level("576\n"), Some(Level::Bad));
+        assert_eq!(level("nonsense"), None);
+    }
+
+    #[test]
+    fn a_short_buffer_comes_with_the_sysctl_that_fixes_it() {
+        let judge = |granted| judge_buffer("receive buffer", 4 << 20, granted, "net.core.rmem_max");
+        assert_eq!(judge(4 << 20).level, Level::Ok);
+        assert_eq!(judge(212_992).level, Level::Warn);
+        assert_eq!(judge(32 << 10).level, Level::Bad);
+        let fix = judge(212_992).fix.expect("it is short");
+        assert!(fix.starts_with("sysctl -w net.core.rmem_max=4194304"), "{fix}");
+    }
+
+    #[test]
+    fn memberships_hurt_only_if_there_are_none() {
+        assert_eq!(of_memberships("20\n").level, Level::Ok);
+        assert_eq!(of_memberships("").level, Level::Ok);
+        assert_eq!(of_memberships("0\n").level, Level::Bad);
+    }
+
+    #[test]
+    fn an_unknown_interface_is_an_error_that_lists_the_known_ones() {
+        let error = interfaces(Some("nosuch0")).expect_err("nobody has it");
+        assert!(error.to_string().contains("nosuch0"), "{error}");
+        assert!(error.to_string().contains("lo (127.0.0.1)"), "{error}");
+    }
+}

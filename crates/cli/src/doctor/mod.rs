@@ -1,0 +1,60 @@
+//! `carom doctor`: is this machine, or the way to another one, fit for Carom?
+
+mod finding;
+mod local;
+mod packet;
+mod pair;
+mod probe;
+
+use crate::error::{CliError, Outcome};
+use crate::interrupt;
+use finding::Findings;
+
+/// Check this machine, or the way to another one
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Args {
+    /// The other machine, where `carom doctor --listen` runs
+    #[arg(value_name = "HOST[:PORT]", conflicts_with = "listen")]
+    host: Option<String>,
+    /// Answer `carom doctor HOST` from other machines, until Ctrl-C
+    #[arg(long)]
+    listen: bool,
+    /// UDP port of --listen [default: 7499]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(requires = "listen")]
+    port: Option<u16>,
+    /// Only this network interface, by name or IPv4 address
+    #[arg(long, value_name = "NAME|IP")]
+    interface: Option<String>,
+    /// Print one object of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If the interface or the host is not known, or the port is taken.
+pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    let interrupt = interrupt::listen()?;
+    let interface = args.interface.as_deref();
+    if args.listen {
+        let port = args.port.unwrap_or(DEFAULT_PORT);
+        return pair::listen(port, interface, args.json, interrupt).map(|()| Outcome::Fine);
+    }
+    let findings: Findings = match &args.host {
+        Some(host) => pair::examine(host, DEFAULT_PORT, interface, interrupt)?,
+        None => local::examine(interface)?,
+    };
+    findings.show(args.json)?;
+    Ok(Outcome::of(findings.will_hurt()))
+}
+
+const DEFAULT_PORT: u16 = 7499;
+const EXAMPLE: &str = "Examples:
+  carom doctor
+  carom doctor --listen                       on one machine, and on another one
+  carom doctor 10.0.0.1
+
+Exit codes: 0 fine, perhaps with warnings, 1 something will hurt, 2 wrong use or environment";

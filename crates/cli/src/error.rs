@@ -1,0 +1,156 @@
+//! What the user is told when something cannot be done: one line of cause, one line of fix.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why a command ends early.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CliError {
+    cause: String,
+    fix: String,
+    code: u8,
+}
+
+/// How a command ended that could do its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Nothing to complain about: exit code 0.
+    Fine,
+    /// It worked, but messages were lost or a finding will hurt: exit code 1.
+    Finding,
+}
+
+impl CliError {
+    /// Wrong use, or an environment in which the command cannot work: exit code 2.
+    pub(crate) fn new(cause: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { cause: one_line(&cause.into()), fix: one_line(&fix.into()), code: WRONG_USE }
+    }
+
+    /// The user asked to end before there was anything to tell: exit code 0.
+    pub(crate) fn interrupted() -> Self {
+        Self { cause: "ended before it began".to_owned(), fix: String::new(), code: 0 }
+    }
+
+    /// The error of an operation on the system, with what was tried.
+    pub(crate) fn io(tried: &str, error: &std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        let fix = match error.kind() {
+            ErrorKind::AddrInUse => "give another port, or end the program that has this one",
+            ErrorKind::PermissionDenied => "use a port of 1024 or more, or run it as root",
+            ErrorKind::AddrNotAvailable => "give an address of this machine: see `ip -br addr`",
+            _ => "run `carom doctor` to see what this machine allows",
+        };
+        Self::new(format!("{tried}: {}", plain(error)), fix)
+    }
+
+    /// What clap found wrong with the command line.
+    pub(crate) fn usage(error: &clap::Error) -> Self {
+        use clap::error::{ContextKind, ContextValue, ErrorKind};
+        use std::error::Error as _;
+        let context = |kind| match error.get(kind) {
+            Some(ContextValue::String(text)) => Some(text.clone()),
+            Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
+            _ => None,
+        };
+        let argument = context(ContextKind::InvalidArg).unwrap_or_default();
+        if let Some(unit) = error.source().and_then(|source| source.downcast_ref::<UnitError>()) {
+            return Self::new(format!("{argument}: {}", unit.cause), unit.fix.clone());
+        }
+        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            let fix = "use one of demo, pub, sub, doctor, members, completions; see `carom --help`";
+            return Self::new("there is no verb", fix);
+        }
+        let rendered = error.render().to_string();
+        let lines: Vec<&str> = rendered.lines().map(str::trim).collect();
+        let end = lines.iter().position(|line| line.is_empty()).unwrap_or(lines.len());
+        let cause = lines[..end].join(" ");
+        let cause = cause.strip_prefix("error: ").unwrap_or(&cause);
+        let tip = lines.iter().find_map(|line| line.strip_prefix("tip: "));
+        let fix = match error.kind() {
+            ErrorKind::ValueValidation | ErrorKind::InvalidValue => "give a value that is possible",
+            _ => "see `carom --help`, or `carom VERB --help` for a verb",
+        };
+        Self::new(cause, tip.unwrap_or(fix))
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.code == 0 {
+            return f.write_str(&self.cause);
+        }
+        write!(f, "error: {}\nfix: {}", self.cause, self.fix)
+    }
+}
+
+impl From<CliError> for ExitCode {
+    fn from(error: CliError) -> Self {
+        Self::from(error.code)
+    }
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Fine => Self::SUCCESS,
+            Outcome::Finding => Self::from(FINDING),
+        }
+    }
+}
+
+impl Outcome {
+    /// `Finding` if there is one.
+    pub(crate) fn of(finding: bool) -> Self {
+        if finding { Self::Finding } else { Self::Fine }
+    }
+}
+
+/// Why a value with a unit was not understood.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct UnitError {
+    /// What is wrong, one line.
+    pub(crate) cause: String,
+    /// How to write it, one line.
+    pub(crate) fix: String,
+}
+
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cause)
+    }
+}
+
+impl std::error::Error for UnitError {}
+
+/// The text of a system error without its number, in lower case as the rest of the line.
+pub(crate) fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+const FINDING: u8 = 1;
+const WRONG_USE: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_two_lines_whatever_its_cause_holds() {
+        let error = CliError::new("first\n  second", "do this\nor that");
+        assert_eq!(error.to_string(), "error: first second\nfix: do this or that");
+    }
+
+    #[test]
+    fn a_system_error_names_what_was_tried_and_not_its_number() {
+        let taken = std::io::Error::from_raw_os_error(98);
+        let error = CliError::io("port 7400", &taken);
+        assert_eq!(error.cause, "port 7400: address already in use");
+    }
+}

@@ -1,0 +1,178 @@
+//! `carom members`: who is there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use carom::{Node, Status};
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use crate::error::{CliError, Outcome};
+use crate::interrupt::{self, Interrupt};
+use crate::node::NodeArgs;
+use crate::output;
+
+/// Show the nodes that are there, as an observer that is in no group
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Go on, and show every change, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+    /// Print JSON: one object, with --watch one a change
+    #[arg(long)]
+    json: bool,
+}
+
+/// Who is there, as JSON.
+#[derive(Serialize)]
+struct Report {
+    id: String,
+    endpoint: String,
+    interface: String,
+    settled: bool,
+    members: Vec<Member>,
+}
+
+#[derive(Clone, PartialEq, Eq, Serialize)]
+struct Member {
+    node: String,
+    endpoint: String,
+    path: String,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If the node cannot start, or a seed does not answer.
+pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    let interrupt = interrupt::listen()?;
+    let node = args.node.start(args.node.builder(), interrupt)?;
+    settle(&node, interrupt);
+    let mut shown = Report::of(&node.status());
+    show(&shown, args.json)?;
+    while args.watch && !interrupt.wait(WATCH_EVERY) {
+        let report = Report::of(&node.status());
+        if report.members != shown.members {
+            if args.json {
+                output::json(&report)?;
+            } else {
+                output::lines(&changes(&shown, &report))?;
+            }
+            shown = report;
+        }
+    }
+    node.close();
+    Ok(Outcome::Fine)
+}
+
+/// Waits until the node knows its place and nobody new has turned up for a while: those who hear
+/// our hello answer one by one.
+fn settle(node: &Node, interrupt: &Interrupt) {
+    let mut quiet = Duration::ZERO;
+    let mut waited = Duration::ZERO;
+    let mut known = 0;
+    while waited < SETTLE_LIMIT && !(node.status().settled && quiet >= SETTLE_QUIET) {
+        if interrupt.wait(STEP) {
+            return;
+        }
+        let count = node.status().members.len();
+        quiet = if count == known { quiet + STEP } else { Duration::ZERO };
+        known = count;
+        waited += STEP;
+    }
+}
+
+impl Report {
+    fn of(status: &Status) -> Self {
+        let mut members: Vec<Member> = status
+            .members
+            .iter()
+            .map(|member| Member {
+                node: member.node.to_string(),
+                endpoint: member.endpoint.to_string(),
+                path: member.path.to_string(),
+            })
+            .collect();
+        members.sort_by(|a, b| a.node.cmp(&b.node));
+        Self {
+            id: status.id.to_string(),
+            endpoint: status.endpoint.to_string(),
+            interface: status.interface.clone(),
+            settled: status.settled,
+            members,
+        }
+    }
+}
+
+fn show(report: &Report, json: bool) -> Result<(), CliError> {
+    if json {
+        return output::json(report);
+    }
+    eprintln!("this node: {} at {} ({})", report.id, report.endpoint, report.interface);
+    if report.members.is_empty() {
+        return output::lines("no other node is there");
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["node", "endpoint", "path"]);
+    for member in &report.members {
+        table.add_row([&member.node, &member.endpoint, &member.path]);
+    }
+    output::lines(&table.trim_fmt())
+}
+
+/// The members that came, went or are reached in another way, a line each.
+fn changes(before: &Report, after: &Report) -> String {
+    let by_node = |report: &Report| -> BTreeMap<String, Member> {
+        report.members.iter().map(|member| (member.node.clone(), member.clone())).collect()
+    };
+    let (before, after) = (by_node(before), by_node(after));
+    let line = |sign: &str, member: &Member| {
+        format!("{sign} {} {} {}", member.node, member.endpoint, member.path)
+    };
+    let gone = before.iter().filter(|(node, _)| !after.contains_key(*node));
+    let gone = gone.map(|(_, member)| line("-", member));
+    let news = after.iter().filter(|(node, member)| before.get(*node) != Some(member));
+    let news =
+        news.map(|(node, member)| line(if before.contains_key(node) { "=" } else { "+" }, member));
+    gone.chain(news).collect::<Vec<_>>().join("\n")
+}
+
+const STEP: Duration = Duration::from_millis(50);
+const SETTLE_QUIET: Duration = Duration::from_millis(500);
+const SETTLE_LIMIT: Duration = Duration::from_secs(5);
+const WATCH_EVERY: Duration = Duration::from_millis(200);
+const EXAMPLE: &str = "Examples:
+  carom members
+  carom members --seed 10.0.0.1:7400 --watch --json";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(members: &[(&str, &str)]) -> Report {
+        let member = |(node, path): &(&str, &str)| Member {
+            node: (*node).to_owned(),
+            endpoint: "10.0.0.1:7400".to_owned(),
+            path: (*path).to_owned(),
+        };
+        Report {
+            id: "0".to_owned(),
+            endpoint: String::new(),
+            interface: String::new(),
+            settled: true,
+            members: members.iter().map(member).collect(),
+        }
+    }
+
+    #[test]
+    fn a_change_is_told_by_who_came_who_went_and_who_is_reached_otherwise() {
+        let before = report(&[("a", "unknown"), ("b", "unicast")]);
+        let after = report(&[("a", "multicast"), ("c", "unknown")]);
+        let told = changes(&before, &after);
+        let firsts: Vec<&str> = told.lines().map(|line| &line[..3]).collect();
+        assert_eq!(firsts, ["- b", "= a", "+ c"]);
+    }
+}

@@ -1,0 +1,176 @@
+//! The flags of every verb that starts a node, and the start itself.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::time::{Duration, Instant};
+
+use carom::{Builder, Group, Node, PathChoice, Profile, RateOfFire};
+
+use crate::error::CliError;
+use crate::interrupt::Interrupt;
+
+/// Where and how a node takes part.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct NodeArgs {
+    /// Network interface, by name or IPv4 address [default: the first that can multicast]
+    #[arg(long, value_name = "NAME|IP")]
+    interface: Option<String>,
+    /// UDP port of this node [default: 7400, or any free one if it is taken]
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Address of a node that is there already, HOST or HOST:PORT; may be repeated
+    #[arg(long = "seed", value_name = "ADDR")]
+    seeds: Vec<String>,
+    /// UDP port of all multicast, the same at all nodes [default: 7401]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    multicast_port: Option<u16>,
+    /// How packets reach the other members
+    #[arg(long, value_name = "PATH", default_value = "auto")]
+    path: Path,
+}
+
+/// How packets reach the other members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Path {
+    /// Multicast to those whom it reaches, unicast copies to the others
+    #[default]
+    Auto,
+    /// Multicast only
+    Multicast,
+    /// Unicast copies only
+    Unicast,
+}
+
+impl From<Path> for PathChoice {
+    fn from(path: Path) -> Self {
+        match path {
+            Path::Auto => Self::Auto,
+            Path::Multicast => Self::Multicast,
+            Path::Unicast => Self::Unicast,
+        }
+    }
+}
+
+impl NodeArgs {
+    /// A builder with these flags.
+    pub(crate) fn builder(&self) -> Builder {
+        let mut builder = Node::builder().path(self.path.into());
+        if let Some(interface) = &self.interface {
+            builder = builder.interface(interface.as_str());
+        }
+        if let Some(port) = self.port {
+            builder = builder.port(port);
+        }
+        if let Some(port) = self.multicast_port {
+            builder = builder.multicast_port(port);
+        }
+        builder.seeds(&self.seeds)
+    }
+
+    /// Starts the node, says what the user should know, and finds the seeds.
+    ///
+    /// # Errors
+    /// If it cannot start, no seed answers, or the user asks to end.
+    pub(crate) fn start(&self, builder: Builder, interrupt: &Interrupt) -> Result<Node, CliError> {
+        let node =
+            builder.start().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
+        tell_notices(&node);
+        self.find_seeds(&node, interrupt)?;
+        settle(&node, interrupt)?;
+        Ok(node)
+    }
+
+    /// Waits until somebody answers, if there are seeds other than this node.
+    fn find_seeds(&self, node: &Node, interrupt: &Interrupt) -> Result<(), CliError> {
+        let others: Vec<&String> =
+            self.seeds.iter().filter(|seed| !is_own(seed, node.endpoint())).collect();
+        if others.len() < self.seeds.len() || others.is_empty() {
+            return Ok(());
+        }
+        let give_up = Instant::now() + SEED_PATIENCE;
+        while node.status().members.is_empty() {
+            if interrupt.wait(Duration::from_millis(20)) {
+                return Err(CliError::interrupted());
+            }
+            if Instant::now() >= give_up {
+                let names: Vec<&str> = others.into_iter().map(String::as_str).collect();
+                let seeds = names.join(", ");
+                let cause = format!("seed {seeds} does not answer within {SEED_PATIENCE:?}");
+                let fix = format!(
+                    "start a node there first, or see what arrives: `carom doctor {}`",
+                    names[0].split(':').next().unwrap_or_default()
+                );
+                return Err(CliError::new(cause, fix));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the node has found its place, as joining would, but hears Ctrl-C meanwhile.
+///
+/// # Errors
+/// If the user asks to end.
+pub(crate) fn settle(node: &Node, interrupt: &Interrupt) -> Result<(), CliError> {
+    let give_up = Instant::now() + SETTLE_PATIENCE;
+    while Instant::now() < give_up && !node.settled(Duration::from_millis(50)) {
+        if interrupt.is_asked() {
+            return Err(CliError::interrupted());
+        }
+    }
+    Ok(())
+}
+
+/// Joins `group` as a time-critical one.
+///
+/// # Errors
+/// If the group's members have other settings, or the node ended.
+pub(crate) fn join(node: &Node, group: &str, rate: RateOfFire) -> Result<Group, CliError> {
+    let profile = Profile::time_critical().rate_of_fire(rate.r, rate.c);
+    node.join(group, profile)
+        .map_err(|error| CliError::new(format!("group {group}: {error}"), error.fix()))
+}
+
+/// The error of a group that was closed under its user: it was joined before its members were
+/// known, and they have it otherwise. The node's last notice tells.
+pub(crate) fn closed(node: &Node, group: &str) -> CliError {
+    let notice = node.notices().pop();
+    let fix = notice.as_ref().and_then(|notice| notice.fix.clone());
+    let cause = notice.map_or_else(|| format!("group {group} was closed"), |notice| notice.text);
+    CliError::new(cause, fix.unwrap_or_else(|| "join it as its members did".to_owned()))
+}
+
+/// Tells on standard error what the node wants its user to know.
+pub(crate) fn tell_notices(node: &Node) {
+    for notice in node.notices() {
+        eprintln!("note: {}", notice.text);
+        if let Some(fix) = notice.fix {
+            eprintln!("fix: {fix}");
+        }
+    }
+}
+
+/// The address with the default port if it has none.
+fn with_port(seed: &str) -> String {
+    if seed.contains(':') { seed.to_owned() } else { format!("{seed}:{DEFAULT_PORT}") }
+}
+
+fn is_own(seed: &str, own: SocketAddr) -> bool {
+    with_port(seed).to_socket_addrs().is_ok_and(|mut found| found.any(|address| address == own))
+}
+
+const DEFAULT_PORT: u16 = 7400;
+const SEED_PATIENCE: Duration = Duration::from_secs(3);
+const SETTLE_PATIENCE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_without_a_port_has_the_default_one() {
+        assert_eq!(with_port("10.0.0.1"), "10.0.0.1:7400");
+        assert_eq!(with_port("host:99"), "host:99");
+        assert!(is_own("127.0.0.1", "127.0.0.1:7400".parse().expect("it is an address")));
+        assert!(!is_own("127.0.0.1:1", "127.0.0.1:7400".parse().expect("it is an address")));
+    }
+}

@@ -1,0 +1,37 @@
+//! What goes to standard output: lines for people, or JSON for programs.
+
+use std::io::{ErrorKind, Write};
+
+use serde::Serialize;
+
+use crate::error::CliError;
+
+/// Prints `value` as one line of JSON.
+///
+/// # Errors
+/// If standard output does not take it.
+pub(crate) fn json(value: &impl Serialize) -> Result<(), CliError> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| CliError::new(format!("cannot write JSON: {error}"), REPORT))?;
+    lines(&text)
+}
+
+/// Prints `text` and a line's end.
+///
+/// # Errors
+/// If standard output does not take it. A reader that has gone away is not an error.
+pub(crate) fn lines(text: &str) -> Result<(), CliError> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(not_written(&error)),
+        _ => Ok(()),
+    }
+}
+
+/// Standard output did not take what was written to it.
+pub(crate) fn not_written(error: &std::io::Error) -> CliError {
+    let cause = format!("standard output: {}", crate::error::plain(error));
+    CliError::new(cause, "see where the output goes: is the disk full?")
+}
+
+const REPORT: &str = "this is a bug in Carom: please report it";

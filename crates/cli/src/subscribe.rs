@@ -1,0 +1,312 @@
+//! `carom sub`: messages of a group to standard output.
+
+use std::io::{BufWriter, ErrorKind, StdoutLock, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use carom::{Event, Group, How, Loss, Lost, Message, Node, RateOfFire, ViewChangeKind};
+use serde_json::json;
+
+use crate::error::{CliError, Outcome};
+use crate::frames::Framing;
+use crate::interrupt::{self, Interrupt};
+use crate::node::{self, NodeArgs};
+use crate::{output, units};
+
+/// Write the messages of a group to standard output
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Args {
+    /// The group's name
+    group: String,
+    /// End after this many messages (those that are lost count)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Drop this share of what arrives, for trying things out
+    #[arg(long, value_name = "SHARE", default_value = "0", allow_hyphen_values = true)]
+    #[arg(value_parser = units::share)]
+    loss: f64,
+    /// Let losses come in bursts of this many datagrams
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    burst: Option<u32>,
+    /// Write each message with its length as 4 bytes (big-endian) before it, instead of a line
+    #[arg(long, conflicts_with = "json")]
+    frames: bool,
+    /// Repairs of the group, R,C: the same at all members
+    #[arg(long, value_name = "R,C", default_value = "8,5", allow_hyphen_values = true)]
+    #[arg(value_parser = units::rate_of_fire)]
+    rate_of_fire: RateOfFire,
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Write an object of JSON per event
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If the group cannot be joined, or the output does not take the messages.
+pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    let interrupt = interrupt::listen()?;
+    let loss = injected(args.loss, args.burst);
+    let node = args.node.start(args.node.builder().loss(loss), interrupt)?;
+    let group = node::join(&node, &args.group, args.rate_of_fire)?;
+    let (endpoint, others) = (node.endpoint(), group.members().len());
+    eprintln!("joined {} at {endpoint}, {others} other members", args.group);
+    let mut receiver = Receiver::new(args);
+    let (tally, name) = (Arc::clone(&receiver.tally), args.group.clone());
+    interrupt.set_last_words(move || tally.words(&name));
+    let ended = receiver.receive(&node, &group, interrupt);
+    receiver.summary(&args.group, node.status().stats.losses_injected);
+    drop(receiver.out);
+    // Leaving in good order tells the others that nobody need wait for this node.
+    group.leave();
+    node.close();
+    ended.map(|()| Outcome::of(receiver.tally.lost() > 0))
+}
+
+/// The loss model of `--loss` and `--burst`.
+pub(crate) fn injected(rate: f64, burst: Option<u32>) -> Loss {
+    match burst {
+        _ if rate == 0.0 => Loss::None,
+        None => Loss::Uniform(rate),
+        Some(length) => Loss::Burst { rate, length },
+    }
+}
+
+/// Counts what comes and writes it out.
+struct Receiver {
+    out: BufWriter<StdoutLock<'static>>,
+    framing: Framing,
+    json: bool,
+    count: u64,
+    /// Shared with the last words, for when this thread hangs on the output.
+    tally: Arc<Tally>,
+}
+
+/// What came.
+#[derive(Default)]
+struct Tally {
+    direct: AtomicU64,
+    fec: AtomicU64,
+    nak: AtomicU64,
+    lost: AtomicU64,
+    /// Messages that take more than a line: told once in the summary.
+    broken_lines: AtomicU64,
+}
+
+/// Whether to go on.
+enum Next {
+    More,
+    End,
+}
+
+impl Receiver {
+    fn new(args: &Args) -> Self {
+        Self {
+            out: BufWriter::with_capacity(OUT_BYTES, std::io::stdout().lock()),
+            framing: Framing::of(args.frames),
+            json: args.json,
+            count: args.count.unwrap_or(u64::MAX),
+            tally: Arc::default(),
+        }
+    }
+
+    /// Receives until there is enough, the user asks to end, or nobody reads the output.
+    fn receive(
+        &mut self,
+        node: &Node,
+        group: &Group,
+        interrupt: &Interrupt,
+    ) -> Result<(), CliError> {
+        let ended = self.events(group, interrupt).and_then(|next| self.out.flush().map(|()| next));
+        match ended {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(output::not_written(&error)),
+            Ok(Next::More) if !interrupt.is_asked() => Err(node::closed(node, group.name())),
+            _ => Ok(()),
+        }
+    }
+
+    /// `Next::More` if it wanted more, but the group is closed or the user asked to end.
+    fn events(&mut self, group: &Group, interrupt: &Interrupt) -> std::io::Result<Next> {
+        while !interrupt.is_asked() {
+            let event = match group.try_recv() {
+                Some(event) => event,
+                None => {
+                    self.out.flush()?;
+                    match group.recv_timeout(IDLE) {
+                        Ok(Some(event)) => event,
+                        Ok(None) => return Ok(Next::More),
+                        Err(_) => continue,
+                    }
+                }
+            };
+            if matches!(self.on_event(event)?, Next::End) {
+                return Ok(Next::End);
+            }
+        }
+        Ok(Next::More)
+    }
+
+    fn on_event(&mut self, event: Event) -> std::io::Result<Next> {
+        match event {
+            Event::Message(message) => self.on_message(&message)?,
+            Event::Lost(lost) => self.on_lost(&lost)?,
+            Event::View(change) => {
+                let what = match change.kind {
+                    ViewChangeKind::Joined => "joined",
+                    ViewChangeKind::Left => "left",
+                    ViewChangeKind::Failed => "failed",
+                };
+                if self.json {
+                    let node = change.node.to_string();
+                    self.line(&json!({ "event": "view", "node": node, "change": what }))?;
+                }
+            }
+            _ => {}
+        }
+        Ok(if self.tally.settled() >= self.count { Next::End } else { Next::More })
+    }
+
+    fn on_message(&mut self, message: &Message) -> std::io::Result<()> {
+        let how = self.tally.add(message.how);
+        if !self.json {
+            let lines = self.framing == Framing::Lines;
+            let broken = lines && message.payload.contains(&b'\n');
+            self.tally.broken_lines.fetch_add(u64::from(broken), Relaxed);
+            return self.framing.write(&message.payload, &mut self.out);
+        }
+        let mut object = json!({
+            "event": "message",
+            "sender": message.sender.to_string(),
+            "seqno": message.seqno.0,
+            "how": how,
+            "age_ms": message.age.map(|age| age.as_secs_f64() * 1e3),
+        });
+        match std::str::from_utf8(&message.payload) {
+            Ok(text) => object["payload"] = text.into(),
+            Err(_) => object["payload_hex"] = hex(&message.payload).into(),
+        }
+        self.line(&object)
+    }
+
+    fn on_lost(&mut self, lost: &Lost) -> std::io::Result<()> {
+        self.tally.lost.fetch_add(u64::from(lost.count()), Relaxed);
+        eprintln!(
+            "lost: {} to {} of {}, {} messages: {}",
+            lost.first,
+            lost.last,
+            lost.sender,
+            lost.count(),
+            lost.cause
+        );
+        if !self.json {
+            return Ok(());
+        }
+        self.line(&json!({
+            "event": "lost",
+            "sender": lost.sender.to_string(),
+            "first": lost.first.0,
+            "last": lost.last.0,
+            "cause": lost.cause.to_string(),
+        }))
+    }
+
+    fn line(&mut self, object: &serde_json::Value) -> std::io::Result<()> {
+        writeln!(self.out, "{object}")
+    }
+
+    fn summary(&self, group: &str, losses_injected: u64) {
+        let injected = match losses_injected {
+            0 => String::new(),
+            count => format!(", {count} losses injected"),
+        };
+        eprintln!("{}{injected}", self.tally.words(group));
+        let broken_lines = self.tally.broken_lines.load(Relaxed);
+        if broken_lines > 0 {
+            eprintln!(
+                "note: {broken_lines} messages hold line feeds: use --frames to keep them whole"
+            );
+        }
+    }
+}
+
+impl Tally {
+    /// Counts a message; returns how it came, for JSON.
+    fn add(&self, how: How) -> &'static str {
+        let (count, name) = match how {
+            How::Direct => (&self.direct, "direct"),
+            How::Recovered(_) => (&self.fec, "fec"),
+            How::Retransmitted(_) => (&self.nak, "nak"),
+        };
+        count.fetch_add(1, Relaxed);
+        name
+    }
+
+    fn received(&self) -> u64 {
+        [&self.direct, &self.fec, &self.nak].map(|count| count.load(Relaxed)).iter().sum()
+    }
+
+    fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
+    }
+
+    fn settled(&self) -> u64 {
+        self.received() + self.lost()
+    }
+
+    fn words(&self, group: &str) -> String {
+        let [direct, fec, nak] = [&self.direct, &self.fec, &self.nak].map(|it| it.load(Relaxed));
+        let (received, lost) = (self.received(), self.lost());
+        format!(
+            "received {received} messages of {group}: {direct} directly, {fec} by repair, \
+             {nak} by retransmission; {lost} lost"
+        )
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes what is written to it");
+        text
+    })
+}
+
+const OUT_BYTES: usize = 64 << 10;
+const IDLE: Duration = Duration::from_millis(50);
+const EXAMPLE: &str = "Examples:
+  carom sub numbers
+  carom sub numbers --count 1000 --loss 5% > numbers.txt
+  carom sub numbers --json | jq .payload
+
+Exit codes: 0 all is here, 1 something was lost, 2 wrong use or environment";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_uniform_unless_a_burst_is_asked_for() {
+        assert_eq!(injected(0.0, Some(20)), Loss::None);
+        assert_eq!(injected(0.05, None), Loss::Uniform(0.05));
+        assert_eq!(injected(0.05, Some(20)), Loss::Burst { rate: 0.05, length: 20 });
+    }
+
+    #[test]
+    fn every_way_to_come_is_counted_and_named() {
+        let tally = Tally::default();
+        let node = carom::NodeId(1);
+        let ways = [How::Direct, How::Recovered(node), How::Retransmitted(node)];
+        assert_eq!(ways.map(|how| tally.add(how)), ["direct", "fec", "nak"]);
+        tally.lost.store(2, Relaxed);
+        assert_eq!((tally.received(), tally.settled()), (3, 5));
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_written_in_hex() {
+        assert_eq!(hex(&[0, 255, 16]), "00ff10");
+    }
+}

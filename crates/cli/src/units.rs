@@ -1,0 +1,204 @@
+//! Values with units, as people write them: `1%`, `200/s`, `10ms`, `64MiB`, `8,5`.
+
+use std::time::Duration;
+
+use carom::RateOfFire;
+
+use crate::error::UnitError;
+
+/// A share of the whole, 0 to 1: `1%` or `0.01`.
+pub(crate) fn share(text: &str) -> Result<f64, UnitError> {
+    let fix = "write a share such as 1% or 0.01";
+    let (number, unit) = number_and_unit(text, fix)?;
+    let share = match unit {
+        "%" => number / 100.0,
+        "" => number,
+        _ => return Err(unknown_unit(text, unit, fix)),
+    };
+    if share < 0.0 {
+        return Err(wrong(format!("a share is not negative, but '{text}' is"), fix));
+    }
+    if share > 1.0 {
+        let fix = format!("write {}% if that is meant", number.min(100.0));
+        return Err(wrong(format!("a share is at most 100%, but '{text}' is more"), &fix));
+    }
+    Ok(share)
+}
+
+/// A number of things a second, more than 0: `200/s`, `20k/s`, `5/ms`, or just `200`.
+pub(crate) fn rate(text: &str) -> Result<f64, UnitError> {
+    let fix = "write a positive number a second, such as 200/s or 20k/s";
+    let (count, period) = text.split_once('/').unwrap_or((text, "s"));
+    let (number, unit) = number_and_unit(count, fix)?;
+    let factor = match unit {
+        "" => 1.0,
+        "k" => 1e3,
+        "M" => 1e6,
+        _ => return Err(unknown_unit(text, unit, fix)),
+    };
+    let per_second = match period {
+        "s" => 1.0,
+        "ms" => 1e3,
+        "min" => 1.0 / 60.0,
+        _ => return Err(unknown_unit(text, period, fix)),
+    };
+    let rate = number * factor * per_second;
+    if rate <= 0.0 {
+        return Err(wrong(format!("a rate is more than 0, but '{text}' is not"), fix));
+    }
+    if rate > MAX_RATE {
+        return Err(wrong(format!("'{text}' is more than {MAX_RATE} a second"), fix));
+    }
+    Ok(rate)
+}
+
+/// A time with its unit: `10ms`, `1.5s`, `2min`.
+pub(crate) fn duration(text: &str) -> Result<Duration, UnitError> {
+    duration_in(text, None)
+}
+
+/// A time that is in seconds unless it has a unit: `8`, `8s`, `500ms`.
+pub(crate) fn seconds(text: &str) -> Result<Duration, UnitError> {
+    duration_in(text, Some(1.0))
+}
+
+/// A size: `1024`, `1KiB`, `64MiB`, `1kB`.
+pub(crate) fn bytes(text: &str) -> Result<usize, UnitError> {
+    let fix = "write a size such as 1024, 1KiB or 64MiB";
+    let (number, unit) = number_and_unit(text, fix)?;
+    let factor = match unit {
+        "" | "B" => 1.0,
+        "kB" => 1e3,
+        "MB" => 1e6,
+        "KiB" => 1024.0,
+        "MiB" => 1024.0 * 1024.0,
+        "GiB" => 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(unknown_unit(text, unit, fix)),
+    };
+    let bytes = number * factor;
+    if bytes < 0.0 || bytes.fract() != 0.0 || bytes > MAX_BYTES {
+        return Err(wrong(format!("'{text}' is not a whole number of bytes"), fix));
+    }
+    Ok(bytes as usize)
+}
+
+/// A rate-of-fire: `8,5` is r = 8, c = 5.
+pub(crate) fn rate_of_fire(text: &str) -> Result<RateOfFire, UnitError> {
+    let fix = "write r,c such as 8,5, with r from 1 to 32";
+    let numbers = text.trim_matches(['(', ')']).split_once(',');
+    let parsed = numbers.and_then(|(r, c)| Some((r.trim().parse().ok()?, c.trim().parse().ok()?)));
+    let Some((r, c)) = parsed else {
+        return Err(wrong(format!("'{text}' is not a rate-of-fire"), fix));
+    };
+    let rate = RateOfFire::new(r, c);
+    rate.validate().map_err(|error| wrong(error.to_string(), fix))?;
+    Ok(rate)
+}
+
+fn duration_in(text: &str, plain: Option<f64>) -> Result<Duration, UnitError> {
+    let fix = "write a time such as 10ms, 1.5s or 2min";
+    let (number, unit) = number_and_unit(text, fix)?;
+    let seconds = match (unit, plain) {
+        ("ns", _) => 1e-9,
+        ("us" | "µs", _) => 1e-6,
+        ("ms", _) => 1e-3,
+        ("s", _) => 1.0,
+        ("min", _) => 60.0,
+        ("h", _) => 3600.0,
+        ("", Some(plain)) => plain,
+        ("", None) => return Err(wrong(format!("'{text}' has no unit"), fix)),
+        _ => return Err(unknown_unit(text, unit, fix)),
+    };
+    if number < 0.0 {
+        return Err(wrong(format!("a time is not negative, but '{text}' is"), fix));
+    }
+    if number * seconds > MAX_SECONDS {
+        return Err(wrong(format!("'{text}' is more than a year"), fix));
+    }
+    Ok(Duration::from_secs_f64(number * seconds))
+}
+
+/// Splits `text` after its number; what follows is the unit.
+fn number_and_unit<'a>(text: &'a str, fix: &str) -> Result<(f64, &'a str), UnitError> {
+    let of_number = |letter: char| letter.is_ascii_digit() || matches!(letter, '.' | '-' | '+');
+    let end = text.find(|letter| !of_number(letter)).unwrap_or(text.len());
+    let number: f64 = text[..end]
+        .parse()
+        .map_err(|_| wrong(format!("'{text}' does not begin with a number"), fix))?;
+    Ok((number, text[end..].trim()))
+}
+
+fn unknown_unit(text: &str, unit: &str, fix: &str) -> UnitError {
+    wrong(format!("unknown unit '{unit}' in '{text}'"), fix)
+}
+
+fn wrong(cause: String, fix: &str) -> UnitError {
+    UnitError { cause, fix: fix.to_owned() }
+}
+
+const MAX_RATE: f64 = 1e8;
+const MAX_BYTES: f64 = (1_u64 << 40) as f64;
+const MAX_SECONDS: f64 = 366.0 * 86_400.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_people_write_them() {
+        assert_eq!(share("1%"), Ok(0.01));
+        assert_eq!(share("0.01"), Ok(0.01));
+        assert_eq!(share("100%"), Ok(1.0));
+        assert_eq!(rate("200/s"), Ok(200.0));
+        assert_eq!(rate("20k/s"), Ok(20_000.0));
+        assert_eq!(rate("5/ms"), Ok(5_000.0));
+        assert_eq!(rate("60/min"), Ok(1.0));
+        assert_eq!(rate("0.5"), Ok(0.5));
+        assert_eq!(duration("10ms"), Ok(Duration::from_millis(10)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(seconds("8"), Ok(Duration::from_secs(8)));
+        assert_eq!(seconds("2min"), Ok(Duration::from_secs(120)));
+        assert_eq!(bytes("64MiB"), Ok(64 << 20));
+        assert_eq!(bytes("1KiB"), Ok(1024));
+        assert_eq!(bytes("1000"), bytes("1kB"));
+        assert_eq!(rate_of_fire("8,5"), Ok(RateOfFire::new(8, 5)));
+        assert_eq!(rate_of_fire("(8, 5)"), Ok(RateOfFire::new(8, 5)));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_value_in_the_cause() {
+        let refused = [
+            share("-1%").err(),
+            share("5").err(),
+            share("1x").err(),
+            rate("-5/s").err(),
+            rate("0/s").err(),
+            rate("5/year").err(),
+            rate("fast").err(),
+            rate("--json").err(),
+            duration("-1s").err(),
+            duration("5").err(),
+            duration("5 parsecs").err(),
+            duration("9999999h").err(),
+            bytes("0.5").err(),
+            bytes("-1").err(),
+            bytes("1XB").err(),
+            rate_of_fire("8").err(),
+            rate_of_fire("-1,5").err(),
+        ];
+        let given = "-1% 5 1x -5/s 0/s 5/year fast --json -1s 5 parsecs 9999999h 0.5 -1 1XB 8 -1,5";
+        for error in refused {
+            let error = error.expect("each of them is nonsense");
+            let quoted = error.cause.split('\'').find(|part| given.contains(part));
+            assert!(quoted.is_some(), "{error:?}");
+            assert!(error.fix.starts_with("write "), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn r_must_be_within_its_bounds() {
+        assert!(rate_of_fire("0,5").is_err());
+        assert!(rate_of_fire("33,5").is_err());
+        assert_eq!(rate_of_fire("32,0"), Ok(RateOfFire::new(32, 0)));
+    }
+}
