@@ -147,7 +147,8 @@ fn only_the_member_whom_multicast_does_not_reach_gets_copies() {
     let unicast_in = |index: usize| after[index].unicast_in(&before[index]);
     let multicast_in = |index: usize| after[index].since(&before[index], "IpExtInMcastOctets");
     assert!(unicast_in(0) >= bytes);
-    assert_eq!(multicast_in(0), 0);
+    // It hears its own hellos.
+    assert!(multicast_in(0) < bytes / 10);
     for index in [1, 2] {
         assert!(multicast_in(index) >= bytes);
         // There are repairs, which are sent to one alone, but fewer than data packets.
@@ -160,21 +161,23 @@ fn a_subscriber_that_is_killed_half_way_costs_the_others_nothing() {
     let test = "a subscriber is killed";
     let Some(lab) = Lab::new(test, 4, MTU) else { return };
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
-    let mut subs = subscribe(&receivers[1..], &["--count", "10000", "--loss", "5%"]);
-    let mut victim = subscribe(&receivers[..1], &[]).remove(0);
+    let mut subs = subscribe(receivers, &["--loss", "5%"]);
+    let mut victim = subs.remove(0);
     let args = ["pub", "numbers", "--rate", "5000/s", "--wait-for", "3"];
     let mut publisher = sender.pipe(numbered(20).take(10_000), &args);
     victim.wrote.wait_until("a fourth of all", |line| number(line) >= 2_500);
     victim.kill();
     publisher.end_with(0);
     let summary = publisher.said.seen.last().expect("it says how it went");
-    assert!(
-        summary.contains("sent 10000 messages") && summary.contains("safe with 2"),
-        "{summary}"
-    );
+    let safe = "safe with 2 members";
+    assert!(summary.contains("sent 10000 messages") && summary.contains(safe), "{summary}");
     let last = victim.wrote.seen.iter().map(|line| number(line)).max();
     assert!(last < Some(10_000), "it was killed too late");
-    subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 10_000));
+    for sub in &mut subs {
+        assert_eq!(read_to_the_last(sub, 10_000), 1);
+        sub.interrupt();
+        assert_wrote(sub, 1, 10_000);
+    }
 }
 
 #[test]
@@ -237,12 +240,13 @@ fn seeds_that_do_not_answer_and_interfaces_that_are_not_there_are_refused() {
     // Nobody has the one address; the host of the other one refuses the datagrams.
     let seeds = [lab.nobody(), lab.at(2).address.clone()];
     let verbs: [&[&str]; 3] = [&["sub", "x"], &["pub", "x"], &["members"]];
-    let cases: Vec<(Running, &str)> = verbs
-        .iter()
-        .zip(seeds.iter().cycle())
-        .chain(iter::once((&verbs[0], &seeds[1])))
-        .map(|(verb, seed)| (lab.at(1).start(&[verb, &["--seed", seed][..]].concat()), &seed[..]))
-        .collect();
+    let mut cases = Vec::new();
+    for (verb, seed) in verbs.iter().flat_map(|verb| seeds.iter().map(move |seed| (verb, seed))) {
+        // They would find each other by multicast, and do without the seed.
+        let port = (7500 + cases.len()).to_string();
+        let args = [verb, &["--seed", seed, "--multicast-port", &port][..]].concat();
+        cases.push((lab.at(1).start(&args), seed));
+    }
     for verb in verbs {
         let running = lab.at(1).start(&[verb, &["--interface", "eth7"]].concat());
         assert_refused(running, "eth7");
