@@ -196,9 +196,10 @@ impl Host {
 
 /// Tells that `test`, or a part of it, did not run, although it passes.
 pub(crate) fn skipped(test: &str, why: &str) {
-    // The test harness shows what passing tests print by macro to nobody. Where standard error is
-    // closed nobody is there to be told.
-    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
+    // The test harness shows what passing tests print by macro to nobody. In one piece, so that
+    // nothing that others write comes in between; nobody is told where standard error is closed.
+    let line = format!("skipped: {test}: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Whether namespaces, switches and cables can be had here.
