@@ -182,6 +182,8 @@ fn a_subscriber_that_is_killed_half_way_costs_the_others_nothing() {
     let summary = publisher.said.seen.last().expect("it says how it went");
     let safe = "safe with 2 members";
     assert!(summary.contains("sent 10000 messages") && summary.contains(safe), "{summary}");
+    let failures = publisher.said.seen.iter().filter(|line| line.starts_with("failed: ")).count();
+    assert_eq!(failures, 1, "{:#?}", publisher.said.seen);
     let last = victim.wrote.seen.iter().map(|line| number(line)).max();
     assert!(last < Some(10_000), "it was killed too late");
     for sub in &mut subs {
@@ -189,6 +191,20 @@ fn a_subscriber_that_is_killed_half_way_costs_the_others_nothing() {
         sub.interrupt();
         assert_wrote(sub, 1, 10_000);
     }
+}
+
+#[test]
+fn what_was_sent_to_nobody_but_a_subscriber_that_was_killed_is_not_safe() {
+    let Some(lab) = Lab::new("the only subscriber is killed", 2, MTU) else { return };
+    let [receiver, sender] = lab.hosts() else { panic!("there are two") };
+    let mut victim = subscribe(std::slice::from_ref(receiver), &[]).remove(0);
+    let args = ["pub", "numbers", "--rate", "5000/s", "--json"];
+    let mut publisher = sender.pipe(numbered(20).take(10_000), &args);
+    victim.wrote.wait_until("a fourth of all", |line| number(line) >= 2_500);
+    victim.kill();
+    publisher.end_with(1);
+    let report = publisher.json();
+    assert_eq!((&report["safe"], &report["members"]), (&false.into(), &0.into()), "{report}");
 }
 
 #[test]
