@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use carom_proto::lateral::Config;
+use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::node::Node;
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{
-    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Profile, RateOfFire, SendOptions, Time,
-    Transmit, ViewChange, ViewChangeKind, Wakeup,
+    Endpoint, GroupId, GroupSettings, JoinError, NodeId, PacketId, Profile, RateOfFire,
+    SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind, Wakeup,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -60,6 +62,12 @@ enum Operation {
         view: u32,
         body: Vec<u8>,
     },
+    /// A lateral packet that its decoder takes, whatever sense it makes.
+    Lateral {
+        sender: u8,
+        group: u8,
+        packet: Forged,
+    },
     Noise {
         datagram: Vec<u8>,
     },
@@ -72,6 +80,26 @@ enum Operation {
     Wait {
         microseconds: u32,
     },
+}
+
+#[derive(Arbitrary, Debug)]
+enum Forged {
+    Data { seqno: u32, confirm: bool, sent_at: u64, deadline_ms: u8, bytes: u8 },
+    Repair { ids: Vec<Id>, sum: Vec<u8> },
+    Nak { ids: Vec<Id> },
+    Retransmission { of: Id, bytes: u8 },
+    HaveNot { ids: Vec<Id>, expired: bool },
+    Heartbeat { next: u32, first: Option<u32>, confirm: bool },
+    Ack { settled_to: u32, lost: u32 },
+    Open,
+}
+
+/// A packet id, small enough to be that of a packet there is.
+#[derive(Arbitrary, Debug)]
+struct Id {
+    sender: u8,
+    group: u8,
+    seqno: u8,
 }
 
 fuzz_target!(|operations: Vec<(bool, Operation)>| {
@@ -119,6 +147,10 @@ impl World {
                 let sender = NodeId(sender.into());
                 let header = Header { protocol, kind, flags, group: id(group), sender, view };
                 node.handle_datagram(now, ENDPOINT, &sealed(&header, &body));
+            }
+            Operation::Lateral { sender, group, packet } => {
+                let datagram = packet.datagram(NodeId((sender % 8).into()), id(group));
+                node.handle_datagram(now, ENDPOINT, &datagram);
             }
             Operation::Noise { datagram } => node.handle_datagram(now, ENDPOINT, &datagram),
             Operation::View { group, node, kind } => self.change_view(who, group, node, kind),
@@ -188,6 +220,60 @@ impl World {
         let events = (0..MAX_DRAINED).take_while(|_| node.poll_event().is_some()).count();
         assert!(events < MAX_DRAINED, "a node has events without end");
         node.check();
+    }
+}
+
+impl Forged {
+    fn datagram(&self, sender: NodeId, group: GroupId) -> Vec<u8> {
+        let wire_ids = |ids: &[Id]| -> Vec<WireId> {
+            ids.iter().take(32).map(|id| id.packet_id().into()).collect()
+        };
+        let block = |sent_at: u64, deadline_ms: u8, bytes: u8| {
+            let deadline = Some(Duration::from_millis(deadline_ms.into())).filter(|d| !d.is_zero());
+            let payload = vec![0xA5; bytes.into()];
+            Block::of_message(&mut Arena::default(), Time(sent_at), deadline, &payload)
+        };
+        let mut out = Vec::new();
+        let mut encode = |packet: Packet<'_>| packet.encode(sender, group, 1, &mut out);
+        match self {
+            Self::Data { seqno, confirm, sent_at, deadline_ms, bytes } => {
+                let (seqno, confirm) = (SeqNo(*seqno), *confirm);
+                let block = block(*sent_at, *deadline_ms, *bytes);
+                encode(Packet::Data { seqno, confirm, block: block.bytes() });
+            }
+            Self::Repair { ids, sum } => {
+                let sum = &sum[..sum.len().min(2_000)];
+                encode(Packet::Repair { ids: &wire_ids(ids), sum });
+            }
+            Self::Nak { ids } => encode(Packet::Nak { ids: &wire_ids(ids) }),
+            Self::Retransmission { of, bytes } => {
+                let PacketId { sender: origin, seqno, .. } = of.packet_id();
+                let block = block(0, 0, *bytes);
+                encode(Packet::Retransmission { origin, seqno, block: block.bytes() });
+            }
+            Self::HaveNot { ids, expired } => {
+                encode(Packet::HaveNot { ids: &wire_ids(ids), expired: *expired });
+            }
+            Self::Heartbeat { next, first, confirm } => {
+                let (next, first) = (SeqNo(*next), first.map(SeqNo));
+                encode(Packet::Heartbeat { next, first, confirm: *confirm });
+            }
+            Self::Ack { settled_to, lost } => {
+                encode(Packet::Ack { settled_to: SeqNo(*settled_to), lost: *lost });
+            }
+            Self::Open => encode(Packet::Open),
+        }
+        out
+    }
+}
+
+impl Id {
+    fn packet_id(&self) -> PacketId {
+        PacketId {
+            sender: NodeId(u64::from(self.sender % 8) + 1),
+            group: id(self.group),
+            seqno: SeqNo(self.seqno.into()),
+        }
     }
 }
 

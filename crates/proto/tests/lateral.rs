@@ -4,7 +4,8 @@ mod rig;
 
 use std::time::Duration;
 
-use carom_proto::lateral::{AskFirst, Config, NakConfig, RepairScope, Solver};
+use carom_proto::lateral::packet::{Packet, WireId};
+use carom_proto::lateral::{AskFirst, Config, NakConfig, RepairScope, Solver, StreamStart};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 use rig::{MILLISECOND, SECOND, World, payload};
@@ -416,6 +417,26 @@ fn random_and_mutated_datagrams_change_nothing() {
     for message in &world.hosts[1].messages {
         assert_eq!(message.payload[..], payload(message.seqno.0 - 1)[..]);
     }
+}
+
+#[test]
+fn a_repair_that_names_a_packet_twice_is_dropped_and_spoils_no_equation() {
+    let config = Config { stream_start: StreamStart::FromFirst, ..Config::default() };
+    let mut world = World::new(2, &config, Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    let repair = |seqnos: [u32; 2]| {
+        let id = |seqno| PacketId { sender: NodeId(2), group: group(0), seqno: SeqNo(seqno) };
+        let ids = seqnos.map(|seqno| WireId::from(id(seqno)));
+        let mut datagram = Vec::new();
+        let packet = Packet::Repair { ids: &ids, sum: &[7; 40] };
+        packet.encode(NodeId(2), GroupId::NONE, 0, &mut datagram);
+        datagram
+    };
+    world.inject(0, &repair([5, 5]));
+    world.inject(0, &repair([5, 6]));
+    world.hosts[0].engine.check();
+    let counters = world.hosts[0].engine.counters();
+    assert_eq!((counters.repairs_contradictory, counters.repairs_pending), (1, 1));
 }
 
 /// Flips bits, cuts, extends, or replaces by noise; or leaves as it is, an old datagram replayed.

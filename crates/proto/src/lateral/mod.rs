@@ -316,6 +316,8 @@ impl Engine for Lateral {
             return;
         };
         let (from, group) = (header.sender, self.groups.ix(header.group));
+        let (node, kind, bytes) = (self.id, header.kind, datagram.len());
+        tracing::trace!(%node, %from, group = %header.group, kind, bytes, "datagram");
         if from == self.id {
             return;
         }

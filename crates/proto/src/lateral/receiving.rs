@@ -66,6 +66,11 @@ impl Lateral {
         for id in ids.iter().map(|id| PacketId::from(*id)) {
             match self.notice_in_repair(now, from, id) {
                 Known::Held => {}
+                // No honest repair names a packet twice; the equations rely on it.
+                Known::Missing if missing.contains(&id) => {
+                    self.counters.repairs_contradictory += 1;
+                    return;
+                }
                 Known::Missing => missing.push(id),
                 Known::Useless => usable = false,
             }
