@@ -439,6 +439,24 @@ fn a_repair_that_names_a_packet_twice_is_dropped_and_spoils_no_equation() {
     assert_eq!((counters.repairs_contradictory, counters.repairs_pending), (1, 1));
 }
 
+#[test]
+fn what_was_owed_from_before_and_is_given_up_together_is_told_as_one() {
+    let config = Config { nak: None, ..Config::default() };
+    let mut world = World::new(2, &config, Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    world.filter = Box::new(|_, _, _| false);
+    let mut heartbeat = Vec::new();
+    let (next, first) = (SeqNo(5_001), Some(SeqNo(1)));
+    let packet = Packet::Heartbeat { next, first, confirm: false };
+    packet.encode(NodeId(2), group(0), 0, &mut heartbeat);
+    world.inject(0, &heartbeat);
+    assert_eq!(world.hosts[0].engine.bins_and_missing().1, 5_000);
+    world.run_for(20 * SECOND);
+    let told: Vec<_> =
+        world.hosts[0].lost.iter().map(|lost| (lost.first, lost.last, lost.cause)).collect();
+    assert_eq!(told, [(SeqNo(1), SeqNo(5_000), LossCause::DeadlinePassed)]);
+}
+
 /// Flips bits, cuts, extends, or replaces by noise; or leaves as it is, an old datagram replayed.
 fn mutate(rng: &mut Rng, datagram: &mut Vec<u8>) {
     match rng.below(5) {

@@ -220,10 +220,17 @@ impl Lateral {
         let (group, sender) = (stream.group_id, stream.sender);
         if let Some(Event::Lost(lost)) = self.events.back_mut()
             && (lost.group, lost.sender, lost.cause) == (group, sender, cause)
-            && lost.last.next() == first
         {
-            lost.last = last;
-            return;
+            // What is given up at the same moment comes in the order of its records, which may be
+            // that of the numbers or its opposite.
+            if lost.last.next() == first {
+                lost.last = last;
+                return;
+            }
+            if last.next() == lost.first {
+                lost.first = first;
+                return;
+            }
         }
         self.events.push_back(Event::Lost(Lost { group, sender, first, last, cause }));
     }
