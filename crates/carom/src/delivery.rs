@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use async_channel::{Receiver, Sender, TrySendError};
+use async_channel::{Receiver, Sender};
 use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo};
 
 /// The driver's end of a group's queue of events. What does not fit becomes [`Event::Lost`] with
@@ -12,7 +12,10 @@ use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo};
 #[derive(Debug)]
 pub(crate) struct Delivery {
     group: GroupId,
+    /// Bounded by `capacity` here, where the only sender is: a channel that is bounded by itself
+    /// takes the memory for all its events at once, megabytes for each group.
     queue: Sender<Event>,
+    capacity: usize,
     room_wanted: Arc<AtomicBool>,
     overflow: Overflow,
 }
@@ -21,6 +24,7 @@ pub(crate) struct Delivery {
 #[derive(Clone, Debug)]
 pub(crate) struct Inlet {
     pub(crate) queue: Receiver<Event>,
+    capacity: usize,
     room_wanted: Arc<AtomicBool>,
 }
 
@@ -36,10 +40,11 @@ struct Overflow {
 impl Delivery {
     /// A queue for `capacity` events of `group`.
     pub(crate) fn new(group: GroupId, capacity: usize) -> (Self, Inlet) {
-        let (queue, receiver) = async_channel::bounded(capacity.max(1));
+        let capacity = capacity.max(1);
+        let (queue, receiver) = async_channel::unbounded();
         let room_wanted = Arc::new(AtomicBool::new(false));
-        let inlet = Inlet { queue: receiver, room_wanted: Arc::clone(&room_wanted) };
-        (Self { group, queue, room_wanted, overflow: Overflow::default() }, inlet)
+        let inlet = Inlet { queue: receiver, capacity, room_wanted: Arc::clone(&room_wanted) };
+        (Self { group, queue, capacity, room_wanted, overflow: Overflow::default() }, inlet)
     }
 
     /// Hands `event` to the application, or keeps a note of it.
@@ -51,7 +56,7 @@ impl Delivery {
             self.overflow.add(event);
             return;
         }
-        if let Err(TrySendError::Full(event)) = self.queue.try_send(event) {
+        if let Err(event) = self.enqueue(event) {
             self.overflow.add(event);
             self.ask_for_room();
         }
@@ -60,7 +65,7 @@ impl Delivery {
     /// Delivers what is kept as far as there is room.
     pub(crate) fn flush(&mut self) {
         while let Some(event) = self.overflow.pop(self.group) {
-            if let Err(TrySendError::Full(event)) = self.queue.try_send(event) {
+            if let Err(event) = self.enqueue(event) {
                 self.overflow.put_back(event);
                 self.ask_for_room();
                 return;
@@ -73,6 +78,15 @@ impl Delivery {
         self.overflow.dropped
     }
 
+    /// Gives the event back if there is no room. If nobody receives any more it is gone.
+    fn enqueue(&self, event: Event) -> Result<(), Event> {
+        if self.queue.len() >= self.capacity {
+            return Err(event);
+        }
+        let _ = self.queue.try_send(event);
+        Ok(())
+    }
+
     fn ask_for_room(&self) {
         self.room_wanted.store(true, Ordering::SeqCst);
     }
@@ -82,7 +96,7 @@ impl Inlet {
     /// Whether the driver should be told that there is room now. To be asked after an event was
     /// taken; half the queue must be empty, so that the driver is not woken for each event.
     pub(crate) fn has_wanted_room(&self) -> bool {
-        let half = self.queue.capacity().unwrap_or(0) / 2;
+        let half = self.capacity / 2;
         self.room_wanted.load(Ordering::SeqCst)
             && self.queue.len() <= half
             && self.room_wanted.swap(false, Ordering::SeqCst)

@@ -227,7 +227,10 @@ impl Host {
                     "multicast leads nowhere on {}: members get unicast copies",
                     self.first_status.interface
                 ),
-                fix: Some(format!("ip route add 224.0.0.0/4 dev {}", self.first_status.interface)),
+                fix: Some(format!(
+                    "allow it in the firewall, or ip route add 224.0.0.0/4 dev {}",
+                    self.first_status.interface
+                )),
             });
         }
     }

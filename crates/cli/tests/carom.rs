@@ -18,7 +18,18 @@ fn carom(args: &[&str]) -> Command {
 }
 
 fn run(args: &[&str]) -> Output {
-    carom(args).output().expect("the binary was built for this test")
+    run_with(args, &[])
+}
+
+/// Runs it to its end, but not for ever.
+fn run_with(args: &[&str], more: &[String]) -> Output {
+    let mut running = Running::start(args, more, Stdio::null());
+    let stdout = running.stdout();
+    let status = running.end();
+    let stdout = stdout.join().expect("the reader does not panic").into_bytes();
+    let mut lines = std::mem::take(&mut running.seen);
+    lines.extend(running.lines.iter());
+    Output { status, stdout, stderr: lines.join("\n").into_bytes() }
 }
 
 /// Flags that keep a test to itself.
@@ -95,7 +106,8 @@ impl Running {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        panic!("it does not end; it said {:#?}", self.seen);
+        let rest: Vec<String> = self.lines.try_iter().collect();
+        panic!("it does not end; it said {:#?}, {rest:#?}", self.seen);
     }
 }
 
@@ -165,11 +177,7 @@ fn a_seed_that_does_not_answer_is_refused() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port is free");
     let seed = silent.local_addr().expect("it is bound").to_string();
     for verb in [&["sub", "x"][..], &["pub", "x"], &["members"]] {
-        let output = carom(verb)
-            .args(alone(17_411))
-            .args(["--seed", &seed])
-            .output()
-            .expect("the binary was built for this test");
+        let output = run_with(&[verb, &["--seed", &seed]].concat(), &alone(17_411));
         assert_refused(&output, &seed);
     }
 }
@@ -188,10 +196,7 @@ fn a_group_with_another_r_is_refused() {
     let ports = alone(17_412);
     let mut sub = Running::start(&["sub", "fire"], &ports, Stdio::null());
     sub.await_line("joined");
-    let output = carom(&["sub", "fire", "--rate-of-fire", "4,3"])
-        .args(&ports)
-        .output()
-        .expect("the binary was built for this test");
+    let output = run_with(&["sub", "fire", "--rate-of-fire", "4,3"], &ports);
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("(8,5)") && text.contains("(4,3)"), "{text}");
     assert_refused(&output, "fire");
@@ -385,10 +390,7 @@ fn members_shows_who_is_there() {
     let ports = alone(17_419);
     let mut sub = Running::start(&["sub", "here"], &ports, Stdio::null());
     let joined = sub.await_line("joined");
-    let output = carom(&["members", "--json"])
-        .args(&ports)
-        .output()
-        .expect("the binary was built for this test");
+    let output = run_with(&["members", "--json"], &ports);
     let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
     let endpoint = report["members"][0]["endpoint"].as_str().expect("somebody is there");
     assert!(joined.contains(endpoint), "{joined} {report}");

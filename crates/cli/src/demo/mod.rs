@@ -11,6 +11,8 @@ mod world;
 
 pub(crate) use args::Args;
 
+use carom::PathChoice;
+
 use crate::error::{CliError, Outcome};
 use crate::{interrupt, output};
 use run::Run;
@@ -27,6 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
         eprintln!("{}", plan.describe(args));
     }
     let world = World::start(args, &plan, interrupt)?;
+    tell_path(args, world.path());
     let payload = world.payload_bytes(args)?;
     let mut run = Run::new(args, &plan, &world, payload, interrupt);
     run.until_the_end();
@@ -38,4 +41,14 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     }
     world.close();
     Ok(Outcome::of(report.lost > 0 || report.duplicates > 0 || report.corrupted > 0))
+}
+
+/// Says so where multicast was wanted and does not work.
+fn tell_path(args: &Args, path: &str) {
+    if args.path() != PathChoice::Unicast && path != "multicast" {
+        let interface = &args.interface;
+        let whom = if path == "mixed" { "some" } else { "all" };
+        eprintln!("note: no multicast on {interface} here: unicast copies to {whom} members");
+        eprintln!("fix: see `carom doctor --interface {interface}`");
+    }
 }

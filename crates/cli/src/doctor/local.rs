@@ -17,6 +17,10 @@ pub(crate) fn examine(wanted: Option<&str>) -> Result<Findings, CliError> {
     let first = all.iter().find(|it| it.is_up && it.is_multicast && !it.is_loopback);
     let chosen = first.or_else(|| all.first()).map(|it| it.name.clone());
     let mut findings = Findings::default();
+    if all.is_empty() {
+        let cause = "no interface is up with an IPv4 address";
+        findings.add(Finding::bad("up", cause, "ip link set lo up, or connect the machine"));
+    }
     for interface in &all {
         let is_chosen = chosen.as_ref() == Some(&interface.name);
         for finding in of_interface(interface) {

@@ -106,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoding_is_the_inverse_of_encoding(kind in 1..=7_u8, token: u64, more in 0..2_000_usize) {
+        fn decoding_inverts_encoding(kind in 1..=7_u8, token: u64, more in 0..2_000_usize) {
             let kind = Kind::of(kind).expect("all of them are kinds");
             let packet = Packet { kind, token, size: Packet::BYTES + more };
             prop_assert_eq!(Packet::decode(&packet.encode()), Some(packet));
