@@ -2,7 +2,7 @@
 //! reordered, damaged and made up: no panic, and the invariants of both hold after each step.
 #![no_main]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use carom_proto::lateral::Config;
 use carom_proto::lateral::block::{Arena, Block};
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::membership::{Membership, MembershipEvent};
-use carom_proto::node::Node;
+use carom_proto::node::{Node, NodeEvent};
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{
-    Endpoint, GroupId, GroupSettings, JoinError, NodeId, PacketId, Profile, RateOfFire,
+    Endpoint, Event, GroupId, GroupSettings, JoinError, NodeId, PacketId, Profile, RateOfFire,
     SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind, Wakeup,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -84,12 +84,12 @@ enum Operation {
 
 #[derive(Arbitrary, Debug)]
 enum Forged {
-    Data { seqno: u32, confirm: bool, sent_at: u64, deadline_ms: u8, bytes: u8 },
+    Data { seqno: u16, confirm: bool, sent_at: u64, deadline_ms: u8, bytes: u8 },
     Repair { ids: Vec<Id>, sum: Vec<u8> },
     Nak { ids: Vec<Id> },
     Retransmission { of: Id, bytes: u8 },
     HaveNot { ids: Vec<Id>, expired: bool },
-    Heartbeat { next: u32, first: Option<u32>, confirm: bool },
+    Heartbeat { next: u16, first: Option<u16>, confirm: bool },
     Ack { settled_to: u32, lost: u32 },
     Open,
 }
@@ -112,6 +112,7 @@ fuzz_target!(|operations: Vec<(bool, Operation)>| {
 struct World {
     now: Time,
     nodes: [Node; 2],
+    accounts: [Account; 2],
     on_the_way: VecDeque<Vec<u8>>,
     view_version: u32,
 }
@@ -134,6 +135,7 @@ impl World {
         Self {
             now: Time(1_000_000_000),
             nodes: [node(1), node(2)],
+            accounts: Default::default(),
             on_the_way: VecDeque::new(),
             view_version: 0,
         }
@@ -146,7 +148,11 @@ impl World {
                 let profile = Profile::TimeCritical(RateOfFire::new(r, c));
                 let _ = node.join(now, name(group), profile);
             }
-            Operation::Leave { group } => node.leave(now, id(group)),
+            Operation::Leave { group } => {
+                node.leave(now, id(group));
+                self.drain(who);
+                self.accounts[who].forget(id(group));
+            }
             Operation::Send { group, bytes, deadline_ms } => {
                 let deadline = deadline_ms.map(|ms| Duration::from_millis(ms.into()));
                 let payload = Bytes::from(vec![0x5A; usize::from(bytes)]);
@@ -229,9 +235,52 @@ impl World {
         while self.on_the_way.len() > MAX_ON_THE_WAY {
             self.on_the_way.pop_front();
         }
-        let events = (0..MAX_DRAINED).take_while(|_| node.poll_event().is_some()).count();
+        let account = &mut self.accounts[who];
+        let events = core::iter::from_fn(|| node.poll_event()).take(MAX_DRAINED);
+        let events = events.map(|event| account.enter(&event)).count();
         assert!(events < MAX_DRAINED, "a node has events without end");
         node.check();
+    }
+}
+
+/// What a node has told its application: every message is delivered, or lost, once.
+#[derive(Default)]
+struct Account {
+    streams: BTreeMap<(GroupId, NodeId), Settled>,
+}
+
+#[derive(Default)]
+struct Settled {
+    /// The last number that was told of, not wrapped around.
+    last: i64,
+    delivered: BTreeSet<i64>,
+    lost: Vec<(i64, i64)>,
+}
+
+impl Account {
+    fn enter(&mut self, event: &NodeEvent) {
+        let (group, sender, first, count) = match event {
+            NodeEvent::Group(Event::Message(it)) => (it.group, it.sender, it.seqno, None),
+            NodeEvent::Group(Event::Lost(it)) => (it.group, it.sender, it.first, Some(it.count())),
+            _ => return,
+        };
+        let stream = self.streams.entry((group, sender)).or_default();
+        let first = stream.last + i64::from(first.distance_from(SeqNo(stream.last as u32)));
+        let last = first + i64::from(count.unwrap_or(1)) - 1;
+        let again = stream.delivered.range(first..=last).next();
+        assert_eq!(again, None, "{sender:?}: {first} to {last}, but it was delivered");
+        let mut lost = stream.lost.iter();
+        let again = lost.find(|(from, to)| *from <= last && first <= *to);
+        assert_eq!(again, None, "{sender:?}: {first} to {last}, but it was told as lost");
+        match count {
+            None => _ = stream.delivered.insert(first),
+            Some(_) => stream.lost.push((first, last)),
+        }
+        stream.last = last;
+    }
+
+    fn forget(&mut self, group: GroupId) {
+        self.streams.retain(|(of, _), _| *of != group);
     }
 }
 
@@ -249,7 +298,7 @@ impl Forged {
         let mut encode = |packet: Packet<'_>| packet.encode(sender, group, 1, &mut out);
         match self {
             Self::Data { seqno, confirm, sent_at, deadline_ms, bytes } => {
-                let (seqno, confirm) = (SeqNo(*seqno), *confirm);
+                let (seqno, confirm) = (SeqNo((*seqno).into()), *confirm);
                 let block = block(*sent_at, *deadline_ms, *bytes);
                 encode(Packet::Data { seqno, confirm, block: block.bytes() });
             }
@@ -267,7 +316,7 @@ impl Forged {
                 encode(Packet::HaveNot { ids: &wire_ids(ids), expired: *expired });
             }
             Self::Heartbeat { next, first, confirm } => {
-                let (next, first) = (SeqNo(*next), first.map(SeqNo));
+                let (next, first) = (SeqNo((*next).into()), first.map(|first| SeqNo(first.into())));
                 encode(Packet::Heartbeat { next, first, confirm: *confirm });
             }
             Self::Ack { settled_to, lost } => {

@@ -4,6 +4,7 @@ mod rig;
 
 use std::time::Duration;
 
+use carom_proto::lateral::block::{Arena, Block};
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::lateral::{AskFirst, Config, NakConfig, RepairScope, Solver, StreamStart};
 use carom_proto::loss::Loss;
@@ -455,6 +456,30 @@ fn what_was_owed_from_before_and_is_given_up_together_is_told_as_one() {
     let told: Vec<_> =
         world.hosts[0].lost.iter().map(|lost| (lost.first, lost.last, lost.cause)).collect();
     assert_eq!(told, [(SeqNo(1), SeqNo(5_000), LossCause::DeadlinePassed)]);
+}
+
+#[test]
+fn packets_from_long_before_the_first_heard_are_left_to_the_senders_answer() {
+    let mut world = World::new(2, &Config::default(), Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    world.filter = Box::new(|_, _, _| false);
+    for number in [200_000, 1, 2, 3] {
+        let mut datagram = Vec::new();
+        let block = Block::of_message(&mut Arena::default(), world.now, None, b"x");
+        let (seqno, confirm) = (SeqNo(number), false);
+        let packet = Packet::Data { seqno, confirm, block: block.bytes() };
+        packet.encode(NodeId(2), group(0), 0, &mut datagram);
+        world.inject(0, &datagram);
+    }
+    assert_eq!(world.hosts[0].lost, [], "nobody has said that they are owed");
+    let mut answer = Vec::new();
+    let (next, first) = (SeqNo(200_001), Some(SeqNo(10)));
+    let packet = Packet::Heartbeat { next, first, confirm: false };
+    packet.encode(NodeId(2), group(0), 0, &mut answer);
+    world.inject(0, &answer);
+    let told: Vec<_> = world.hosts[0].lost.iter().map(|lost| (lost.first, lost.last)).collect();
+    assert_eq!(told, [(SeqNo(10), SeqNo(199_999))]);
+    assert_eq!(world.hosts[0].got(NodeId(2), group(0)), [200_000]);
 }
 
 /// Flips bits, cuts, extends, or replaces by noise; or leaves as it is, an old datagram replayed.

@@ -238,8 +238,10 @@ impl Lateral {
     /// Takes in a packet, however it came; says whether it was new.
     fn take_in(&mut self, now: Time, ix: StreamIx, seqno: SeqNo, block: &Block, how: How) -> bool {
         let stream = self.streams.get(ix);
-        if !stream.opened && stream.reaches_back() {
-            // It was overtaken by the packet that this node took for the stream's first.
+        let before = stream.start().distance_from(seqno) as u32;
+        if !stream.opened && stream.reaches_back() && before <= self.config.max_gap {
+            // It was overtaken by the packet that this node took for the stream's first. One from
+            // further back says nothing of what is owed: the sender's answer will.
             self.notice_down_to(now, ix, seqno);
         }
         let record = match self.streams.get(ix).place(seqno) {
