@@ -1,6 +1,6 @@
-//! Any bytes are a packet of the lateral engine: it is read or refused, never a panic, and a packet
-//! that was understood is the same after it was written and read again. Its bytes need not be: flags
-//! that nobody has given a meaning are ignored.
+//! Any bytes are a packet of the lateral engine: it is read or refused, never a panic, and a
+//! packet that was understood is the same after it was written and read again. Its bytes need not
+//! be: flags that nobody has given a meaning are ignored.
 #![no_main]
 
 use carom_proto::lateral::packet::Packet;
