@@ -5,12 +5,15 @@
 
 #![allow(missing_docs, unreachable_pub, unused_qualifications, reason = "gungraun's macros")]
 
+mod workload;
+
 use std::hint::black_box;
 
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{GroupId, NodeId};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
+use workload::Workload;
 
 const HEADER: Header = Header {
     protocol: Protocol::Lateral,
@@ -53,5 +56,25 @@ fn seal_header(mut datagram: Vec<u8>) -> Vec<u8> {
     datagram
 }
 
+/// Packets whose cost is counted.
+const PACKETS: usize = 1000;
+/// Packets before them, so that every stream and every bin has been in use.
+const WARM_UP: usize = 60_000;
+
+fn workload(groups_per_node: usize) -> Workload {
+    Workload::new(groups_per_node, WARM_UP, PACKETS)
+}
+
+// A data packet received: accounted, delivered, put into all bins, what is full sent.
+#[library_benchmark]
+#[bench::in_2_groups(args = (workload(2)), config = limit(4_000_000))]
+#[bench::in_64_groups(args = (workload(64)), config = limit(8_100_000))]
+#[bench::in_1024_groups(args = (workload(1024)), config = limit(9_700_000))]
+fn receive_1000_packets(mut workload: Workload) -> Workload {
+    assert_eq!(black_box(workload.run()), PACKETS);
+    workload
+}
+
+library_benchmark_group!(name = receive, benchmarks = [receive_1000_packets]);
 library_benchmark_group!(name = header, benchmarks = [decode_header, seal_header]);
-main!(library_benchmark_groups = header);
+main!(library_benchmark_groups = [header, receive]);

@@ -146,7 +146,7 @@ fn the_papers_settings_leave_to_phase_one_what_it_can_do_and_report_the_rest() {
 
 #[test]
 fn the_last_message_before_a_silence_is_repaired_too() {
-    for flush_after in [Some(Duration::from_millis(30)), None] {
+    for flush_after in [Config::default().flush_after, None] {
         let config = Config { flush_after, ..Config::default() };
         let mut world = World::new(4, &config, Loss::None, 1);
         (0..4).for_each(|host| world.join(host, group(0), RATE));

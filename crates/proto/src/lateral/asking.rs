@@ -71,7 +71,8 @@ pub(super) fn whom_to_ask(
 
 /// How long to wait after this attempt before the next one.
 pub(super) fn patience(nak: &NakConfig, attempts: u8, rng: &mut Rng) -> Duration {
-    let doublings = u32::from(attempts.saturating_sub(1)).min(4);
+    let most = if attempts <= 8 { 2 } else { 4 };
+    let doublings = u32::from(attempts.saturating_sub(1)).min(most);
     nak.retry * (1 << doublings) + jitter(nak, rng)
 }
 

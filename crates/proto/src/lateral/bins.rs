@@ -27,7 +27,6 @@ use crate::{NodeId, PacketId, Rng, Time};
 pub(super) struct Bins {
     regions: Regions,
     r: u8,
-    lanes: usize,
     flush_after: Option<Duration>,
     /// The c of each group, by its index; 0 where there is none.
     c: Vec<u8>,
@@ -35,14 +34,10 @@ pub(super) struct Bins {
     of_group: Vec<Vec<BinIx>>,
     /// The bins that serve each region, by its index.
     of_region: Vec<Vec<BinIx>>,
-    /// Nodes drawn by open fills, by `region * lanes + lane`.
-    held: Vec<Vec<NodeId>>,
     bins: Vec<Bin>,
     vacant: Vec<BinIx>,
     by_groups: BTreeMap<Vec<GroupIx>, BinIx>,
-    /// The part of each fill that every packet touches, by `bin * lanes + lane`.
-    cells: Vec<Cell>,
-    fills: Vec<Fill>,
+    lanes: Vec<Lane>,
     /// Fills with a packet and targets, by the age of their oldest packet.
     to_flush: VecDeque<Flush>,
     arrivals: u64,
@@ -65,6 +60,17 @@ pub(super) struct Repair<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct BinIx(u32);
+
+/// One of the `stagger` interleaved sets of fills.
+#[derive(Debug, Default)]
+struct Lane {
+    /// The part of each fill that every packet touches, by bin.
+    cells: Vec<Cell>,
+    /// The rest of it, by bin.
+    fills: Vec<Fill>,
+    /// Nodes drawn by open fills, by region.
+    held: Vec<Vec<NodeId>>,
+}
 
 #[derive(Debug, Default)]
 struct Bin {
@@ -102,7 +108,8 @@ struct Fill {
 #[derive(Clone, Copy, Debug)]
 struct Flush {
     due: Time,
-    place: usize,
+    bin: BinIx,
+    lane: usize,
     generation: u32,
 }
 
@@ -122,17 +129,14 @@ impl Bins {
         Self {
             regions: Regions::new(scope),
             r: 1,
-            lanes: usize::from(stagger),
             flush_after,
             c: Vec::new(),
             of_group: Vec::new(),
             of_region: Vec::new(),
-            held: Vec::new(),
             bins: Vec::new(),
             vacant: Vec::new(),
             by_groups: BTreeMap::new(),
-            cells: Vec::new(),
-            fills: Vec::new(),
+            lanes: (0..stagger).map(|_| Lane::default()).collect(),
             to_flush: VecDeque::new(),
             arrivals: 0,
             rng,
@@ -179,23 +183,23 @@ impl Bins {
         mut send: impl FnMut(Repair<'_>),
     ) {
         self.rebuild(&mut send);
-        let lane = (self.arrivals % self.lanes as u64) as usize;
+        let lane = (self.arrivals % self.lanes.len() as u64) as usize;
         self.arrivals += 1;
         let mut full = core::mem::take(&mut self.full);
+        let Lane { cells, fills, .. } = &mut self.lanes[lane];
         for bin in &self.of_group[group.0 as usize] {
-            let place = bin.0 as usize * self.lanes + lane;
-            let cell = &mut self.cells[place];
-            if cell.wanted {
-                let fill = &mut self.fills[place];
-                if let (true, Some(after)) = (fill.packets.is_empty(), self.flush_after) {
-                    let generation = fill.generation;
-                    self.to_flush.push_back(Flush { due: now + after, place, generation });
-                }
-                fill.packets.push((id, block.clone()));
-            }
+            let cell = &mut cells[bin.0 as usize];
             cell.left -= 1;
             if cell.left == 0 {
                 full.push(*bin);
+            }
+            if cell.wanted {
+                let fill = &mut fills[bin.0 as usize];
+                if let (true, Some(after)) = (fill.packets.is_empty(), self.flush_after) {
+                    let (due, generation) = (now + after, fill.generation);
+                    self.to_flush.push_back(Flush { due, bin: *bin, lane, generation });
+                }
+                fill.packets.push((id, block.clone()));
             }
         }
         // Only now, when the packet is in all its bins, may fills end and others draw targets.
@@ -219,12 +223,10 @@ impl Bins {
         self.rebuild(&mut send);
         while let Some(flush) = self.to_flush.front().copied().filter(|flush| flush.due <= now) {
             self.to_flush.pop_front();
-            if self.fills[flush.place].generation == flush.generation {
-                let bin = BinIx((flush.place / self.lanes) as u32);
-                let lane = flush.place % self.lanes;
+            if !self.is_stale(&flush) {
                 self.flushed += 1;
-                self.finish(bin, lane, &mut send);
-                self.draw(bin, lane);
+                self.finish(flush.bin, flush.lane, &mut send);
+                self.draw(flush.bin, flush.lane);
             }
         }
         self.forget_stale_flushes();
@@ -244,24 +246,25 @@ impl Bins {
     /// fill holds more than r packets or any without having targets.
     pub(super) fn check(&self) {
         self.regions.check();
-        let mut drawn: BTreeMap<usize, Vec<NodeId>> = BTreeMap::new();
+        self.lanes.iter().for_each(|lane| self.check_lane(lane));
+    }
+
+    fn check_lane(&self, lane: &Lane) {
+        let mut drawn: BTreeMap<RegionIx, Vec<NodeId>> = BTreeMap::new();
+        let r = u32::from(self.r);
         for bin in self.by_groups.values() {
-            for lane in 0..self.lanes {
-                let place = bin.0 as usize * self.lanes + lane;
-                let (cell, fill) = (&self.cells[place], &self.fills[place]);
-                assert_eq!(cell.wanted, !fill.targets.is_empty(), "a fill counts for nobody");
-                let r = u32::from(self.r);
-                assert!(cell.left > 0 && (cell.left <= r || cell.due), "a full bin was not sent");
-                let holds = if cell.wanted { r - cell.left } else { 0 };
-                assert_eq!(fill.packets.len(), holds as usize, "a fill lost or gained packets");
-                for (region, node) in &fill.targets {
-                    drawn.entry(region.0 as usize * self.lanes + lane).or_default().push(*node);
-                }
+            let (cell, fill) = (&lane.cells[bin.0 as usize], &lane.fills[bin.0 as usize]);
+            assert_eq!(cell.wanted, !fill.targets.is_empty(), "a fill counts for nobody");
+            assert!(cell.left > 0 && (cell.left <= r || cell.due), "a full bin was not sent");
+            let holds = if cell.wanted { r - cell.left } else { 0 };
+            assert_eq!(fill.packets.len(), holds as usize, "a fill lost or gained packets");
+            for (region, node) in &fill.targets {
+                drawn.entry(*region).or_default().push(*node);
             }
         }
-        for (place, held) in self.held.iter().enumerate() {
+        for (held, region) in lane.held.iter().zip(0..) {
             let mut held = held.clone();
-            let mut drawn = drawn.remove(&place).unwrap_or_default();
+            let mut drawn = drawn.remove(&RegionIx(region)).unwrap_or_default();
             held.sort_unstable();
             drawn.sort_unstable();
             assert_eq!(held, drawn, "a region's held nodes are not those that fills have drawn");
@@ -272,10 +275,10 @@ impl Bins {
 
     /// Sends what the fill holds to those of its targets who are still there, and empties it.
     fn finish(&mut self, bin: BinIx, lane: usize, send: &mut impl FnMut(Repair<'_>)) {
-        let place = bin.0 as usize * self.lanes + lane;
-        let fill = &mut self.fills[place];
+        let Lane { cells, fills, held } = &mut self.lanes[lane];
+        let fill = &mut fills[bin.0 as usize];
         for (region, node) in &fill.targets {
-            let held = &mut self.held[region.0 as usize * self.lanes + lane];
+            let held = &mut held[region.0 as usize];
             if let Some(at) = held.iter().position(|other| other == node) {
                 held.swap_remove(at);
             }
@@ -287,8 +290,8 @@ impl Bins {
         fill.targets.clear();
         fill.packets.clear();
         fill.generation = fill.generation.wrapping_add(1);
-        let due = self.cells[place].due;
-        self.cells[place] = Cell { left: u32::from(self.r), wanted: false, due };
+        let cell = &mut cells[bin.0 as usize];
+        (cell.left, cell.wanted) = (u32::from(self.r), false);
     }
 
     /// Draws the targets of an empty fill. If it draws none, it is decided at once how many more
@@ -296,17 +299,19 @@ impl Bins {
     /// many, are rarely looked at. That is the same as deciding over each fill when it begins: the
     /// draws are independent, and what is owed changes only when there is a target.
     fn draw(&mut self, bin: BinIx, lane: usize) {
-        let place = bin.0 as usize * self.lanes + lane;
-        let idle = self.fills_without_target(bin, lane, self.cells[place].due);
+        let due = self.lanes[lane].cells[bin.0 as usize].due;
+        let idle = self.fills_without_target(bin, lane, due);
+        let r = u32::from(self.r);
+        let Lane { cells, fills, held } = &mut self.lanes[lane];
+        let cell = &mut cells[bin.0 as usize];
         if idle > 0 {
-            let left = idle * u32::from(self.r);
-            self.cells[place] = Cell { left, wanted: false, due: idle < MAX_FILLS_AHEAD };
+            *cell = Cell { left: idle * r, wanted: false, due: idle < MAX_FILLS_AHEAD };
             return;
         }
-        let fill = &mut self.fills[place];
+        let fill = &mut fills[bin.0 as usize];
         debug_assert!(fill.targets.is_empty(), "a fill draws its targets once");
         for (source, wanted) in self.bins[bin.0 as usize].sources.iter_mut().zip(&self.wanted) {
-            let held = &mut self.held[source.region.0 as usize * self.lanes + lane];
+            let held = &mut held[source.region.0 as usize];
             let nodes = self.regions.nodes_mut(source.region);
             let drawn = draw_free(&mut self.rng, nodes, held, *wanted, |node| {
                 fill.targets.push((source.region, node));
@@ -315,17 +320,27 @@ impl Bins {
             source.owed[lane] = (short as f64).min(MAX_OWED);
             self.targets_short += short as u64;
         }
-        let wanted = !fill.targets.is_empty();
-        self.cells[place] = Cell { left: u32::from(self.r), wanted, due: false };
+        *cell = Cell { left: r, wanted: !fill.targets.is_empty(), due: false };
     }
 
     /// Draws how many targets each source gives, until one gives any; returns how many fills draw
     /// none before that. None does if this one is known to be `due`.
     fn fills_without_target(&mut self, bin: BinIx, lane: usize, due: bool) -> u32 {
+        let sources = &self.bins[bin.0 as usize].sources;
+        self.wanted.clear();
+        if let [source] = &sources[..]
+            && source.targets + source.owed[lane] < 1.0
+        {
+            // The usual case in many groups: one region, and one target or none.
+            let mean = source.targets + source.owed[lane];
+            self.wanted.push(1);
+            let trials = if due { 0 } else { MAX_FILLS_AHEAD };
+            return (0..trials).take_while(|_| !self.rng.chance(mean)).count() as u32;
+        }
         let mut idle = 0;
         while idle < MAX_FILLS_AHEAD {
             self.wanted.clear();
-            for source in &self.bins[bin.0 as usize].sources {
+            for source in sources {
                 self.wanted.push(self.rng.round(source.targets + source.owed[lane]));
             }
             if self.wanted.iter().any(|wanted| *wanted > 0) {
@@ -344,7 +359,8 @@ impl Bins {
         }
         let touched = self.regions.take_touched();
         self.of_region.resize_with(self.regions.slots(), Vec::new);
-        self.held.resize_with(self.regions.slots() * self.lanes, Vec::new);
+        let regions = self.regions.slots();
+        self.lanes.iter_mut().for_each(|lane| lane.held.resize_with(regions, Vec::new));
         let mut changed = BTreeSet::new();
         for region in &touched {
             for bin in core::mem::take(&mut self.of_region[region.0 as usize]) {
@@ -366,8 +382,8 @@ impl Bins {
     }
 
     fn unlink(&mut self, bin: BinIx, region: RegionIx, send: &mut impl FnMut(Repair<'_>)) {
-        for lane in 0..self.lanes {
-            let fill = &self.fills[bin.0 as usize * self.lanes + lane];
+        for lane in 0..self.lanes.len() {
+            let fill = &self.lanes[lane].fills[bin.0 as usize];
             if fill.targets.iter().any(|(other, _)| *other == region) {
                 self.finish(bin, lane, send);
             }
@@ -384,7 +400,7 @@ impl Bins {
         let mut bins = Vec::with_capacity(links.len());
         for link in links {
             let bin = self.bin_of(link.groups);
-            let owed = vec![0.0; self.lanes];
+            let owed = vec![0.0; self.lanes.len()];
             self.bins[bin.0 as usize].sources.push(Source { region, targets: link.targets, owed });
             bins.push(bin);
         }
@@ -398,9 +414,11 @@ impl Bins {
         }
         let bin = self.vacant.pop().unwrap_or_else(|| {
             self.bins.push(Bin::default());
-            let places = self.bins.len() * self.lanes;
-            self.cells.resize(places, self.idle_cell());
-            self.fills.resize_with(places, Fill::default);
+            let idle = Cell { left: u32::from(self.r), wanted: false, due: false };
+            for lane in &mut self.lanes {
+                lane.cells.push(idle);
+                lane.fills.push(Fill::default());
+            }
             BinIx(self.bins.len() as u32 - 1)
         });
         for group in &groups {
@@ -418,9 +436,8 @@ impl Bins {
             self.of_group[group.0 as usize].retain(|other| *other != bin);
         }
         self.by_groups.remove(&groups);
-        let places = bin.0 as usize * self.lanes..(bin.0 as usize + 1) * self.lanes;
-        let idle = self.idle_cell();
-        self.cells[places].fill(idle);
+        let idle = Cell { left: u32::from(self.r), wanted: false, due: false };
+        self.lanes.iter_mut().for_each(|lane| lane.cells[bin.0 as usize] = idle);
         self.vacant.push(bin);
     }
 
@@ -428,8 +445,8 @@ impl Bins {
     /// those that have counted packets at their end.
     fn draw_where_unopened(&mut self, bin: BinIx) {
         let r = u32::from(self.r);
-        for lane in 0..self.lanes {
-            let cell = &mut self.cells[bin.0 as usize * self.lanes + lane];
+        for lane in 0..self.lanes.len() {
+            let cell = &mut self.lanes[lane].cells[bin.0 as usize];
             if !cell.wanted {
                 cell.left = (cell.left - 1) % r + 1;
                 cell.due = false;
@@ -440,19 +457,16 @@ impl Bins {
         }
     }
 
-    fn idle_cell(&self) -> Cell {
-        Cell { left: u32::from(self.r), wanted: false, due: false }
-    }
-
     /// Fills that went out in the meantime leave their flush time behind. They are forgotten as
     /// soon as they come to the front, so that nobody is woken for them.
     fn forget_stale_flushes(&mut self) {
-        while let Some(flush) = self.to_flush.front() {
-            if self.fills[flush.place].generation == flush.generation {
-                return;
-            }
+        while self.to_flush.front().is_some_and(|flush| self.is_stale(flush)) {
             self.to_flush.pop_front();
         }
+    }
+
+    fn is_stale(&self, flush: &Flush) -> bool {
+        self.lanes[flush.lane].fills[flush.bin.0 as usize].generation != flush.generation
     }
 }
 

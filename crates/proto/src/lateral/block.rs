@@ -12,6 +12,7 @@
 //! Blocks of different lengths are XORed as if zeros followed the shorter ones. A block that comes
 //! out of a repair proves itself by its checksum, so that a wrong repair can never be delivered.
 
+use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -28,11 +29,13 @@ pub const BLOCK_HEADER_BYTES: usize = size_of::<RawBlock>();
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block(Bytes);
 
-/// Where blocks live: chunks that many blocks share, so that a received packet costs less than one
-/// allocation. A chunk is freed when the last of its blocks is.
+/// Where blocks live: chunks that many blocks share. A chunk is used again when the last of its
+/// blocks is gone, so that a warm arena does not allocate.
 #[derive(Debug, Default)]
 pub struct Arena {
     chunk: BytesMut,
+    /// What is left of chunks that are full, the oldest first.
+    retired: VecDeque<BytesMut>,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -46,6 +49,9 @@ struct RawBlock {
 }
 
 const CHUNK_BYTES: usize = 64 * 1024;
+/// Full chunks remembered, 128 MiB of them: more than a data buffer holds by default.
+const MAX_RETIRED: usize = 2048;
+const RETIRED_LOOKED_AT: usize = 4;
 const CHECKSUM_OFFSET: usize = 16;
 
 impl Block {
@@ -138,10 +144,32 @@ impl Arena {
     /// An empty buffer with room for exactly `bytes`, cut off the current chunk.
     fn room(&mut self, bytes: usize) -> BytesMut {
         if self.chunk.capacity() < bytes {
-            self.chunk = BytesMut::with_capacity(bytes.max(CHUNK_BYTES));
+            let full = core::mem::replace(&mut self.chunk, BytesMut::new());
+            self.retire(full);
+            self.chunk = self.free_chunk(bytes.max(CHUNK_BYTES));
         }
         let rest = self.chunk.split_off(bytes);
         core::mem::replace(&mut self.chunk, rest)
+    }
+
+    fn retire(&mut self, chunk: BytesMut) {
+        if self.retired.len() == MAX_RETIRED {
+            self.retired.pop_front();
+        }
+        self.retired.push_back(chunk);
+    }
+
+    /// A retired chunk that nobody uses any more, or a new one. Only the oldest few are looked at;
+    /// one that is still in use, because a message was kept for long, goes to the end.
+    fn free_chunk(&mut self, bytes: usize) -> BytesMut {
+        for _ in 0..RETIRED_LOOKED_AT.min(self.retired.len()) {
+            let Some(mut chunk) = self.retired.pop_front() else { break };
+            if chunk.try_reclaim(bytes) {
+                return chunk;
+            }
+            self.retired.push_back(chunk);
+        }
+        BytesMut::with_capacity(bytes)
     }
 }
 
@@ -152,6 +180,28 @@ pub fn xor_into(sum: &mut [u8], block: &[u8]) {
         *byte ^= other;
     }
 }
+
+/// Appends the XOR of all `blocks` to `sum`, as long as the longest of them. One pass over all of
+/// them: the sum of a piece stays in registers while the blocks are gone through.
+pub fn append_xor<'a>(sum: &mut Vec<u8>, blocks: impl Iterator<Item = &'a [u8]> + Clone) {
+    let longest = blocks.clone().map(<[u8]>::len).max().unwrap_or(0);
+    for from in (0..longest).step_by(PIECE_BYTES) {
+        let mut piece = [0; PIECE_BYTES];
+        for block in blocks.clone() {
+            match block.get(from..).and_then(<[u8]>::first_chunk::<PIECE_BYTES>) {
+                Some(whole) => piece.iter_mut().zip(whole).for_each(|(sum, byte)| *sum ^= byte),
+                None => {
+                    let rest = block.get(from..).unwrap_or_default();
+                    piece.iter_mut().zip(rest).for_each(|(sum, byte)| *sum ^= byte);
+                }
+            }
+        }
+        sum.extend_from_slice(&piece[..PIECE_BYTES.min(longest - from)]);
+    }
+}
+
+/// As much as fits into the vector registers of any 64-bit machine.
+const PIECE_BYTES: usize = 128;
 
 fn deadline_us(deadline: Duration) -> u32 {
     u32::try_from(deadline.as_micros()).unwrap_or(u32::MAX).max(1)
@@ -201,10 +251,25 @@ mod tests {
         assert_eq!(round(Duration::MAX), Some(Duration::from_micros(u64::from(u32::MAX))));
     }
 
+    #[test]
+    fn a_chunk_is_used_again_once_its_blocks_are_gone() {
+        let mut arena = Arena::default();
+        let mut kept = VecDeque::new();
+        for _ in 0..10_000 {
+            let block = Block::of_message(&mut arena, Time(0), None, &[1; 1000]);
+            kept.push_back(block);
+            if kept.len() > 100 {
+                kept.pop_front();
+            }
+        }
+        assert!(arena.retired.len() < 8, "{} chunks for 100 KB", arena.retired.len());
+        assert!(kept.iter().all(|block| block.payload()[..] == [1; 1000]));
+    }
+
     proptest! {
         #[test]
         fn a_block_survives_the_sum_with_others(
-            payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..9),
+            payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..400), 1..9),
         ) {
             let mut arena = Arena::default();
             let blocks: Vec<Block> = payloads
@@ -212,8 +277,9 @@ mod tests {
                 .map(|payload| Block::of_message(&mut arena, Time(7), None, payload))
                 .collect();
             let longest = blocks.iter().map(|block| block.bytes().len()).max().unwrap_or(0);
-            let mut sum = vec![0; longest];
-            blocks.iter().for_each(|block| xor_into(&mut sum, block.bytes()));
+            let mut sum = Vec::new();
+            append_xor(&mut sum, blocks.iter().map(Block::bytes));
+            prop_assert_eq!(sum.len(), longest);
             blocks[1..].iter().for_each(|block| xor_into(&mut sum, block.bytes()));
             let solved = Block::from_repair(&mut arena, &sum).expect("one block is left");
             prop_assert_eq!(&solved, &blocks[0]);

@@ -22,7 +22,7 @@ pub struct Config {
     /// that a burst of losses is spread over as many repairs (Ricochet slides). Default 1.
     pub stagger: u8,
     /// A part-filled bin is sent when its oldest packet is this old, so that the last packets
-    /// before a silence are protected too. `None` is what the papers do. Default 30 ms.
+    /// before a silence are protected too. `None` is what the papers do. Default 20 ms.
     pub flush_after: Option<Duration>,
     /// Repair targets are chosen among at most this many members of each group, a uniformly random
     /// subset (Slingshot 3.3). `None`, the default, is the full view.
@@ -89,13 +89,14 @@ pub enum StreamStart {
 /// How missing packets are asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NakConfig {
-    /// How long repairs have time to bring a missing packet. Default 40 ms.
+    /// How long repairs have time to bring a missing packet. Default 25 ms.
     pub after: Duration,
     /// Each asking is delayed by up to this much more, at random. Default 5 ms.
     pub jitter: Duration,
     /// Who is asked first; the others follow. Default the repair's sender.
     pub first: AskFirst,
-    /// Time before the next one is asked; it doubles up to 16 times this. Default 15 ms.
+    /// Time before the next one is asked; it doubles up to 4 times this, and after 8 askings up to
+    /// 16 times. Default 10 ms.
     pub retry: Duration,
     /// Askings for one packet at most. Default 40.
     pub attempts: u8,
@@ -141,7 +142,7 @@ impl Default for Config {
             scope: RepairScope::Regions,
             own_packets: true,
             stagger: 1,
-            flush_after: Some(Duration::from_millis(30)),
+            flush_after: Some(Duration::from_millis(20)),
             partial_view: None,
             solver: Solver::Elimination,
             pending_repairs: 256,
@@ -163,10 +164,10 @@ impl Default for Config {
 impl Default for NakConfig {
     fn default() -> Self {
         Self {
-            after: Duration::from_millis(40),
+            after: Duration::from_millis(25),
             jitter: Duration::from_millis(5),
             first: AskFirst::RepairSender,
-            retry: Duration::from_millis(15),
+            retry: Duration::from_millis(10),
             attempts: 40,
             ids_per_second: 50_000,
             answers_per_second: 50_000,

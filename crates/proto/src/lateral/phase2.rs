@@ -152,7 +152,7 @@ impl Lateral {
             stream.opened = true;
             return;
         }
-        let wait = OPEN_INTERVAL * (1 << stream.opens.min(6));
+        let wait = OPEN_INTERVAL * (1 << stream.opens.min(4));
         stream.opens += 1;
         let (sender, group) = (stream.sender, stream.group_id);
         self.counters.opens_sent += 1;
@@ -314,7 +314,7 @@ enum Answer {
     Expired,
 }
 
-/// The time from the first open to the second; it doubles.
-const OPEN_INTERVAL: Duration = Duration::from_millis(20);
+/// The time from the first open to the second; it doubles four times.
+const OPEN_INTERVAL: Duration = Duration::from_millis(10);
 /// Opens sent for one stream at most.
-const MAX_OPENS: u8 = 12;
+const MAX_OPENS: u8 = 20;

@@ -1,7 +1,7 @@
 //! From what a bin holds to the repair on the wire.
 
 use super::bins::Repair;
-use super::block::xor_into;
+use super::block::append_xor;
 use super::counters::Counters;
 use super::outbox::Outbox;
 use super::packet::{Packet, WireId};
@@ -39,11 +39,8 @@ impl RepairEncoder {
     }
 
     fn combine(&mut self, repair: &Repair<'_>) {
-        let blocks = || repair.packets.iter().map(|(_, block)| block.bytes());
-        let longest = blocks().map(<[u8]>::len).max().unwrap_or(0);
         self.sum.clear();
-        self.sum.resize(longest, 0);
-        blocks().for_each(|block| xor_into(&mut self.sum, block));
+        append_xor(&mut self.sum, repair.packets.iter().map(|(_, block)| block.bytes()));
         self.ids.clear();
         self.ids.extend(repair.packets.iter().map(|(id, _)| WireId::from(*id)));
     }

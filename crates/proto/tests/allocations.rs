@@ -1,0 +1,22 @@
+//! A warm engine allocates at most once for each packet that it receives.
+
+#[path = "../benches/workload/mod.rs"]
+mod workload;
+
+use workload::Workload;
+
+#[test]
+fn a_warm_engine_allocates_at_most_once_per_received_packet() {
+    for groups in [2, 64] {
+        let mut workload = Workload::new(groups, 40_000, 1000);
+        let mut delivered = 0;
+        let before = workload.counters();
+        let allocated = allocation_counter::measure(|| delivered = workload.run());
+        let repairs = workload.counters().repairs_sent - before.repairs_sent;
+        assert_eq!(delivered, 1000);
+        assert!(repairs > 300, "repairs were made of what came: {repairs}");
+        // Payloads share chunks that are used again, so that it is far less than once.
+        let allocations = allocated.count_total;
+        assert!(allocations <= 1000, "{allocations} allocations for 1000 packets");
+    }
+}
