@@ -48,6 +48,7 @@ mod bins;
 pub mod block;
 mod config;
 mod counters;
+mod fills;
 mod groups;
 mod missing;
 mod outbox;
@@ -260,6 +261,7 @@ impl Engine for Lateral {
 
     fn leave(&mut self, _now: Time, group: GroupId) {
         let Some(ix) = self.groups.ix(group) else { return };
+        self.bid_farewell(ix);
         for (stream_ix, stream) in self.streams.remove_group(ix) {
             self.timers.cancel(TimerKey::Open(stream_ix));
             for (_, missing) in stream.all_missing() {
@@ -316,6 +318,8 @@ impl Engine for Lateral {
             return;
         };
         let (from, group) = (header.sender, self.groups.ix(header.group));
+        let (node, kind, bytes) = (self.id, header.kind, datagram.len());
+        tracing::trace!(%node, %from, group = %header.group, kind, bytes, "datagram");
         if from == self.id {
             return;
         }

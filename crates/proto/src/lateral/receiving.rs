@@ -66,6 +66,11 @@ impl Lateral {
         for id in ids.iter().map(|id| PacketId::from(*id)) {
             match self.notice_in_repair(now, from, id) {
                 Known::Held => {}
+                // No honest repair names a packet twice; the equations rely on it.
+                Known::Missing if missing.contains(&id) => {
+                    self.counters.repairs_contradictory += 1;
+                    return;
+                }
                 Known::Missing => missing.push(id),
                 Known::Useless => usable = false,
             }
@@ -215,10 +220,17 @@ impl Lateral {
         let (group, sender) = (stream.group_id, stream.sender);
         if let Some(Event::Lost(lost)) = self.events.back_mut()
             && (lost.group, lost.sender, lost.cause) == (group, sender, cause)
-            && lost.last.next() == first
         {
-            lost.last = last;
-            return;
+            // What is given up at the same moment comes in the order of its records, which may be
+            // that of the numbers or its opposite.
+            if lost.last.next() == first {
+                lost.last = last;
+                return;
+            }
+            if last.next() == lost.first {
+                lost.first = first;
+                return;
+            }
         }
         self.events.push_back(Event::Lost(Lost { group, sender, first, last, cause }));
     }
@@ -226,8 +238,10 @@ impl Lateral {
     /// Takes in a packet, however it came; says whether it was new.
     fn take_in(&mut self, now: Time, ix: StreamIx, seqno: SeqNo, block: &Block, how: How) -> bool {
         let stream = self.streams.get(ix);
-        if !stream.opened && stream.reaches_back() {
-            // It was overtaken by the packet that this node took for the stream's first.
+        let before = stream.start().distance_from(seqno) as u32;
+        if !stream.opened && stream.reaches_back() && before <= self.config.max_gap {
+            // It was overtaken by the packet that this node took for the stream's first. One from
+            // further back says nothing of what is owed: the sender's answer will.
             self.notice_down_to(now, ix, seqno);
         }
         let record = match self.streams.get(ix).place(seqno) {
