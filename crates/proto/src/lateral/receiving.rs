@@ -137,6 +137,10 @@ impl Lateral {
             return self.on_jump(ix, end);
         }
         stream.doubted = None;
+        if self.missing.len() + ahead as usize > MAX_MISSING {
+            self.skip_to(ix, end);
+            return true;
+        }
         for _ in 0..ahead {
             self.notice_next(now, ix);
         }
@@ -150,7 +154,10 @@ impl Lateral {
         if before <= 0 {
             return;
         }
-        if before as u32 > self.config.max_gap || !stream.reaches_back() {
+        if before as u32 > self.config.max_gap
+            || !stream.reaches_back()
+            || self.missing.len() + before as usize > MAX_MISSING
+        {
             self.counters.missing += before as u64;
             self.counters.lost += before as u64;
             self.tell_lost(ix, first, stream.start().minus(1), LossCause::TooFarBehind);
@@ -200,6 +207,13 @@ impl Lateral {
             return false;
         }
         stream.doubted = None;
+        self.skip_to(ix, end);
+        true
+    }
+
+    /// Gives up everything of the stream before `end` that is missing.
+    fn skip_to(&mut self, ix: StreamIx, end: SeqNo) {
+        let stream = self.streams.get(ix);
         let mut lost = 0;
         for (seqno, missing) in stream.all_missing() {
             self.missing.remove(missing);
@@ -212,7 +226,6 @@ impl Lateral {
         self.streams.skip_to(ix, end, lost + skipped);
         self.counters.missing += u64::from(skipped);
         self.counters.lost += u64::from(lost + skipped);
-        true
     }
 
     fn tell_lost(&mut self, ix: StreamIx, first: SeqNo, last: SeqNo, cause: LossCause) {
@@ -392,6 +405,9 @@ enum Known {
     /// It is neither, and never will be.
     Useless,
 }
+
+/// Missing packets looked after at once. A node that lacks more is not going to catch up.
+const MAX_MISSING: usize = 1 << 18;
 
 /// A message that seems older than this comes from a node whose clock is wrong.
 const CREDIBLE_AGE: Duration = Duration::from_secs(3600);
