@@ -18,7 +18,7 @@ use core::time::Duration;
 
 use super::block::Block;
 use super::config::RepairScope;
-use super::fills::{Cell, Fill, Lane, draw_free};
+use super::fills::{BinIx, Cell, Fill, Lane, Source, draw_free};
 use super::groups::GroupIx;
 use super::regions::{RegionIx, Regions};
 use crate::{NodeId, PacketId, Rng, Time};
@@ -59,22 +59,11 @@ pub(super) struct Repair<'a> {
     pub(super) packets: &'a [(PacketId, Block)],
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct BinIx(u32);
-
 #[derive(Debug, Default)]
 struct Bin {
     groups: Vec<GroupIx>,
-    sources: Vec<Source>,
-}
-
-/// A region that a bin selects targets from.
-#[derive(Debug)]
-struct Source {
-    region: RegionIx,
-    targets: f64,
-    /// Targets owed in each lane from earlier draws.
-    owed: Vec<f64>,
+    /// In how many regions it selects targets.
+    regions: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -158,22 +147,19 @@ impl Bins {
         let lane = (self.arrivals % self.lanes.len() as u64) as usize;
         self.arrivals += 1;
         let mut full = core::mem::take(&mut self.full);
-        let Lane { cells, fills, .. } = &mut self.lanes[lane];
-        for bin in &self.of_group[group.0 as usize] {
-            let cell = &mut cells[bin.0 as usize];
-            cell.left -= 1;
-            if cell.left == 0 {
-                full.push(*bin);
-            }
-            if cell.wanted {
-                let fill = &mut fills[bin.0 as usize];
+        self.lanes[lane].count(&self.of_group[group.0 as usize], &mut full);
+        full.retain(|bin| {
+            let Lane { cells, fills, .. } = &mut self.lanes[lane];
+            let (cell, fill) = (cells[bin.0 as usize], &mut fills[bin.0 as usize]);
+            if cell.is_wanted() {
                 if let (true, Some(after)) = (fill.packets.is_empty(), self.flush_after) {
                     let (due, generation) = (now + after, fill.generation);
                     self.to_flush.push_back(Flush { due, bin: *bin, lane, generation });
                 }
                 fill.packets.push((id, block.clone()));
             }
-        }
+            cell.left() == 0
+        });
         // Only now, when the packet is in all its bins, may fills end and others draw targets.
         for bin in &full {
             self.finish(*bin, lane, &mut send);
@@ -239,8 +225,7 @@ impl Bins {
         fill.targets.clear();
         fill.packets.clear();
         fill.generation = fill.generation.wrapping_add(1);
-        let cell = &mut cells[bin.0 as usize];
-        (cell.left, cell.wanted) = (u32::from(self.r), false);
+        cells[bin.0 as usize] = Cell::idle(u32::from(self.r));
     }
 
     /// Draws the targets of an empty fill. If it draws none, it is decided at once how many more
@@ -248,40 +233,40 @@ impl Bins {
     /// many, are rarely looked at. That is the same as deciding over each fill when it begins: the
     /// draws are independent, and what is owed changes only when there is a target.
     fn draw(&mut self, bin: BinIx, lane: usize) {
-        let due = self.lanes[lane].cells[bin.0 as usize].due;
+        let due = self.lanes[lane].fills[bin.0 as usize].due;
         let idle = self.fills_without_target(bin, lane, due);
         let r = u32::from(self.r);
         let Lane { cells, fills, held } = &mut self.lanes[lane];
-        let cell = &mut cells[bin.0 as usize];
+        let (cell, fill) = (&mut cells[bin.0 as usize], &mut fills[bin.0 as usize]);
+        fill.due = (1..MAX_FILLS_AHEAD).contains(&idle);
         if idle > 0 {
-            *cell = Cell { left: idle * r, wanted: false, due: idle < MAX_FILLS_AHEAD };
+            *cell = Cell::idle(idle * r);
             return;
         }
-        let fill = &mut fills[bin.0 as usize];
         debug_assert!(fill.targets.is_empty(), "a fill draws its targets once");
-        for (source, wanted) in self.bins[bin.0 as usize].sources.iter_mut().zip(&self.wanted) {
+        for (source, wanted) in fill.sources.iter_mut().zip(&self.wanted) {
             let held = &mut held[source.region.0 as usize];
             let nodes = self.regions.nodes_mut(source.region);
             let drawn = draw_free(&mut self.rng, nodes, held, *wanted, |node| {
                 fill.targets.push((source.region, node));
             });
             let short = wanted - drawn;
-            source.owed[lane] = (short as f64).min(MAX_OWED);
+            source.owed = (short as f64).min(MAX_OWED);
             self.targets_short += short as u64;
         }
-        *cell = Cell { left: r, wanted: !fill.targets.is_empty(), due: false };
+        *cell = if fill.targets.is_empty() { Cell::idle(r) } else { Cell::wanted(r) };
     }
 
     /// Draws how many targets each source gives, until one gives any; returns how many fills draw
     /// none before that. None does if this one is known to be `due`.
     fn fills_without_target(&mut self, bin: BinIx, lane: usize, due: bool) -> u32 {
-        let sources = &self.bins[bin.0 as usize].sources;
+        let sources = &self.lanes[lane].fills[bin.0 as usize].sources;
         self.wanted.clear();
         if let [source] = &sources[..]
-            && source.targets + source.owed[lane] < 1.0
+            && source.targets + source.owed < 1.0
         {
             // The usual case in many groups: one region, and one target or none.
-            let mean = source.targets + source.owed[lane];
+            let mean = source.targets + source.owed;
             self.wanted.push(1);
             let trials = if due { 0 } else { MAX_FILLS_AHEAD };
             return (0..trials).take_while(|_| !self.rng.chance(mean)).count() as u32;
@@ -290,7 +275,7 @@ impl Bins {
         while idle < MAX_FILLS_AHEAD {
             self.wanted.clear();
             for source in sources {
-                self.wanted.push(self.rng.round(source.targets + source.owed[lane]));
+                self.wanted.push(self.rng.round(source.targets + source.owed));
             }
             if self.wanted.iter().any(|wanted| *wanted > 0) {
                 break;
@@ -321,7 +306,7 @@ impl Bins {
             changed.extend(self.link(*region));
         }
         for bin in changed {
-            if self.bins[bin.0 as usize].sources.is_empty() {
+            if self.bins[bin.0 as usize].regions == 0 {
                 self.remove_bin(bin);
             } else {
                 self.draw_where_unopened(bin);
@@ -336,8 +321,10 @@ impl Bins {
             if fill.targets.iter().any(|(other, _)| *other == region) {
                 self.finish(bin, lane, send);
             }
+            let sources = &mut self.lanes[lane].fills[bin.0 as usize].sources;
+            sources.retain(|source| source.region != region);
         }
-        self.bins[bin.0 as usize].sources.retain(|source| source.region != region);
+        self.bins[bin.0 as usize].regions -= 1;
     }
 
     /// Gives `region` the bins of its chain; returns them.
@@ -349,8 +336,11 @@ impl Bins {
         let mut bins = Vec::with_capacity(links.len());
         for link in links {
             let bin = self.bin_of(link.groups);
-            let owed = vec![0.0; self.lanes.len()];
-            self.bins[bin.0 as usize].sources.push(Source { region, targets: link.targets, owed });
+            self.bins[bin.0 as usize].regions += 1;
+            for lane in &mut self.lanes {
+                let source = Source { region, targets: link.targets, owed: 0.0 };
+                lane.fills[bin.0 as usize].sources.push(source);
+            }
             bins.push(bin);
         }
         self.of_region[region.0 as usize].clone_from(&bins);
@@ -363,7 +353,7 @@ impl Bins {
         }
         let bin = self.vacant.pop().unwrap_or_else(|| {
             self.bins.push(Bin::default());
-            let idle = Cell { left: u32::from(self.r), wanted: false, due: false };
+            let idle = Cell::idle(u32::from(self.r));
             for lane in &mut self.lanes {
                 lane.cells.push(idle);
                 lane.fills.push(Fill::default());
@@ -385,8 +375,11 @@ impl Bins {
             self.of_group[group.0 as usize].retain(|other| *other != bin);
         }
         self.by_groups.remove(&groups);
-        let idle = Cell { left: u32::from(self.r), wanted: false, due: false };
-        self.lanes.iter_mut().for_each(|lane| lane.cells[bin.0 as usize] = idle);
+        let idle = Cell::idle(u32::from(self.r));
+        for lane in &mut self.lanes {
+            lane.cells[bin.0 as usize] = idle;
+            lane.fills[bin.0 as usize].due = false;
+        }
         self.vacant.push(bin);
     }
 
@@ -395,11 +388,12 @@ impl Bins {
     fn draw_where_unopened(&mut self, bin: BinIx) {
         let r = u32::from(self.r);
         for lane in 0..self.lanes.len() {
-            let cell = &mut self.lanes[lane].cells[bin.0 as usize];
-            if !cell.wanted {
-                cell.left = (cell.left - 1) % r + 1;
-                cell.due = false;
-                if cell.left == r {
+            let Lane { cells, fills, .. } = &mut self.lanes[lane];
+            let cell = &mut cells[bin.0 as usize];
+            if !cell.is_wanted() {
+                *cell = Cell::idle((cell.left() - 1) % r + 1);
+                fills[bin.0 as usize].due = false;
+                if cell.left() == r {
                     self.draw(bin, lane);
                 }
             }

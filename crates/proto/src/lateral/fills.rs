@@ -6,6 +6,10 @@ use super::block::Block;
 use super::regions::RegionIx;
 use crate::{NodeId, PacketId, Rng};
 
+/// Which bin, among those that there are; numbers of bins that disappeared are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BinIx(pub(super) u32);
+
 /// One of the `stagger` interleaved sets of fills.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
@@ -17,33 +21,82 @@ pub(super) struct Lane {
     pub(super) held: Vec<Vec<NodeId>>,
 }
 
+/// How many packets a bin still counts, in one lane: until its fill is full, or, if it draws no
+/// target, until one is to draw some. It is all that most packets touch of most bins, so that it
+/// is one number: the highest bit says that the fill has targets.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cell {
-    /// Packets until the fill is full; or, if it draws none, until one is that draws a target.
-    pub(super) left: u32,
-    /// Whether the fill drew a target.
-    pub(super) wanted: bool,
-    /// Whether the next fill is known to draw a target.
-    pub(super) due: bool,
-}
+pub(super) struct Cell(u32);
 
 #[derive(Debug, Default)]
 pub(super) struct Fill {
+    /// The regions that its targets are drawn from.
+    pub(super) sources: Vec<Source>,
     pub(super) targets: Vec<(RegionIx, NodeId)>,
     pub(super) packets: Vec<(PacketId, Block)>,
     /// Which of the bin's fills in this lane it is.
     pub(super) generation: u32,
+    /// Whether the next fill is known to draw a target.
+    pub(super) due: bool,
+}
+
+/// A region that a bin selects targets from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    pub(super) region: RegionIx,
+    /// Targets for every repair, on average.
+    pub(super) targets: f64,
+    /// Targets owed from earlier draws.
+    pub(super) owed: f64,
+}
+
+impl Cell {
+    const WANTED: u32 = 1 << 31;
+
+    /// A fill without targets, or several, of `left` packets, at least 1.
+    pub(super) fn idle(left: u32) -> Self {
+        Self(left)
+    }
+
+    /// A fill with targets that takes `left` packets, at least 1.
+    pub(super) fn wanted(left: u32) -> Self {
+        Self(left | Self::WANTED)
+    }
+
+    /// Counts a packet; says whether it has to be looked at: the fill has targets, or is over.
+    pub(super) fn tick(&mut self) -> bool {
+        self.0 -= 1;
+        // Zero wraps around, so that one comparison finds both.
+        self.0.wrapping_sub(1) >= Self::WANTED - 1
+    }
+
+    pub(super) fn left(self) -> u32 {
+        self.0 & !Self::WANTED
+    }
+
+    pub(super) fn is_wanted(self) -> bool {
+        self.0 & Self::WANTED != 0
+    }
 }
 
 impl Lane {
+    /// Counts a packet in all of `bins`; adds those that have to be looked at to `noted`. Nothing
+    /// else is done for each bin of a packet, of which there are a hundred in a thousand groups.
+    pub(super) fn count(&mut self, bins: &[BinIx], noted: &mut Vec<BinIx>) {
+        for bin in bins {
+            if self.cells[bin.0 as usize].tick() {
+                noted.push(*bin);
+            }
+        }
+    }
+
     /// The invariants, for the `bins` there are: see [`super::bins::Bins::check`].
     pub(super) fn check(&self, bins: impl Iterator<Item = usize>, r: u32) {
         let mut drawn: BTreeMap<RegionIx, Vec<NodeId>> = BTreeMap::new();
         for bin in bins {
             let (cell, fill) = (&self.cells[bin], &self.fills[bin]);
-            assert_eq!(cell.wanted, !fill.targets.is_empty(), "a fill counts for nobody");
-            assert!(cell.left > 0 && (cell.left <= r || cell.due), "a full bin was not sent");
-            let holds = if cell.wanted { r - cell.left } else { 0 };
+            assert_eq!(cell.is_wanted(), !fill.targets.is_empty(), "a fill counts for nobody");
+            assert!(cell.left() > 0 && (cell.left() <= r || fill.due), "a full bin was not sent");
+            let holds = if cell.is_wanted() { r - cell.left() } else { 0 };
             assert_eq!(fill.packets.len(), holds as usize, "a fill lost or gained packets");
             for (region, node) in &fill.targets {
                 drawn.entry(*region).or_default().push(*node);

@@ -1,11 +1,11 @@
 //! From what a bin holds to the repair on the wire.
 
 use super::bins::Repair;
-use super::block::append_xor;
+use super::block::xor_all;
 use super::counters::Counters;
 use super::outbox::Outbox;
 use super::packet::{Packet, WireId};
-use crate::{Destination, GroupId, NodeId};
+use crate::{Destination, GroupId, NodeId, RateOfFire};
 
 /// Encodes repairs, in buffers that it keeps.
 #[derive(Debug, Default)]
@@ -39,8 +39,11 @@ impl RepairEncoder {
     }
 
     fn combine(&mut self, repair: &Repair<'_>) {
-        self.sum.clear();
-        append_xor(&mut self.sum, repair.packets.iter().map(|(_, block)| block.bytes()));
+        let mut blocks: [&[u8]; RateOfFire::MAX_R as usize] = Default::default();
+        for (place, (_, block)) in blocks.iter_mut().zip(repair.packets) {
+            *place = block.bytes();
+        }
+        xor_all(&mut self.sum, &blocks[..repair.packets.len()]);
         self.ids.clear();
         self.ids.extend(repair.packets.iter().map(|(id, _)| WireId::from(*id)));
     }
