@@ -6,10 +6,11 @@ use super::asking;
 use super::block::{Block, xor_into};
 use super::groups::GroupIx;
 use super::missing::{Missing, MissingIx};
-use super::packet::WireId;
+use super::packet::{ID_BYTES, REPAIR_BYTES, WireId};
 use super::streams::{Place, Slot, StreamIx};
 use super::{Lateral, StreamStart, TimerKey};
-use crate::{Event, How, LossCause, Lost, Message, NodeId, PacketId, SeqNo, Time};
+use crate::wire::MAX_DATAGRAM_BYTES;
+use crate::{Event, How, LossCause, Lost, Message, NodeId, PacketId, RateOfFire, SeqNo, Time};
 
 impl Lateral {
     pub(super) fn on_data(
@@ -21,6 +22,10 @@ impl Lateral {
         confirm: bool,
         block: &[u8],
     ) {
+        if !self.fits_repairs(block) {
+            self.counters.malformed += 1;
+            return;
+        }
         let Some(stream) = self.stream_of(now, group, from, seqno) else { return };
         let Ok(block) = Block::from_datagram(&mut self.arena, block) else {
             self.counters.malformed += 1;
@@ -52,10 +57,10 @@ impl Lateral {
             return;
         };
         match Block::from_datagram(&mut self.arena, block) {
-            Ok(block) => {
+            Ok(block) if self.fits_repairs(block.bytes()) => {
                 self.take_in(now, stream, seqno, &block, How::Retransmitted(from));
             }
-            Err(_) => self.counters.malformed += 1,
+            _ => self.counters.malformed += 1,
         }
     }
 
@@ -352,7 +357,8 @@ impl Lateral {
     }
 
     fn take_in_solved(&mut self, now: Time, from: NodeId, id: PacketId, sum: &[u8]) {
-        let Ok(block) = Block::from_repair(&mut self.arena, sum) else {
+        let block = Block::from_repair(&mut self.arena, sum).ok();
+        let Some(block) = block.filter(|block| self.fits_repairs(block.bytes())) else {
             self.counters.repairs_contradictory += 1;
             return;
         };
@@ -362,6 +368,13 @@ impl Lateral {
         if let Some(ix) = missing {
             self.take_in(now, ix, id.seqno, &block, How::Recovered(from));
         }
+    }
+
+    /// Whether a repair or a retransmission of the block is a datagram that UDP can carry. Every
+    /// honest sender's is, for all of a node's groups have the same r.
+    fn fits_repairs(&self, block: &[u8]) -> bool {
+        let ids = usize::from(self.r.unwrap_or(RateOfFire::MAX_R)) * ID_BYTES;
+        REPAIR_BYTES + ids + block.len() <= MAX_DATAGRAM_BYTES
     }
 
     pub(super) fn cancel_open(&mut self, ix: StreamIx) {

@@ -1,0 +1,35 @@
+//! Faults that were found once, each with the shortest history that showed it.
+
+mod rig;
+
+use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::{Packet, WireId};
+use carom_proto::lateral::{Config, Lateral};
+use carom_proto::loss::Loss;
+use carom_proto::*;
+use rig::{MILLISECOND, SECOND, World, payload};
+
+const RATE: RateOfFire = RateOfFire::new(8, 5);
+const GROUP: GroupId = GroupId(100);
+
+fn datagram(packet: Packet<'_>, sender: u64, group: GroupId) -> Vec<u8> {
+    let mut out = Vec::new();
+    packet.encode(NodeId(sender), group, 0, &mut out);
+    out
+}
+
+fn ids(sender: u64, numbers: &[u32]) -> Vec<WireId> {
+    let id = |n: &u32| PacketId { sender: NodeId(sender), group: GROUP, seqno: SeqNo(*n) };
+    numbers.iter().map(|n| WireId::from(id(n))).collect()
+}
+
+#[test]
+fn a_data_packet_as_long_as_udp_allows_panics_nobody() {
+    let mut world = World::new(3, &Config::default(), Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    let longest = 65_507 - 32 - 20;
+    let block = Block::of_message(&mut Arena::default(), world.now, None, &vec![7; longest]);
+    let data = Packet::Data { seqno: SeqNo(1), confirm: false, block: block.bytes() };
+    world.inject(0, &datagram(data, 2, GROUP));
+    world.run_for(SECOND);
+}
