@@ -33,3 +33,17 @@ fn a_data_packet_as_long_as_udp_allows_panics_nobody() {
     world.inject(0, &datagram(data, 2, GROUP));
     world.run_for(SECOND);
 }
+
+#[test]
+fn a_repair_that_names_a_packet_twice_panics_nobody() {
+    let mut world = World::new(3, &Config::default(), Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    world.run_for(MILLISECOND);
+    let beat = Packet::Heartbeat { next: SeqNo(9), first: Some(SeqNo(1)), confirm: false };
+    world.inject(0, &datagram(beat, 2, GROUP));
+    for numbers in [&[1, 1][..], &[1, 1, 1, 1], &[1, 2], &[3, 4]] {
+        let packet = Packet::Repair { ids: &ids(2, numbers), sum: &[0; 40] };
+        world.inject(0, &datagram(packet, 3, GroupId::NONE));
+    }
+    world.hosts[0].engine.check();
+}

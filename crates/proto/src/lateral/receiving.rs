@@ -71,6 +71,11 @@ impl Lateral {
         for id in ids.iter().map(|id| PacketId::from(*id)) {
             match self.notice_in_repair(now, from, id) {
                 Known::Held => {}
+                Known::Missing if missing.contains(&id) => {
+                    // The equations take it for granted that a packet stands in a sum once.
+                    self.counters.repairs_contradictory += 1;
+                    return;
+                }
                 Known::Missing => missing.push(id),
                 Known::Useless => usable = false,
             }
