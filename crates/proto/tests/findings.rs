@@ -47,3 +47,17 @@ fn a_repair_that_names_a_packet_twice_panics_nobody() {
     }
     world.hosts[0].engine.check();
 }
+
+#[test]
+fn a_message_lost_to_its_deadline_is_told_to_the_sender() {
+    let mut world = World::new(2, &Config::default(), Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, GROUP, RATE));
+    world.filter = Box::new(|_, _, datagram| datagram[4] != 1);
+    let deadline = Some(10 * MILLISECOND);
+    world.send_with(0, GROUP, b"late", SendOptions { deadline }).expect("nobody holds back");
+    world.confirm(0, GROUP);
+    world.run_for(5 * SECOND);
+    let lost = world.hosts[1].lost.len();
+    assert_eq!(lost, 1, "{:?}", world.hosts[1].messages);
+    assert_eq!(world.hosts[0].safe[0].incomplete, [(NodeId(2), 1)]);
+}

@@ -158,7 +158,9 @@ impl Lateral {
         if before as u32 > self.config.max_gap || !stream.reaches_back() {
             self.counters.missing += before as u64;
             self.counters.lost += before as u64;
-            self.tell_lost(ix, first, stream.start().minus(1), LossCause::TooFarBehind);
+            let last = stream.start().minus(1);
+            self.streams.get_mut(ix).count_lost(before as u32);
+            self.tell_lost(ix, first, last, LossCause::TooFarBehind);
             return;
         }
         for _ in 0..before {
@@ -294,6 +296,7 @@ impl Lateral {
     ) {
         if block.deadline().is_some_and(|deadline| missing_for > deadline) {
             self.counters.lost += 1;
+            self.streams.get_mut(ix).count_lost(1);
             self.tell_lost(ix, seqno, seqno, LossCause::DeadlinePassed);
             return;
         }

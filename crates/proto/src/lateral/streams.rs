@@ -188,6 +188,11 @@ impl Stream {
             .collect()
     }
 
+    /// So many more packets are lost: the sender is told their number.
+    pub(super) fn count_lost(&mut self, count: u32) {
+        self.lost = self.lost.saturating_add(count);
+    }
+
     /// Forgets the window: everything before `seqno` is settled.
     fn skip_to(&mut self, seqno: SeqNo) {
         self.slots.clear();
@@ -301,7 +306,7 @@ impl Streams {
     pub(super) fn give_up(&mut self, ix: StreamIx, seqno: SeqNo) {
         let stream = self.get_mut(ix);
         *stream.slot_mut(seqno) = Slot::Settled;
-        stream.lost = stream.lost.saturating_add(1);
+        stream.count_lost(1);
         stream.advance();
         stream.trim();
     }
@@ -310,7 +315,7 @@ impl Streams {
     pub(super) fn skip_to(&mut self, ix: StreamIx, seqno: SeqNo, lost: u32) {
         let stream = self.get_mut(ix);
         let freed: usize = stream.slots.iter().map(Slot::cost).sum();
-        stream.lost = stream.lost.saturating_add(lost);
+        stream.count_lost(lost);
         stream.skip_to(seqno);
         self.bytes -= freed;
     }
