@@ -61,3 +61,16 @@ fn a_message_lost_to_its_deadline_is_told_to_the_sender() {
     assert_eq!(lost, 1, "{:?}", world.hosts[1].messages);
     assert_eq!(world.hosts[0].safe[0].incomplete, [(NodeId(2), 1)]);
 }
+
+#[test]
+fn with_a_window_of_one_who_has_everything_is_not_slow() {
+    let config = Config { window: 1, ..Config::default() };
+    let mut world = World::new(3, &config, Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    world.crash(2);
+    for number in 0..2 {
+        let _ = world.send(0, GROUP, &payload(number));
+    }
+    world.run_for(SECOND);
+    assert_eq!(world.hosts[0].slow, [Slow { group: GROUP, node: NodeId(3), behind: 1 }]);
+}

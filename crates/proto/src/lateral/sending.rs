@@ -120,7 +120,7 @@ impl OwnStream {
         let mut slow = Vec::new();
         for member in self.members.iter_mut().filter(|member| !member.slow) {
             let behind = next.distance_from(member.settled_to) as u32;
-            if behind >= window / 2 {
+            if behind >= (window / 2).max(1) {
                 member.slow = true;
                 slow.push((member.node, behind));
             }
