@@ -74,3 +74,31 @@ fn with_a_window_of_one_who_has_everything_is_not_slow() {
     world.run_for(SECOND);
     assert_eq!(world.hosts[0].slow, [Slow { group: GROUP, node: NodeId(3), behind: 1 }]);
 }
+
+#[test]
+fn what_was_overtaken_by_far_is_not_both_reported_and_delivered() {
+    let config = Config { max_gap: 50, ..Config::default() };
+    let mut engine = Lateral::new(NodeId(1), config, 1);
+    let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
+    let now = Time(1_000_000_000);
+    engine.join(now, GROUP, settings).expect("the settings are right");
+    for seqno in [1000, 10, 11, 990] {
+        let block = Block::of_message(&mut Arena::default(), now, None, b"x");
+        let data = Packet::Data { seqno: SeqNo(seqno), confirm: false, block: block.bytes() };
+        engine.handle_datagram(now, &datagram(data, 2, GROUP));
+    }
+    let beat = Packet::Heartbeat { next: SeqNo(1001), first: Some(SeqNo(1)), confirm: false };
+    engine.handle_datagram(now, &datagram(beat, 2, GROUP));
+    let mut account = vec![0; 1001];
+    while let Some(event) = engine.poll_event() {
+        match event {
+            Event::Message(message) => account[message.seqno.0 as usize] += 1,
+            Event::Lost(lost) => {
+                (lost.first.0..=lost.last.0).for_each(|n| account[n as usize] += 1);
+            }
+            _ => {}
+        }
+    }
+    let twice = account.iter().position(|count| *count > 1);
+    assert_eq!(twice, None);
+}

@@ -238,7 +238,9 @@ impl Lateral {
     /// Takes in a packet, however it came; says whether it was new.
     fn take_in(&mut self, now: Time, ix: StreamIx, seqno: SeqNo, block: &Block, how: How) -> bool {
         let stream = self.streams.get(ix);
-        if !stream.opened && stream.reaches_back() {
+        let overtaken_by = stream.start().distance_from(seqno);
+        let is_near = overtaken_by > 0 && overtaken_by as u32 <= self.config.max_gap;
+        if is_near && !stream.opened && stream.reaches_back() {
             // It was overtaken by the packet that this node took for the stream's first.
             self.notice_down_to(now, ix, seqno);
         }
