@@ -102,3 +102,27 @@ fn what_was_overtaken_by_far_is_not_both_reported_and_delivered() {
     let twice = account.iter().position(|count| *count > 1);
     assert_eq!(twice, None);
 }
+
+#[test]
+fn who_leaves_and_joins_again_before_it_was_noticed_gets_nothing_twice() {
+    let mut world = World::new(3, &Config::default(), Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    for number in 0..50 {
+        world.send(0, GROUP, &payload(number)).expect("nobody holds back");
+        world.run_for(MILLISECOND);
+    }
+    world.run_for(SECOND);
+    let now = world.now;
+    let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
+    let engine = &mut world.hosts[2].engine;
+    engine.leave(now, GROUP);
+    engine.join(now, GROUP, settings).expect("it left");
+    for node in [NodeId(1), NodeId(2)] {
+        let kind = ViewChangeKind::Joined;
+        engine.handle_view(now, &ViewChange { group: GROUP, node, kind, version: 1 });
+    }
+    world.send(0, GROUP, b"after").expect("nobody holds back");
+    world.run_for(5 * SECOND);
+    let all: Vec<u32> = (1..=51).collect();
+    assert_eq!(world.hosts[2].got(NodeId(1), GROUP), all);
+}

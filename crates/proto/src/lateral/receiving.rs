@@ -120,10 +120,13 @@ impl Lateral {
             return None;
         }
         joined.streams += 1;
-        let id = joined.id;
+        let (id, heard_to) = (joined.id, joined.heard_to.remove(&sender));
         let from_first = self.config.stream_start == StreamStart::FromFirst;
         let base = if from_first { SeqNo::FIRST } else { base };
         let ix = self.streams.open(sender, group, id, base, from_first);
+        if let Some(floor) = heard_to {
+            self.streams.get_mut(ix).resume_at(floor);
+        }
         if !from_first {
             self.ask_to_open(now, ix);
         }
@@ -151,6 +154,7 @@ impl Lateral {
     /// The packets before all that was heard of the stream, from `first` on, are owed as well.
     pub(super) fn notice_down_to(&mut self, now: Time, ix: StreamIx, first: SeqNo) {
         let stream = self.streams.get(ix);
+        let first = stream.owed_from(first);
         let before = stream.start().distance_from(first);
         if before <= 0 {
             return;

@@ -37,6 +37,9 @@ pub(super) struct Stream {
     settled_to: SeqNo,
     /// The first number that was ever in the window.
     start: SeqNo,
+    /// Where this node had come when it was in the group before: what lies before that was
+    /// delivered or given up then.
+    floor: Option<SeqNo>,
 }
 
 /// What is known of one packet.
@@ -107,7 +110,22 @@ impl Stream {
             slots: VecDeque::new(),
             settled_to: base,
             start: base,
+            floor: None,
         }
+    }
+
+    /// What lies before `floor` is of no concern, whatever the sender says.
+    pub(super) fn resume_at(&mut self, floor: SeqNo) {
+        assert!(self.slots.is_empty(), "a stream goes on where it stood before it is heard");
+        self.base = self.base.later(floor);
+        self.settled_to = self.base;
+        self.start = self.base;
+        self.floor = Some(floor);
+    }
+
+    /// `first`, or where this node had come before if that is later.
+    pub(super) fn owed_from(&self, first: SeqNo) -> SeqNo {
+        self.floor.map_or(first, |floor| floor.later(first))
     }
 
     /// The id of the packet with this number.
