@@ -126,3 +126,24 @@ fn who_leaves_and_joins_again_before_it_was_noticed_gets_nothing_twice() {
     let all: Vec<u32> = (1..=51).collect();
     assert_eq!(world.hosts[2].got(NodeId(1), GROUP), all);
 }
+
+#[test]
+fn packets_that_wait_for_the_limit_of_naks_do_not_keep_the_node_busy() {
+    let mut world = World::new(3, &Config::default(), Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    let (now, engine) = (world.now, &mut world.hosts[0].engine);
+    let beat = Packet::Heartbeat { next: SeqNo(60_000), first: Some(SeqNo(1)), confirm: false };
+    engine.handle_datagram(now, &datagram(beat, 2, GROUP));
+    let (mut calls, mut out) = (0, Vec::new());
+    while let Some(due) = engine.poll_timeout().filter(|due| due.at < now + SECOND) {
+        assert!(calls < 20_000, "50000 askings a second need no more calls");
+        engine.handle_timeout(due.at);
+        calls += 1;
+        while engine.poll_transmit(&mut out).is_some() {
+            out.clear();
+        }
+    }
+    engine.check();
+    let asked = engine.counters().ids_asked;
+    assert!((50_000..56_000).contains(&asked), "{asked} asked for in a second");
+}

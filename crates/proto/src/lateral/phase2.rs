@@ -49,9 +49,13 @@ impl Lateral {
             return None;
         }
         if !self.nak_limit.take(now) {
-            // At least a millisecond on, lest a limit of zero keep this loop busy for ever.
+            // At least a millisecond on, so that many are asked for together.
             let next = self.nak_limit.next_at(now).max(now + Duration::from_millis(1));
-            self.missing.set_due(ix, next.min(end));
+            if next < end {
+                self.missing.pause(now, ix, next);
+            } else {
+                self.missing.set_due(ix, end);
+            }
             return None;
         }
         let stream = self.streams.get(missing.stream);
