@@ -147,3 +147,27 @@ fn packets_that_wait_for_the_limit_of_naks_do_not_keep_the_node_busy() {
     let asked = engine.counters().ids_asked;
     assert!((50_000..56_000).contains(&asked), "{asked} asked for in a second");
 }
+
+#[test]
+fn senders_that_have_gone_make_room_for_new_ones() {
+    let config = Config { streams_per_group: 8, ..Config::default() };
+    let mut engine = Lateral::new(NodeId(1), config, 1);
+    let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
+    let mut now = Time(1_000_000_000);
+    engine.join(now, GROUP, settings).expect("the settings are right");
+    for node in 2..30 {
+        let view = |kind| ViewChange { group: GROUP, node: NodeId(node), kind, version: 1 };
+        engine.handle_view(now, &view(ViewChangeKind::Joined));
+        let block = Block::of_message(&mut Arena::default(), now, None, b"x");
+        let data = Packet::Data { seqno: SeqNo(1), confirm: false, block: block.bytes() };
+        engine.handle_datagram(now, &datagram(data, node, GROUP));
+        engine.handle_view(now, &view(ViewChangeKind::Left));
+        let event = engine.poll_event();
+        assert!(matches!(event, Some(Event::Message(_))), "message of sender {node}: {event:?}");
+        for _ in 0..60 {
+            now = now + SECOND;
+            engine.handle_timeout(now);
+        }
+        engine.check();
+    }
+}

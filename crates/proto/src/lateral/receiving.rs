@@ -113,12 +113,12 @@ impl Lateral {
         if let Some(ix) = self.streams.find(group, sender) {
             return Some(ix);
         }
-        let limit = self.config.streams_per_group;
-        let joined = self.groups.get_mut(group);
-        if joined.streams >= limit {
+        let is_full = self.groups.get(group).streams >= self.config.streams_per_group;
+        if is_full && !self.forget_a_departed_sender(group) {
             self.counters.streams_refused += 1;
             return None;
         }
+        let joined = self.groups.get_mut(group);
         joined.streams += 1;
         let (id, heard_to) = (joined.id, joined.heard_to.remove(&sender));
         let from_first = self.config.stream_start == StreamStart::FromFirst;
@@ -131,6 +131,23 @@ impl Lateral {
             self.ask_to_open(now, ix);
         }
         Some(ix)
+    }
+
+    /// Makes room for another sender in the group: one that is no member any more, and of whose
+    /// packets none is held or missing, is forgotten. Says whether there was one.
+    fn forget_a_departed_sender(&mut self, group: GroupIx) -> bool {
+        let members = &self.groups.get(group).members;
+        let departed = |sender| sender != self.id && members.binary_search(&sender).is_err();
+        let Some(ix) = self.streams.first_silent(group, departed) else { return false };
+        self.cancel_open(ix);
+        let stream = self.streams.remove(ix);
+        let joined = self.groups.get_mut(group);
+        joined.streams -= 1;
+        if joined.heard_to.len() >= self.config.streams_per_group {
+            joined.heard_to.pop_first();
+        }
+        joined.heard_to.insert(stream.sender, stream.end());
+        true
     }
 
     /// Notes every number of the stream before `end` that has not been heard of as missing; says

@@ -350,6 +350,29 @@ impl Streams {
         }
     }
 
+    /// A stream of `group` of whose packets none is held or missing, and whose sender `departed`.
+    pub(super) fn first_silent(
+        &self,
+        group: GroupIx,
+        departed: impl Fn(NodeId) -> bool,
+    ) -> Option<StreamIx> {
+        let is_silent = |stream: &Stream| {
+            stream.group == group && stream.slots.is_empty() && departed(stream.sender)
+        };
+        let place = self.slots.iter().position(|slot| slot.as_ref().is_some_and(is_silent));
+        place.map(|place| StreamIx(place as u32))
+    }
+
+    /// Takes out a stream of which nothing is held.
+    pub(super) fn remove(&mut self, ix: StreamIx) -> Stream {
+        let stream = self.slots[ix.0 as usize].take().expect("the stream is there");
+        assert!(stream.slots.is_empty(), "a stream was forgotten while packets of it are held");
+        self.by_key.remove(&(stream.group, stream.sender));
+        self.ages.retain(|aged| aged.stream != ix);
+        self.vacant.push(ix);
+        stream
+    }
+
     /// Takes out all streams of `group`.
     pub(super) fn remove_group(&mut self, group: GroupIx) -> Vec<(StreamIx, Stream)> {
         let mut removed = Vec::new();
