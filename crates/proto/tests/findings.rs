@@ -171,3 +171,34 @@ fn senders_that_have_gone_make_room_for_new_ones() {
         engine.check();
     }
 }
+
+#[test]
+fn who_holds_back_is_asked_again_though_all_confirmed_what_was_to_be_safe() {
+    let config = Config { window: 8, ..Config::default() };
+    let mut world = World::new(3, &config, Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    world.crash(1);
+    world.crash(2);
+    let fill = |world: &mut World| while world.send(0, GROUP, b"x").is_ok() {};
+    let ack = |world: &mut World, node, settled_to| {
+        let packet = Packet::Ack { settled_to: SeqNo(settled_to), lost: 0 };
+        world.inject(0, &datagram(packet, node, GROUP));
+    };
+    fill(&mut world);
+    ack(&mut world, 2, 9);
+    world.run_for(SECOND);
+    assert_eq!(world.hosts[0].slow, [Slow { group: GROUP, node: NodeId(3), behind: 8 }]);
+    world.confirm(0, GROUP);
+    // Now only host 2 is waited for, and it holds back; then host 3 makes safe what was asked for.
+    fill(&mut world);
+    ack(&mut world, 3, 9);
+    assert_eq!(world.hosts[0].safe.len(), 1);
+    let asked = std::rc::Rc::new(std::cell::Cell::new(0));
+    let counted = asked.clone();
+    world.filter = Box::new(move |_, _, datagram| {
+        counted.set(counted.get() + u32::from(datagram[4] == 6 && datagram[5] == 1));
+        true
+    });
+    world.run_for(400 * MILLISECOND);
+    assert!(asked.get() > 0, "nobody was asked to confirm");
+}

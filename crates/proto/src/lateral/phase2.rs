@@ -276,8 +276,7 @@ impl Lateral {
     /// Ends the holding back if nobody holds back any more.
     pub(super) fn look_whether_free(&mut self, now: Time, ix: GroupIx) {
         let own = &mut self.groups.get_mut(ix).own;
-        let held = own.held_back_by(self.config.window).is_some();
-        if own.held_back_since.is_some() && !held {
+        if own.held_back_since.is_some() && own.held_back_by(self.config.window).is_none() {
             own.held_back_since = None;
             self.timers.cancel(TimerKey::Patience(ix));
             self.schedule_heartbeat(now, ix);
@@ -302,7 +301,12 @@ impl Lateral {
             incomplete: incomplete.map(|member| (member.node, member.lost)).collect(),
         };
         let sent_since = group.own.next != up_to;
+        let is_held_back = group.own.held_back_since.is_some();
         self.events.push_back(Event::Safe(safe));
+        if is_held_back {
+            // Whoever holds back has to be asked on.
+            return true;
+        }
         self.timers.cancel(TimerKey::Heartbeat(ix));
         if sent_since {
             self.schedule_heartbeat(now, ix);
