@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use carom_proto::lateral::{Config, Lateral, RepairScope, Solver};
+use carom_proto::lateral::{Config, Lateral, NakConfig, RepairScope, Solver};
 use carom_proto::*;
 
 const RATE: RateOfFire = RateOfFire::new(4, 2);
@@ -66,6 +66,12 @@ fn config(rng: &mut Rng) -> Config {
         solver: [Solver::Elimination, Solver::Elimination, Solver::Peeling][rng.below(3)],
         scope: [RepairScope::Regions, RepairScope::PerGroup][rng.below(2)],
         pending_repairs: [256, 3, 0][rng.below(3)],
+        nak: Some(NakConfig {
+            ids_per_second: [50_000, 200, 0][rng.below(3)],
+            ..NakConfig::default()
+        }),
+        flush_after: [None, Some(Duration::ZERO), Some(Duration::from_millis(20))][rng.below(3)],
+        patience: Duration::from_millis([0, 500][rng.below(2)]),
         ..Config::default()
     }
 }
@@ -164,8 +170,9 @@ impl World {
     fn send(&mut self, number: usize, group: GroupId) {
         let size = self.rng.below(300);
         let payload = bytes::Bytes::from(vec![self.count as u8; size]);
+        let deadline = self.rng.chance(0.2).then_some(Duration::from_millis(30));
         let host = &mut self.hosts[number];
-        let sent = host.engine.send(self.now, group, payload, SendOptions::default());
+        let sent = host.engine.send(self.now, group, payload, SendOptions { deadline });
         if let Ok(seqno) = sent {
             let view = host.views.get(&group).cloned().unwrap_or_default();
             let owed = view.iter().map(|(node, round)| (node.0 as usize - 1, *round)).collect();
@@ -392,7 +399,7 @@ fn heal(mut world: World) -> Vec<String> {
             world.safes.clear();
             world.confirm(host, group);
             expected.push((host, group));
-            world.run_for(Duration::from_secs(2));
+            world.run_for(Duration::from_secs(11));
             let safe = world.safes.iter().any(|(h, safe)| *h == host && safe.group == group);
             if !safe {
                 let behind = world.hosts[host].engine.unconfirmed(group);
