@@ -202,3 +202,18 @@ fn who_holds_back_is_asked_again_though_all_confirmed_what_was_to_be_safe() {
     world.run_for(400 * MILLISECOND);
     assert!(asked.get() > 0, "nobody was asked to confirm");
 }
+
+#[test]
+fn who_was_cut_off_for_long_learns_what_it_lost_though_nothing_follows() {
+    let mut world = World::new(3, &Config::default(), Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    world.send(0, GROUP, b"first").expect("nobody holds back");
+    world.run_for(20 * SECOND);
+    world.filter = Box::new(|_, to, _| to != NodeId(2));
+    world.send(0, GROUP, b"second").expect("nobody holds back");
+    world.run_for(14 * SECOND);
+    world.filter = Box::new(|_, _, _| true);
+    world.run_for(30 * SECOND);
+    let host = &world.hosts[1];
+    assert_eq!((host.messages.len(), host.lost.len()), (1, 1));
+}

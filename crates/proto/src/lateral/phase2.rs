@@ -244,8 +244,9 @@ impl Lateral {
         };
         let doubled = longest.map(|longest| (interval * 2).min(longest));
         group.own.heartbeat_interval = doubled.unwrap_or(interval);
-        // Plain heartbeats end with the longest interval; collecting confirmations does not.
-        if confirm || doubled.is_some_and(|doubled| doubled > interval) {
+        // They go on at the longest interval: who was cut off for longer than all the others took
+        // would otherwise never learn that it lost something.
+        if doubled.is_some() {
             self.timers.set(TimerKey::Heartbeat(ix), now + interval);
         }
         self.counters.heartbeats_sent += 1;
