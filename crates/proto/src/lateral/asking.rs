@@ -41,17 +41,17 @@ impl RateLimit {
 const BURST: Duration = Duration::from_millis(100);
 
 /// Who is asked at this attempt: first those that [`AskFirst`] names, in its order, then by turns
-/// the packet's sender and random members. Only `members` are asked, for others have gone; if
-/// there are none, nobody.
+/// the packet's sender and random members. Only `members` are asked, for others have gone. If the
+/// view holds nobody yet, the sender is: it was there when it sent.
 pub(super) fn whom_to_ask(
     first: AskFirst,
     missing: &Missing,
-    sender: NodeId,
+    origin: NodeId,
     members: &[NodeId],
     rng: &mut Rng,
-) -> Option<NodeId> {
+) -> NodeId {
     let is_member = |node: &NodeId| members.binary_search(node).is_ok();
-    let sender = Some(sender).filter(is_member);
+    let sender = Some(origin).filter(is_member);
     let holders = missing.holders.iter().filter(is_member);
     let named: [Option<NodeId>; 4] = match first {
         AskFirst::RepairSender => gather(holders.chain(sender)),
@@ -60,13 +60,13 @@ pub(super) fn whom_to_ask(
     };
     let attempt = usize::from(missing.attempts);
     if let Some(node) = named.get(attempt).copied().flatten() {
-        return Some(node);
+        return node;
     }
     if members.is_empty() {
-        return None;
+        return origin;
     }
     let any = members[rng.below(members.len())];
-    Some(if attempt % 2 == 1 { sender.unwrap_or(any) } else { any })
+    if attempt % 2 == 1 { sender.unwrap_or(any) } else { any }
 }
 
 /// How long to wait after this attempt before the next one.
@@ -108,17 +108,17 @@ mod tests {
         missing
     }
 
-    fn asked(first: AskFirst, attempts: u8) -> Option<NodeId> {
+    fn asked(first: AskFirst, attempts: u8) -> NodeId {
         let mut rng = Rng::new(1);
         whom_to_ask(first, &missing(attempts, &[4, 9, 3]), SENDER, &MEMBERS, &mut rng)
     }
 
     #[test]
     fn the_configured_order_decides_whom_to_ask_first_and_who_has_gone_is_left_out() {
-        let order = |first| [0, 1, 2].map(|attempt| asked(first, attempt).map(|node| node.0));
-        assert_eq!(order(AskFirst::RepairSender), [Some(4), Some(3), Some(2)]);
-        assert_eq!(order(AskFirst::DataSender), [Some(2), Some(4), Some(3)]);
-        assert_eq!(asked(AskFirst::AnyMember, 1), Some(SENDER));
+        let order = |first| [0, 1, 2].map(|attempt| asked(first, attempt).0);
+        assert_eq!(order(AskFirst::RepairSender), [4, 3, 2]);
+        assert_eq!(order(AskFirst::DataSender), [2, 4, 3]);
+        assert_eq!(asked(AskFirst::AnyMember, 1), SENDER);
     }
 
     #[test]
@@ -129,14 +129,14 @@ mod tests {
             let missing = missing(attempt, &[]);
             let node = whom_to_ask(AskFirst::RepairSender, &missing, SENDER, &MEMBERS, &mut rng);
             if attempt % 2 == 1 {
-                assert_eq!(node, Some(SENDER));
+                assert_eq!(node, SENDER);
             } else {
-                others.extend(node);
+                others.push(node);
             }
         }
         assert!(MEMBERS.iter().all(|member| others.contains(member)));
-        let nobody = whom_to_ask(AskFirst::AnyMember, &missing(0, &[]), SENDER, &[], &mut rng);
-        assert_eq!(nobody, None);
+        let alone = whom_to_ask(AskFirst::AnyMember, &missing(0, &[]), SENDER, &[], &mut rng);
+        assert_eq!(alone, SENDER);
     }
 
     #[test]

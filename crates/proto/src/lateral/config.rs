@@ -36,7 +36,8 @@ pub struct Config {
     /// Phase 2: asking for what repairs did not bring. `None` turns it off.
     pub nak: Option<NakConfig>,
     /// After this time without a message a sender tells the group how far it has come, and again
-    /// at doubling intervals up to 64 times this. `None` is what the papers do. Default 100 ms.
+    /// at doubling intervals up to 64 times this, then at that one. `None` is what the papers do.
+    /// Default 100 ms.
     pub heartbeat: Option<Duration>,
     /// What a node that hears a stream for the first time is owed of it.
     pub stream_start: StreamStart,
@@ -208,6 +209,7 @@ impl Config {
             ("partial_view", self.partial_view == Some(0)),
             ("give_up_after", self.give_up_after.is_zero()),
             ("buffer_age", self.buffer_age.is_zero()),
+            ("heartbeat", self.heartbeat == Some(Duration::ZERO)),
         ];
         match limits.iter().find(|(_, zero)| *zero) {
             Some((name, _)) => Err(ConfigError::Zero(name)),

@@ -1,7 +1,9 @@
 //! The groups that this node is in, and the members it chooses repair targets from.
 
+use alloc::collections::BTreeMap;
+
 use super::sending::OwnStream;
-use crate::{GroupId, IdMap, NodeId, RateOfFire, Rng};
+use crate::{GroupId, IdMap, NodeId, RateOfFire, Rng, SeqNo};
 
 /// Which group, among those that this node is in; numbers are used again after a leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +31,8 @@ pub(super) struct Group {
     pub(super) own: OwnStream,
     /// Senders heard in the group.
     pub(super) streams: usize,
+    /// How far this node had come with each sender when it was in the group before.
+    pub(super) heard_to: BTreeMap<NodeId, SeqNo>,
 }
 
 /// A uniformly random subset of a group's members, kept as they come and go (Slingshot 3.3).
@@ -104,6 +108,7 @@ impl Group {
             sample: Sample { limit: partial_view, chosen: Vec::new() },
             own: OwnStream::new(),
             streams: 0,
+            heard_to: BTreeMap::new(),
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) struct MissingPackets {
     slots: Vec<Option<Missing>>,
     vacant: Vec<MissingIx>,
     due: Timers<MissingIx>,
+    /// Nothing is due before this time.
+    paused_until: Time,
 }
 
 impl Holders {
@@ -80,11 +82,21 @@ impl MissingPackets {
     }
 
     pub(super) fn next_due(&self) -> Option<Time> {
-        self.due.next_due()
+        self.due.next_due().map(|due| due.max(self.paused_until))
+    }
+
+    /// The packet, and all others with it, wait until `end`: nobody may be asked before. They
+    /// wait together, for otherwise each of them would wake the node for nothing again and again.
+    pub(super) fn pause(&mut self, now: Time, ix: MissingIx, end: Time) {
+        self.due.set(ix, now);
+        self.paused_until = end;
     }
 
     /// Takes the first packet that is to be looked after at `now`; it has no due time then.
     pub(super) fn pop_due(&mut self, now: Time) -> Option<MissingIx> {
+        if now < self.paused_until {
+            return None;
+        }
         self.due.pop_due(now)
     }
 

@@ -84,8 +84,9 @@ pub struct Lateral {
     groups: Groups,
     /// The r of all groups, while there are any.
     r: Option<u8>,
-    /// Where this node's streams stood in groups that it has left: a number is never used twice.
-    left_at: BTreeMap<GroupId, SeqNo>,
+    /// Where the streams stood in groups that this node has left: no number is used twice, and
+    /// nothing is delivered twice.
+    left_at: BTreeMap<GroupId, LeftAt>,
     bins: Bins,
     encoder: RepairEncoder,
     streams: Streams,
@@ -98,6 +99,15 @@ pub struct Lateral {
     outbox: Outbox,
     events: VecDeque<Event>,
     counters: Counters,
+}
+
+/// Where the streams of a group stood when this node left it.
+#[derive(Debug)]
+struct LeftAt {
+    /// The number of this node's next message.
+    next: SeqNo,
+    /// How far it had come with each sender, [`Config::streams_per_group`] of them at most.
+    heard_to: BTreeMap<NodeId, SeqNo>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -251,8 +261,9 @@ impl Engine for Lateral {
             self.bins.set_r(rate.r);
         }
         let mut joined = Group::new(group, rate, self.config.partial_view);
-        if let Some(next) = self.left_at.remove(&group) {
-            joined.own.resume_at(next);
+        if let Some(left) = self.left_at.remove(&group) {
+            joined.own.resume_at(left.next);
+            joined.heard_to = left.heard_to;
         }
         let ix = self.groups.insert(joined);
         self.bins.set_c(ix, rate.c);
@@ -262,8 +273,10 @@ impl Engine for Lateral {
     fn leave(&mut self, _now: Time, group: GroupId) {
         let Some(ix) = self.groups.ix(group) else { return };
         self.bid_farewell(ix);
+        let mut heard_to = core::mem::take(&mut self.groups.get_mut(ix).heard_to);
         for (stream_ix, stream) in self.streams.remove_group(ix) {
             self.timers.cancel(TimerKey::Open(stream_ix));
+            heard_to.insert(stream.sender, stream.end());
             for (_, missing) in stream.all_missing() {
                 self.missing.remove(missing);
             }
@@ -275,7 +288,10 @@ impl Engine for Lateral {
         // The bins of the group go now, while its packets still concern those who stay.
         let Self { bins, encoder, outbox, counters, .. } = self;
         bins.rebuild(&mut |repair| encoder.send(self.id, &repair, outbox, counters));
-        self.left_at.insert(group, left.own.next);
+        while heard_to.len() > self.config.streams_per_group {
+            heard_to.pop_first();
+        }
+        self.left_at.insert(group, LeftAt { next: left.own.next, heard_to });
         if self.left_at.len() > MAX_LEFT_GROUPS {
             self.left_at.pop_first();
         }
@@ -296,7 +312,8 @@ impl Engine for Lateral {
         if payload.len() > limit {
             return Err(SendError::TooLarge { bytes: payload.len(), limit });
         }
-        if let Some((by, behind)) = self.groups.get(ix).own.held_back_by(self.config.window) {
+        let window = self.config.window;
+        if let Some((by, behind)) = self.groups.get_mut(ix).own.held_back_by(window) {
             self.on_held_back(now, ix);
             return Err(SendError::HeldBack { by, behind });
         }
@@ -407,7 +424,7 @@ impl Engine for Lateral {
 }
 
 /// Groups that were left and are remembered at most.
-const MAX_LEFT_GROUPS: usize = 1 << 16;
+const MAX_LEFT_GROUPS: usize = 1 << 12;
 
 /// How long a sender waits for confirmations before it asks again, at first.
 const CONFIRM_INTERVAL: core::time::Duration = core::time::Duration::from_millis(20);

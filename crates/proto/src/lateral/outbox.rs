@@ -49,12 +49,12 @@ impl Outbox {
 
     /// Appends the next datagram to `out`.
     pub(super) fn poll(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let Some(Outgoing { destination, datagram }) = self.queue.pop_front() else {
+        let Outgoing { destination, datagram } = self.queue.pop_front()?;
+        out.extend_from_slice(&self.bytes[datagram]);
+        if self.queue.is_empty() {
             self.bytes.clear();
             self.bytes.shrink_to(KEPT_BYTES);
-            return None;
-        };
-        out.extend_from_slice(&self.bytes[datagram]);
+        }
         Some(Transmit { destination })
     }
 

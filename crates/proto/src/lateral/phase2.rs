@@ -49,9 +49,13 @@ impl Lateral {
             return None;
         }
         if !self.nak_limit.take(now) {
-            // At least a millisecond on, lest a limit of zero keep this loop busy for ever.
+            // At least a millisecond on, so that many are asked for together.
             let next = self.nak_limit.next_at(now).max(now + Duration::from_millis(1));
-            self.missing.set_due(ix, next.min(end));
+            if next < end {
+                self.missing.pause(now, ix, next);
+            } else {
+                self.missing.set_due(ix, end);
+            }
             return None;
         }
         let stream = self.streams.get(missing.stream);
@@ -60,7 +64,7 @@ impl Lateral {
         let wait = asking::patience(nak, missing.attempts + 1, &mut self.rng);
         self.missing.get_mut(ix).attempts += 1;
         self.missing.set_due(ix, (now + wait).min(end));
-        whom.map(|node| (node, id))
+        Some((whom, id))
     }
 
     pub(super) fn on_nak(&mut self, now: Time, from: NodeId, ids: &[WireId]) {
@@ -82,10 +86,11 @@ impl Lateral {
                 Answer::Expired => expired.push(*wire_id),
             }
         }
+        let fit = ids_that_fit(self.config.max_datagram_bytes());
         for (ids, expired) in [(have_not, false), (expired, true)] {
-            if !ids.is_empty() {
+            for ids in ids.chunks(fit) {
                 self.counters.have_nots_sent += 1;
-                let packet = Packet::HaveNot { ids: &ids, expired };
+                let packet = Packet::HaveNot { ids, expired };
                 self.transmit(Destination::Node(from), GroupId::NONE, packet);
             }
         }
@@ -255,8 +260,9 @@ impl Lateral {
         };
         let doubled = longest.map(|longest| (interval * 2).min(longest));
         group.own.heartbeat_interval = doubled.unwrap_or(interval);
-        // Plain heartbeats end with the longest interval; collecting confirmations does not.
-        if confirm || doubled.is_some_and(|doubled| doubled > interval) {
+        // They go on at the longest interval: who was cut off for longer than all the others took
+        // would otherwise never learn that it lost something.
+        if doubled.is_some() {
             self.timers.set(TimerKey::Heartbeat(ix), now + interval);
         }
         self.counters.heartbeats_sent += 1;
@@ -287,8 +293,7 @@ impl Lateral {
     /// Ends the holding back if nobody holds back any more.
     pub(super) fn look_whether_free(&mut self, now: Time, ix: GroupIx) {
         let own = &mut self.groups.get_mut(ix).own;
-        let held = own.held_back_by(self.config.window).is_some();
-        if own.held_back_since.is_some() && !held {
+        if own.held_back_since.is_some() && own.held_back_by(self.config.window).is_none() {
             own.held_back_since = None;
             self.timers.cancel(TimerKey::Patience(ix));
             self.schedule_heartbeat(now, ix);
@@ -311,7 +316,12 @@ impl Lateral {
             incomplete: group.own.take_incomplete(),
         };
         let sent_since = group.own.next != up_to;
+        let is_held_back = group.own.held_back_since.is_some();
         self.events.push_back(Event::Safe(safe));
+        if is_held_back {
+            // Whoever holds back has to be asked on.
+            return true;
+        }
         self.timers.cancel(TimerKey::Heartbeat(ix));
         if sent_since {
             self.schedule_heartbeat(now, ix);

@@ -6,10 +6,11 @@ use super::asking;
 use super::block::{Block, xor_into};
 use super::groups::GroupIx;
 use super::missing::{Missing, MissingIx};
-use super::packet::WireId;
+use super::packet::{ID_BYTES, REPAIR_BYTES, WireId};
 use super::streams::{Place, Slot, StreamIx};
 use super::{Lateral, StreamStart, TimerKey};
-use crate::{Event, How, LossCause, Lost, Message, NodeId, PacketId, SeqNo, Time};
+use crate::wire::MAX_DATAGRAM_BYTES;
+use crate::{Event, How, LossCause, Lost, Message, NodeId, PacketId, RateOfFire, SeqNo, Time};
 
 impl Lateral {
     pub(super) fn on_data(
@@ -21,6 +22,10 @@ impl Lateral {
         confirm: bool,
         block: &[u8],
     ) {
+        if !self.fits_repairs(block) {
+            self.counters.malformed += 1;
+            return;
+        }
         let Some(stream) = self.stream_of(now, group, from, seqno) else { return };
         let Ok(block) = Block::from_datagram(&mut self.arena, block) else {
             self.counters.malformed += 1;
@@ -52,10 +57,10 @@ impl Lateral {
             return;
         };
         match Block::from_datagram(&mut self.arena, block) {
-            Ok(block) => {
+            Ok(block) if self.fits_repairs(block.bytes()) => {
                 self.take_in(now, stream, seqno, &block, How::Retransmitted(from));
             }
-            Err(_) => self.counters.malformed += 1,
+            _ => self.counters.malformed += 1,
         }
     }
 
@@ -66,8 +71,8 @@ impl Lateral {
         for id in ids.iter().map(|id| PacketId::from(*id)) {
             match self.notice_in_repair(now, from, id) {
                 Known::Held => {}
-                // No honest repair names a packet twice; the equations rely on it.
                 Known::Missing if missing.contains(&id) => {
+                    // The equations take it for granted that a packet stands in a sum once.
                     self.counters.repairs_contradictory += 1;
                     return;
                 }
@@ -108,21 +113,41 @@ impl Lateral {
         if let Some(ix) = self.streams.find(group, sender) {
             return Some(ix);
         }
-        let limit = self.config.streams_per_group;
-        let joined = self.groups.get_mut(group);
-        if joined.streams >= limit {
+        let is_full = self.groups.get(group).streams >= self.config.streams_per_group;
+        if is_full && !self.forget_a_departed_sender(group) {
             self.counters.streams_refused += 1;
             return None;
         }
+        let joined = self.groups.get_mut(group);
         joined.streams += 1;
-        let id = joined.id;
+        let (id, heard_to) = (joined.id, joined.heard_to.remove(&sender));
         let from_first = self.config.stream_start == StreamStart::FromFirst;
         let base = if from_first { SeqNo::FIRST } else { base };
         let ix = self.streams.open(sender, group, id, base, from_first);
+        if let Some(floor) = heard_to {
+            self.streams.get_mut(ix).resume_at(floor);
+        }
         if !from_first {
             self.ask_to_open(now, ix);
         }
         Some(ix)
+    }
+
+    /// Makes room for another sender in the group: one that is no member any more, and of whose
+    /// packets none is held or missing, is forgotten. Says whether there was one.
+    fn forget_a_departed_sender(&mut self, group: GroupIx) -> bool {
+        let members = &self.groups.get(group).members;
+        let departed = |sender| sender != self.id && members.binary_search(&sender).is_err();
+        let Some(ix) = self.streams.first_silent(group, departed) else { return false };
+        self.cancel_open(ix);
+        let stream = self.streams.remove(ix);
+        let joined = self.groups.get_mut(group);
+        joined.streams -= 1;
+        if joined.heard_to.len() >= self.config.streams_per_group {
+            joined.heard_to.pop_first();
+        }
+        joined.heard_to.insert(stream.sender, stream.end());
+        true
     }
 
     /// Notes every number of the stream before `end` that has not been heard of as missing; says
@@ -150,6 +175,7 @@ impl Lateral {
     /// The packets before all that was heard of the stream, from `first` on, are owed as well.
     pub(super) fn notice_down_to(&mut self, now: Time, ix: StreamIx, first: SeqNo) {
         let stream = self.streams.get(ix);
+        let first = stream.owed_from(first);
         let before = stream.start().distance_from(first);
         if before <= 0 {
             return;
@@ -160,7 +186,9 @@ impl Lateral {
         {
             self.counters.missing += before as u64;
             self.counters.lost += before as u64;
-            self.tell_lost(ix, first, stream.start().minus(1), LossCause::TooFarBehind);
+            let last = stream.start().minus(1);
+            self.streams.get_mut(ix).count_lost(before as u32);
+            self.tell_lost(ix, first, last, LossCause::TooFarBehind);
             return;
         }
         for _ in 0..before {
@@ -251,10 +279,10 @@ impl Lateral {
     /// Takes in a packet, however it came; says whether it was new.
     fn take_in(&mut self, now: Time, ix: StreamIx, seqno: SeqNo, block: &Block, how: How) -> bool {
         let stream = self.streams.get(ix);
-        let before = stream.start().distance_from(seqno) as u32;
-        if !stream.opened && stream.reaches_back() && before <= self.config.max_gap {
-            // It was overtaken by the packet that this node took for the stream's first. One from
-            // further back says nothing of what is owed: the sender's answer will.
+        let overtaken_by = stream.start().distance_from(seqno);
+        let is_near = overtaken_by > 0 && overtaken_by as u32 <= self.config.max_gap;
+        if is_near && !stream.opened && stream.reaches_back() {
+            // It was overtaken by the packet that this node took for the stream's first.
             self.notice_down_to(now, ix, seqno);
         }
         let record = match self.streams.get(ix).place(seqno) {
@@ -311,6 +339,7 @@ impl Lateral {
     ) {
         if block.deadline().is_some_and(|deadline| missing_for > deadline) {
             self.counters.lost += 1;
+            self.streams.get_mut(ix).count_lost(1);
             self.tell_lost(ix, seqno, seqno, LossCause::DeadlinePassed);
             return;
         }
@@ -379,7 +408,8 @@ impl Lateral {
     }
 
     fn take_in_solved(&mut self, now: Time, from: NodeId, id: PacketId, sum: &[u8]) {
-        let Ok(block) = Block::from_repair(&mut self.arena, sum) else {
+        let block = Block::from_repair(&mut self.arena, sum).ok();
+        let Some(block) = block.filter(|block| self.fits_repairs(block.bytes())) else {
             self.counters.repairs_contradictory += 1;
             return;
         };
@@ -389,6 +419,13 @@ impl Lateral {
         if let Some(ix) = missing {
             self.take_in(now, ix, id.seqno, &block, How::Recovered(from));
         }
+    }
+
+    /// Whether a repair or a retransmission of the block is a datagram that UDP can carry. Every
+    /// honest sender's is, for all of a node's groups have the same r.
+    fn fits_repairs(&self, block: &[u8]) -> bool {
+        let ids = usize::from(self.r.unwrap_or(RateOfFire::MAX_R)) * ID_BYTES;
+        REPAIR_BYTES + ids + block.len() <= MAX_DATAGRAM_BYTES
     }
 
     pub(super) fn cancel_open(&mut self, ix: StreamIx) {

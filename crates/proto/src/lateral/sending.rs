@@ -20,6 +20,9 @@ pub(super) struct OwnStream {
     pub(super) heartbeat_interval: Duration,
     /// The number before which members were last asked to confirm on their way.
     asked_to: SeqNo,
+    /// No member that is waited for has confirmed less: while the window holds from here, nobody
+    /// need be looked at.
+    confirmed_to: SeqNo,
     /// Members that have gone and lost packets before, with how many each, the latest first.
     departed: VecDeque<(NodeId, u32)>,
 }
@@ -47,6 +50,7 @@ impl OwnStream {
             held_back_since: None,
             heartbeat_interval: Duration::ZERO,
             asked_to: SeqNo::FIRST,
+            confirmed_to: SeqNo::FIRST,
             departed: VecDeque::new(),
         }
     }
@@ -55,6 +59,7 @@ impl OwnStream {
     pub(super) fn resume_at(&mut self, next: SeqNo) {
         self.next = next;
         self.asked_to = next;
+        self.confirmed_to = next;
     }
 
     /// `node` is owed everything from the next message on.
@@ -95,6 +100,7 @@ impl OwnStream {
         member.lost = lost;
         let behind = next.distance_from(settled_to) as u32;
         member.slow &= behind > window / 4;
+        self.confirmed_to = self.confirmed_to.earlier(settled_to);
     }
 
     /// The member that is furthest behind, among those that are waited for, with by how much.
@@ -106,8 +112,13 @@ impl OwnStream {
     }
 
     /// Who holds the sender back under this window.
-    pub(super) fn held_back_by(&self, window: u32) -> Option<(NodeId, u32)> {
-        self.furthest_behind().filter(|(_, behind)| window > 0 && *behind >= window)
+    pub(super) fn held_back_by(&mut self, window: u32) -> Option<(NodeId, u32)> {
+        if window == 0 || (self.next.distance_from(self.confirmed_to) as u32) < window {
+            return None;
+        }
+        let furthest = self.furthest_behind();
+        self.confirmed_to = self.next.minus(furthest.map_or(0, |(_, behind)| behind));
+        furthest.filter(|(_, behind)| *behind >= window)
     }
 
     /// Whether the message numbered `next` asks the members to confirm: one in every eighth of a
@@ -128,7 +139,7 @@ impl OwnStream {
         let mut slow = Vec::new();
         for member in self.members.iter_mut().filter(|member| !member.slow) {
             let behind = next.distance_from(member.settled_to) as u32;
-            if behind >= window / 2 {
+            if behind >= (window / 2).max(1) {
                 member.slow = true;
                 slow.push((member.node, behind));
             }

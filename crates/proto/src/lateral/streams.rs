@@ -37,6 +37,9 @@ pub(super) struct Stream {
     settled_to: SeqNo,
     /// The first number that was ever in the window.
     start: SeqNo,
+    /// Where this node had come when it was in the group before: what lies before that was
+    /// delivered or given up then.
+    floor: Option<SeqNo>,
 }
 
 /// What is known of one packet.
@@ -107,7 +110,22 @@ impl Stream {
             slots: VecDeque::new(),
             settled_to: base,
             start: base,
+            floor: None,
         }
+    }
+
+    /// What lies before `floor` is of no concern, whatever the sender says.
+    pub(super) fn resume_at(&mut self, floor: SeqNo) {
+        assert!(self.slots.is_empty(), "a stream goes on where it stood before it is heard");
+        self.base = self.base.later(floor);
+        self.settled_to = self.base;
+        self.start = self.base;
+        self.floor = Some(floor);
+    }
+
+    /// `first`, or where this node had come before if that is later.
+    pub(super) fn owed_from(&self, first: SeqNo) -> SeqNo {
+        self.floor.map_or(first, |floor| floor.later(first))
     }
 
     /// The id of the packet with this number.
@@ -186,6 +204,11 @@ impl Stream {
                 _ => None,
             })
             .collect()
+    }
+
+    /// So many more packets are lost: the sender is told their number.
+    pub(super) fn count_lost(&mut self, count: u32) {
+        self.lost = self.lost.saturating_add(count);
     }
 
     /// Forgets the window: everything before `seqno` is settled.
@@ -301,7 +324,7 @@ impl Streams {
     pub(super) fn give_up(&mut self, ix: StreamIx, seqno: SeqNo) {
         let stream = self.get_mut(ix);
         *stream.slot_mut(seqno) = Slot::Settled;
-        stream.lost = stream.lost.saturating_add(1);
+        stream.count_lost(1);
         stream.advance();
         stream.trim();
     }
@@ -310,7 +333,7 @@ impl Streams {
     pub(super) fn skip_to(&mut self, ix: StreamIx, seqno: SeqNo, lost: u32) {
         let stream = self.get_mut(ix);
         let freed: usize = stream.slots.iter().map(Slot::cost).sum();
-        stream.lost = stream.lost.saturating_add(lost);
+        stream.count_lost(lost);
         stream.skip_to(seqno);
         self.bytes -= freed;
     }
@@ -330,6 +353,29 @@ impl Streams {
     /// The streams of `group`.
     pub(super) fn of_group(&self, group: GroupIx) -> impl Iterator<Item = &Stream> {
         self.slots.iter().flatten().filter(move |stream| stream.group == group)
+    }
+
+    /// A stream of `group` of whose packets none is held or missing, and whose sender `departed`.
+    pub(super) fn first_silent(
+        &self,
+        group: GroupIx,
+        departed: impl Fn(NodeId) -> bool,
+    ) -> Option<StreamIx> {
+        let is_silent = |stream: &Stream| {
+            stream.group == group && stream.slots.is_empty() && departed(stream.sender)
+        };
+        let place = self.slots.iter().position(|slot| slot.as_ref().is_some_and(is_silent));
+        place.map(|place| StreamIx(place as u32))
+    }
+
+    /// Takes out a stream of which nothing is held.
+    pub(super) fn remove(&mut self, ix: StreamIx) -> Stream {
+        let stream = self.slots[ix.0 as usize].take().expect("the stream is there");
+        assert!(stream.slots.is_empty(), "a stream was forgotten while packets of it are held");
+        self.by_key.remove(&(stream.group, stream.sender));
+        self.ages.retain(|aged| aged.stream != ix);
+        self.vacant.push(ix);
+        stream
     }
 
     /// Takes out all streams of `group`.

@@ -1,0 +1,219 @@
+//! Faults that were found once, each with the shortest history that showed it.
+
+mod rig;
+
+use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::{Packet, WireId};
+use carom_proto::lateral::{Config, Lateral};
+use carom_proto::loss::Loss;
+use carom_proto::*;
+use rig::{MILLISECOND, SECOND, World, payload};
+
+const RATE: RateOfFire = RateOfFire::new(8, 5);
+const GROUP: GroupId = GroupId(100);
+
+fn datagram(packet: Packet<'_>, sender: u64, group: GroupId) -> Vec<u8> {
+    let mut out = Vec::new();
+    packet.encode(NodeId(sender), group, 0, &mut out);
+    out
+}
+
+fn ids(sender: u64, numbers: &[u32]) -> Vec<WireId> {
+    let id = |n: &u32| PacketId { sender: NodeId(sender), group: GROUP, seqno: SeqNo(*n) };
+    numbers.iter().map(|n| WireId::from(id(n))).collect()
+}
+
+#[test]
+fn a_data_packet_as_long_as_udp_allows_panics_nobody() {
+    let mut world = World::new(3, &Config::default(), Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    let longest = 65_507 - 32 - 20;
+    let block = Block::of_message(&mut Arena::default(), world.now, None, &vec![7; longest]);
+    let data = Packet::Data { seqno: SeqNo(1), confirm: false, block: block.bytes() };
+    world.inject(0, &datagram(data, 2, GROUP));
+    world.run_for(SECOND);
+}
+
+#[test]
+fn a_repair_that_names_a_packet_twice_panics_nobody() {
+    let mut world = World::new(3, &Config::default(), Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    world.run_for(MILLISECOND);
+    let beat = Packet::Heartbeat { next: SeqNo(9), first: Some(SeqNo(1)), confirm: false };
+    world.inject(0, &datagram(beat, 2, GROUP));
+    for numbers in [&[1, 1][..], &[1, 1, 1, 1], &[1, 2], &[3, 4]] {
+        let packet = Packet::Repair { ids: &ids(2, numbers), sum: &[0; 40] };
+        world.inject(0, &datagram(packet, 3, GroupId::NONE));
+    }
+    world.hosts[0].engine.check();
+}
+
+#[test]
+fn a_message_lost_to_its_deadline_is_told_to_the_sender() {
+    let mut world = World::new(2, &Config::default(), Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, GROUP, RATE));
+    world.filter = Box::new(|_, _, datagram| datagram[4] != 1);
+    let deadline = Some(10 * MILLISECOND);
+    world.send_with(0, GROUP, b"late", SendOptions { deadline }).expect("nobody holds back");
+    world.confirm(0, GROUP);
+    world.run_for(5 * SECOND);
+    let lost = world.hosts[1].lost.len();
+    assert_eq!(lost, 1, "{:?}", world.hosts[1].messages);
+    assert_eq!(world.hosts[0].safe[0].incomplete, [(NodeId(2), 1)]);
+}
+
+#[test]
+fn with_a_window_of_one_who_has_everything_is_not_slow() {
+    let config = Config { window: 1, ..Config::default() };
+    let mut world = World::new(3, &config, Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    world.crash(2);
+    for number in 0..2 {
+        let _ = world.send(0, GROUP, &payload(number));
+    }
+    world.run_for(SECOND);
+    assert_eq!(world.hosts[0].slow, [Slow { group: GROUP, node: NodeId(3), behind: 1 }]);
+}
+
+#[test]
+fn what_was_overtaken_by_far_is_not_both_reported_and_delivered() {
+    let config = Config { max_gap: 50, ..Config::default() };
+    let mut engine = Lateral::new(NodeId(1), config, 1);
+    let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
+    let now = Time(1_000_000_000);
+    engine.join(now, GROUP, settings).expect("the settings are right");
+    for seqno in [1000, 10, 11, 990] {
+        let block = Block::of_message(&mut Arena::default(), now, None, b"x");
+        let data = Packet::Data { seqno: SeqNo(seqno), confirm: false, block: block.bytes() };
+        engine.handle_datagram(now, &datagram(data, 2, GROUP));
+    }
+    let beat = Packet::Heartbeat { next: SeqNo(1001), first: Some(SeqNo(1)), confirm: false };
+    engine.handle_datagram(now, &datagram(beat, 2, GROUP));
+    let mut account = vec![0; 1001];
+    while let Some(event) = engine.poll_event() {
+        match event {
+            Event::Message(message) => account[message.seqno.0 as usize] += 1,
+            Event::Lost(lost) => {
+                (lost.first.0..=lost.last.0).for_each(|n| account[n as usize] += 1);
+            }
+            _ => {}
+        }
+    }
+    let twice = account.iter().position(|count| *count > 1);
+    assert_eq!(twice, None);
+}
+
+#[test]
+fn who_leaves_and_joins_again_before_it_was_noticed_gets_nothing_twice() {
+    let mut world = World::new(3, &Config::default(), Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    for number in 0..50 {
+        world.send(0, GROUP, &payload(number)).expect("nobody holds back");
+        world.run_for(MILLISECOND);
+    }
+    world.run_for(SECOND);
+    let now = world.now;
+    let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
+    let engine = &mut world.hosts[2].engine;
+    engine.leave(now, GROUP);
+    engine.join(now, GROUP, settings).expect("it left");
+    for node in [NodeId(1), NodeId(2)] {
+        let kind = ViewChangeKind::Joined;
+        engine.handle_view(now, &ViewChange { group: GROUP, node, kind, version: 1 });
+    }
+    world.send(0, GROUP, b"after").expect("nobody holds back");
+    world.run_for(5 * SECOND);
+    let all: Vec<u32> = (1..=51).collect();
+    assert_eq!(world.hosts[2].got(NodeId(1), GROUP), all);
+}
+
+#[test]
+fn packets_that_wait_for_the_limit_of_naks_do_not_keep_the_node_busy() {
+    let mut world = World::new(3, &Config::default(), Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    let (now, engine) = (world.now, &mut world.hosts[0].engine);
+    let beat = Packet::Heartbeat { next: SeqNo(60_000), first: Some(SeqNo(1)), confirm: false };
+    engine.handle_datagram(now, &datagram(beat, 2, GROUP));
+    let (mut calls, mut out) = (0, Vec::new());
+    while let Some(due) = engine.poll_timeout().filter(|due| due.at < now + SECOND) {
+        assert!(calls < 20_000, "50000 askings a second need no more calls");
+        engine.handle_timeout(due.at);
+        calls += 1;
+        while engine.poll_transmit(&mut out).is_some() {
+            out.clear();
+        }
+    }
+    engine.check();
+    let asked = engine.counters().ids_asked;
+    assert!((50_000..56_000).contains(&asked), "{asked} asked for in a second");
+}
+
+#[test]
+fn senders_that_have_gone_make_room_for_new_ones() {
+    let config = Config { streams_per_group: 8, ..Config::default() };
+    let mut engine = Lateral::new(NodeId(1), config, 1);
+    let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
+    let mut now = Time(1_000_000_000);
+    engine.join(now, GROUP, settings).expect("the settings are right");
+    for node in 2..30 {
+        let view = |kind| ViewChange { group: GROUP, node: NodeId(node), kind, version: 1 };
+        engine.handle_view(now, &view(ViewChangeKind::Joined));
+        let block = Block::of_message(&mut Arena::default(), now, None, b"x");
+        let data = Packet::Data { seqno: SeqNo(1), confirm: false, block: block.bytes() };
+        engine.handle_datagram(now, &datagram(data, node, GROUP));
+        engine.handle_view(now, &view(ViewChangeKind::Left));
+        let event = engine.poll_event();
+        assert!(matches!(event, Some(Event::Message(_))), "message of sender {node}: {event:?}");
+        for _ in 0..60 {
+            now = now + SECOND;
+            engine.handle_timeout(now);
+        }
+        engine.check();
+    }
+}
+
+#[test]
+fn who_holds_back_is_asked_again_though_all_confirmed_what_was_to_be_safe() {
+    let config = Config { window: 8, ..Config::default() };
+    let mut world = World::new(3, &config, Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    world.crash(1);
+    world.crash(2);
+    let fill = |world: &mut World| while world.send(0, GROUP, b"x").is_ok() {};
+    let ack = |world: &mut World, node, settled_to| {
+        let packet = Packet::Ack { settled_to: SeqNo(settled_to), lost: 0 };
+        world.inject(0, &datagram(packet, node, GROUP));
+    };
+    fill(&mut world);
+    ack(&mut world, 2, 9);
+    world.run_for(SECOND);
+    assert_eq!(world.hosts[0].slow, [Slow { group: GROUP, node: NodeId(3), behind: 8 }]);
+    world.confirm(0, GROUP);
+    // Now only host 2 is waited for, and it holds back; then host 3 makes safe what was asked for.
+    fill(&mut world);
+    ack(&mut world, 3, 9);
+    assert_eq!(world.hosts[0].safe.len(), 1);
+    let asked = std::rc::Rc::new(std::cell::Cell::new(0));
+    let counted = asked.clone();
+    world.filter = Box::new(move |_, _, datagram| {
+        counted.set(counted.get() + u32::from(datagram[4] == 6 && datagram[5] == 1));
+        true
+    });
+    world.run_for(400 * MILLISECOND);
+    assert!(asked.get() > 0, "nobody was asked to confirm");
+}
+
+#[test]
+fn who_was_cut_off_for_long_learns_what_it_lost_though_nothing_follows() {
+    let mut world = World::new(3, &Config::default(), Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, GROUP, RATE));
+    world.send(0, GROUP, b"first").expect("nobody holds back");
+    world.run_for(20 * SECOND);
+    world.filter = Box::new(|_, to, _| to != NodeId(2));
+    world.send(0, GROUP, b"second").expect("nobody holds back");
+    world.run_for(14 * SECOND);
+    world.filter = Box::new(|_, _, _| true);
+    world.run_for(30 * SECOND);
+    let host = &world.hosts[1];
+    assert_eq!((host.messages.len(), host.lost.len()), (1, 1));
+}
