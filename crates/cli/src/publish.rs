@@ -21,6 +21,7 @@ use source::{Item, Source};
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
     /// The group's name
+    #[arg(value_parser = units::name)]
     group: String,
     /// Send at most this many messages a second [default: as fast as the members take them]
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = units::rate)]
@@ -33,7 +34,7 @@ pub(crate) struct Args {
     #[arg(value_parser = units::duration)]
     linger: Duration,
     /// Wait for this many other members before the first message
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true)]
     wait_for: usize,
     /// Give up if they are not there by then [default: wait until Ctrl-C]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
@@ -276,7 +277,7 @@ impl Confirmed {
                     .collect();
                 lost.join(", ")
             }
-            Self::Safe(safe) if safe.members == 0 => "every member has left".to_owned(),
+            Self::Safe(safe) if safe.members == 0 => "no member is there to confirm it".to_owned(),
             Self::Safe(safe) => format!("safe with {} members", safe.members),
             Self::NotSafe(not_safe) => not_safe.to_string(),
             Self::NotAwaited => "interrupted, not confirmed".to_owned(),
