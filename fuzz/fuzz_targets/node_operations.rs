@@ -2,18 +2,20 @@
 //! reordered, damaged and made up: no panic, and the invariants of both hold after each step.
 #![no_main]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
 use carom_proto::lateral::Config;
+use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::membership::{Membership, MembershipEvent};
-use carom_proto::node::Node;
+use carom_proto::node::{Node, NodeEvent};
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{
-    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Profile, RateOfFire, SendOptions, Time,
-    Transmit, ViewChange, ViewChangeKind, Wakeup,
+    Endpoint, Event, GroupId, GroupSettings, JoinError, NodeId, PacketId, Profile, RateOfFire,
+    SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind, Wakeup,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +23,7 @@ use libfuzzer_sys::fuzz_target;
 /// Datagrams on the way at most; the oldest is lost when there are more.
 const MAX_ON_THE_WAY: usize = 64;
 /// What is drained after one operation at most: more is an endless loop.
-const MAX_DRAINED: usize = 10_000;
+const MAX_DRAINED: usize = 1_000_000;
 const GROUPS: [&str; 3] = ["prices", "orders", "news"];
 const ENDPOINT: Endpoint =
     Endpoint(SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7400));
@@ -60,6 +62,12 @@ enum Operation {
         view: u32,
         body: Vec<u8>,
     },
+    /// A lateral packet that its decoder takes, whatever sense it makes.
+    Lateral {
+        sender: u8,
+        group: u8,
+        packet: Forged,
+    },
     Noise {
         datagram: Vec<u8>,
     },
@@ -74,6 +82,26 @@ enum Operation {
     },
 }
 
+#[derive(Arbitrary, Debug)]
+enum Forged {
+    Data { seqno: u16, confirm: bool, sent_at: u64, deadline_ms: u8, bytes: u8 },
+    Repair { ids: Vec<Id>, sum: Vec<u8> },
+    Nak { ids: Vec<Id> },
+    Retransmission { of: Id, bytes: u8 },
+    HaveNot { ids: Vec<Id>, expired: bool },
+    Heartbeat { next: u16, first: Option<u16>, confirm: bool },
+    Ack { settled_to: u32, lost: u32 },
+    Open,
+}
+
+/// A packet id, small enough to be that of a packet there is.
+#[derive(Arbitrary, Debug)]
+struct Id {
+    sender: u8,
+    group: u8,
+    seqno: u8,
+}
+
 fuzz_target!(|operations: Vec<(bool, Operation)>| {
     let mut world = World::new();
     for (second, operation) in operations {
@@ -84,16 +112,30 @@ fuzz_target!(|operations: Vec<(bool, Operation)>| {
 struct World {
     now: Time,
     nodes: [Node; 2],
+    accounts: [Account; 2],
     on_the_way: VecDeque<Vec<u8>>,
     view_version: u32,
 }
 
+/// Bounds so small that a few operations reach them.
+fn config() -> Config {
+    Config {
+        pending_repairs: 4,
+        buffer_bytes: 8 << 10,
+        max_gap: 512,
+        window: 8,
+        streams_per_group: 4,
+        ..Config::default()
+    }
+}
+
 impl World {
     fn new() -> Self {
-        let node = |id| Node::new(NodeId(id), Config::default(), Box::new(Scripted::default()), id);
+        let node = |id| Node::new(NodeId(id), config(), Box::new(Scripted::default()), id);
         Self {
             now: Time(1_000_000_000),
             nodes: [node(1), node(2)],
+            accounts: Default::default(),
             on_the_way: VecDeque::new(),
             view_version: 0,
         }
@@ -106,7 +148,11 @@ impl World {
                 let profile = Profile::TimeCritical(RateOfFire::new(r, c));
                 let _ = node.join(now, name(group), profile);
             }
-            Operation::Leave { group } => node.leave(now, id(group)),
+            Operation::Leave { group } => {
+                node.leave(now, id(group));
+                self.drain(who);
+                self.accounts[who].forget(id(group));
+            }
             Operation::Send { group, bytes, deadline_ms } => {
                 let deadline = deadline_ms.map(|ms| Duration::from_millis(ms.into()));
                 let payload = Bytes::from(vec![0x5A; usize::from(bytes)]);
@@ -119,6 +165,10 @@ impl World {
                 let sender = NodeId(sender.into());
                 let header = Header { protocol, kind, flags, group: id(group), sender, view };
                 node.handle_datagram(now, ENDPOINT, &sealed(&header, &body));
+            }
+            Operation::Lateral { sender, group, packet } => {
+                let datagram = packet.datagram(NodeId((sender % 8).into()), id(group));
+                node.handle_datagram(now, ENDPOINT, &datagram);
             }
             Operation::Noise { datagram } => node.handle_datagram(now, ENDPOINT, &datagram),
             Operation::View { group, node, kind } => self.change_view(who, group, node, kind),
@@ -185,9 +235,106 @@ impl World {
         while self.on_the_way.len() > MAX_ON_THE_WAY {
             self.on_the_way.pop_front();
         }
-        let events = (0..MAX_DRAINED).take_while(|_| node.poll_event().is_some()).count();
+        let account = &mut self.accounts[who];
+        let events = core::iter::from_fn(|| node.poll_event()).take(MAX_DRAINED);
+        let events = events.map(|event| account.enter(&event)).count();
         assert!(events < MAX_DRAINED, "a node has events without end");
         node.check();
+    }
+}
+
+/// What a node has told its application: every message is delivered, or lost, once.
+#[derive(Default)]
+struct Account {
+    streams: BTreeMap<(GroupId, NodeId), Settled>,
+}
+
+#[derive(Default)]
+struct Settled {
+    /// The last number that was told of, not wrapped around.
+    last: i64,
+    delivered: BTreeSet<i64>,
+    lost: Vec<(i64, i64)>,
+}
+
+impl Account {
+    fn enter(&mut self, event: &NodeEvent) {
+        let (group, sender, first, count) = match event {
+            NodeEvent::Group(Event::Message(it)) => (it.group, it.sender, it.seqno, None),
+            NodeEvent::Group(Event::Lost(it)) => (it.group, it.sender, it.first, Some(it.count())),
+            _ => return,
+        };
+        let stream = self.streams.entry((group, sender)).or_default();
+        let first = stream.last + i64::from(first.distance_from(SeqNo(stream.last as u32)));
+        let last = first + i64::from(count.unwrap_or(1)) - 1;
+        let again = stream.delivered.range(first..=last).next();
+        assert_eq!(again, None, "{sender:?}: {first} to {last}, but it was delivered");
+        let mut lost = stream.lost.iter();
+        let again = lost.find(|(from, to)| *from <= last && first <= *to);
+        assert_eq!(again, None, "{sender:?}: {first} to {last}, but it was told as lost");
+        match count {
+            None => _ = stream.delivered.insert(first),
+            Some(_) => stream.lost.push((first, last)),
+        }
+        stream.last = last;
+    }
+
+    fn forget(&mut self, group: GroupId) {
+        self.streams.retain(|(of, _), _| *of != group);
+    }
+}
+
+impl Forged {
+    fn datagram(&self, sender: NodeId, group: GroupId) -> Vec<u8> {
+        let wire_ids = |ids: &[Id]| -> Vec<WireId> {
+            ids.iter().take(32).map(|id| id.packet_id().into()).collect()
+        };
+        let block = |sent_at: u64, deadline_ms: u8, bytes: u8| {
+            let deadline = Some(Duration::from_millis(deadline_ms.into())).filter(|d| !d.is_zero());
+            let payload = vec![0xA5; bytes.into()];
+            Block::of_message(&mut Arena::default(), Time(sent_at), deadline, &payload)
+        };
+        let mut out = Vec::new();
+        let mut encode = |packet: Packet<'_>| packet.encode(sender, group, 1, &mut out);
+        match self {
+            Self::Data { seqno, confirm, sent_at, deadline_ms, bytes } => {
+                let (seqno, confirm) = (SeqNo((*seqno).into()), *confirm);
+                let block = block(*sent_at, *deadline_ms, *bytes);
+                encode(Packet::Data { seqno, confirm, block: block.bytes() });
+            }
+            Self::Repair { ids, sum } => {
+                let sum = &sum[..sum.len().min(2_000)];
+                encode(Packet::Repair { ids: &wire_ids(ids), sum });
+            }
+            Self::Nak { ids } => encode(Packet::Nak { ids: &wire_ids(ids) }),
+            Self::Retransmission { of, bytes } => {
+                let PacketId { sender: origin, seqno, .. } = of.packet_id();
+                let block = block(0, 0, *bytes);
+                encode(Packet::Retransmission { origin, seqno, block: block.bytes() });
+            }
+            Self::HaveNot { ids, expired } => {
+                encode(Packet::HaveNot { ids: &wire_ids(ids), expired: *expired });
+            }
+            Self::Heartbeat { next, first, confirm } => {
+                let (next, first) = (SeqNo((*next).into()), first.map(|first| SeqNo(first.into())));
+                encode(Packet::Heartbeat { next, first, confirm: *confirm });
+            }
+            Self::Ack { settled_to, lost } => {
+                encode(Packet::Ack { settled_to: SeqNo(*settled_to), lost: *lost });
+            }
+            Self::Open => encode(Packet::Open),
+        }
+        out
+    }
+}
+
+impl Id {
+    fn packet_id(&self) -> PacketId {
+        PacketId {
+            sender: NodeId(u64::from(self.sender % 8) + 1),
+            group: id(self.group),
+            seqno: SeqNo(self.seqno.into()),
+        }
     }
 }
 

@@ -128,26 +128,26 @@ impl Overflow {
         match event {
             Event::Message(message) => {
                 self.dropped += 1;
-                self.add_lost(message.sender, message.seqno);
+                self.add_lost(message.sender, message.seqno, message.seqno);
             }
             event if self.others.len() < MAX_OTHERS => self.others.push_back(event),
+            Event::Lost(lost) => self.add_lost(lost.sender, lost.first, lost.last),
             _ => self.dropped += 1,
         }
     }
 
-    /// Extends the sender's last range if the number is next to it. When there are too many
-    /// ranges it is widened up to the number, so that nothing lost goes untold.
-    fn add_lost(&mut self, sender: NodeId, seqno: SeqNo) {
+    /// Extends the sender's last range if the numbers are next to it. When there are too many
+    /// ranges it is widened up to them, so that nothing lost goes untold.
+    fn add_lost(&mut self, sender: NodeId, first: SeqNo, last: SeqNo) {
         let ranges = self.lost.entry(sender).or_default();
-        if let Some((first, last)) = ranges.back_mut() {
-            let is_next = seqno == last.next() || seqno == first.minus(1);
+        if let Some(range) = ranges.back_mut() {
+            let is_next = first == range.1.next() || last == range.0.minus(1);
             if is_next || ranges_are_many(self.ranges) {
-                *first = first.earlier(seqno);
-                *last = last.later(seqno);
+                *range = (range.0.earlier(first), range.1.later(last));
                 return;
             }
         }
-        ranges.push_back((seqno, seqno));
+        ranges.push_back((first, last));
         self.ranges += 1;
     }
 

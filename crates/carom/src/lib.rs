@@ -85,7 +85,15 @@ pub use error::{JoinGroupError, NotSafe, PublishError, StartError, Timeout, TryP
 pub use group::{Deadline, Group};
 pub use interfaces::Interface;
 pub use node::Node;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use paths::fuzz_path_packet;
 pub use pool::{MulticastPool, PoolParseError};
 pub use profile::Profile;
 pub use routes::PathChoice;
 pub use status::{Buffers, GroupStatus, MemberPath, MemberStatus, Notice, Stats, Status};
+
+/// The README's program is compiled with the documentation's examples.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -265,6 +265,15 @@ impl Paths {
     }
 }
 
+/// For the fuzz target: decodes a packet about paths and encodes it again; `None` if it is none.
+#[cfg(fuzzing)]
+pub fn fuzz_path_packet(datagram: &[u8]) -> Option<Vec<u8>> {
+    let (sender, packet) = Packet::decode(datagram).ok()?;
+    let mut again = Vec::new();
+    packet.encode(sender, &mut again);
+    Some(again)
+}
+
 /// Between the hellos after somebody was met, until all have confirmed: enough of them that 20 %
 /// loss in both directions seldom spoils all, and done after a second.
 const HELLO_GAPS: [Duration; 6] = [

@@ -74,10 +74,11 @@ impl NodeArgs {
     pub(crate) fn start(&self, builder: Builder, interrupt: &Interrupt) -> Result<Node, CliError> {
         let node =
             builder.start().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
-        tell_notices(&node);
-        self.find_seeds(&node, interrupt)?;
-        settle(&node, interrupt)?;
-        Ok(node)
+        let told = tell_notices(&node, 0);
+        let settled = self.find_seeds(&node, interrupt).and_then(|()| settle(&node, interrupt));
+        // Only when it speaks to others does it find out what the network refuses.
+        tell_notices(&node, told);
+        settled.map(|()| node)
     }
 
     /// Waits until somebody answers, if there are seeds other than this node.
@@ -140,14 +141,17 @@ pub(crate) fn closed(node: &Node, group: &str) -> CliError {
     CliError::new(cause, fix.unwrap_or_else(|| "join it as its members did".to_owned()))
 }
 
-/// Tells on standard error what the node wants its user to know.
-pub(crate) fn tell_notices(node: &Node) {
-    for notice in node.notices() {
+/// Tells on standard error what the node wants its user to know, but for the first `told` notices,
+/// which were told before. Returns how many have been told now.
+pub(crate) fn tell_notices(node: &Node, told: usize) -> usize {
+    let notices = node.notices();
+    for notice in notices.iter().skip(told) {
         eprintln!("note: {}", notice.text);
-        if let Some(fix) = notice.fix {
+        if let Some(fix) = &notice.fix {
             eprintln!("fix: {fix}");
         }
     }
+    notices.len()
 }
 
 /// The address with the default port if it has none.

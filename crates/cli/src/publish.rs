@@ -3,9 +3,10 @@
 mod pace;
 mod source;
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use carom::{Event, Group, Node, NotSafe, RateOfFire, Safe, TryPublishError};
+use carom::{Event, Group, Node, NotSafe, RateOfFire, Safe, TryPublishError, ViewChangeKind};
 use serde_json::json;
 
 use crate::error::{CliError, Outcome};
@@ -80,12 +81,17 @@ struct Publisher<'a> {
     bytes: u64,
     started: Instant,
     took: Duration,
+    /// Members that went since the first message: those that said so, and those that failed.
+    left: Cell<usize>,
+    failed: Cell<usize>,
 }
 
 /// What the members said at the end.
 enum Confirmed {
     Safe(Safe),
     NotSafe(NotSafe),
+    /// Nobody could: all members failed.
+    AllFailed,
     /// The user did not want to wait for it.
     NotAwaited,
 }
@@ -93,7 +99,8 @@ enum Confirmed {
 impl<'a> Publisher<'a> {
     fn new(args: &'a Args, node: &'a Node, group: &'a Group, interrupt: &'a Interrupt) -> Self {
         let (started, took) = (Instant::now(), Duration::ZERO);
-        Self { args, node, group, interrupt, messages: 0, bytes: 0, started, took }
+        let (left, failed) = (Cell::new(0), Cell::new(0));
+        Self { args, node, group, interrupt, messages: 0, bytes: 0, started, took, left, failed }
     }
 
     /// Waits until enough members are there and none has come or gone for a while: those who come
@@ -136,6 +143,9 @@ impl<'a> Publisher<'a> {
 
     /// Sends until the input ends, a message is too large, or the user asks to end.
     fn send_all(&mut self) -> Result<(), CliError> {
+        self.drop_events()?;
+        self.left.set(0);
+        self.failed.set(0);
         self.started = Instant::now();
         let framing = Framing::of(self.args.frames);
         let source = Source::stdin(framing, self.group.payload_limit());
@@ -201,7 +211,7 @@ impl<'a> Publisher<'a> {
     }
 
     /// This node is a member too: what others publish comes here and is not wanted. Members that
-    /// do not keep up are told. A closed group is an error.
+    /// do not keep up or fail are told. A closed group is an error.
     fn drop_events(&self) -> Result<(), CliError> {
         loop {
             match self.group.recv_timeout(Duration::ZERO) {
@@ -209,6 +219,14 @@ impl<'a> Publisher<'a> {
                     let (member, behind) = (slow.node, slow.behind);
                     eprintln!("slow: {member} is {behind} messages behind: no longer waited for");
                 }
+                Ok(Some(Event::View(change))) => match change.kind {
+                    ViewChangeKind::Failed => {
+                        eprintln!("failed: {} is not there: no longer waited for", change.node);
+                        self.failed.update(|count| count + 1);
+                    }
+                    ViewChangeKind::Left => self.left.update(|count| count + 1),
+                    ViewChangeKind::Joined => {}
+                },
                 Ok(Some(_)) => {}
                 Ok(None) => return Err(node::closed(self.node, &self.args.group)),
                 Err(_) => return Ok(()),
@@ -226,7 +244,15 @@ impl<'a> Publisher<'a> {
             self.drop_events()?;
             let left = deadline.saturating_duration_since(Instant::now());
             match self.group.confirm(left.min(CONFIRM_STEP)) {
-                Ok(safe) => return Ok(Confirmed::Safe(safe)),
+                Ok(safe) => {
+                    self.drop_events()?;
+                    // Who left may have had everything before; who failed has not said so.
+                    let is_deserted = safe.members == 0 && self.left.get() == 0;
+                    return Ok(match is_deserted && self.failed.get() > 0 {
+                        true => Confirmed::AllFailed,
+                        false => Confirmed::Safe(safe),
+                    });
+                }
                 Err(not_safe) if left <= CONFIRM_STEP => return Ok(Confirmed::NotSafe(not_safe)),
                 Err(_) => {}
             }
@@ -280,6 +306,7 @@ impl Confirmed {
             Self::Safe(safe) if safe.members == 0 => "no member is there to confirm it".to_owned(),
             Self::Safe(safe) => format!("safe with {} members", safe.members),
             Self::NotSafe(not_safe) => not_safe.to_string(),
+            Self::AllFailed => "not safe: every member has failed".to_owned(),
             Self::NotAwaited => "interrupted, not confirmed".to_owned(),
         }
     }
@@ -288,14 +315,14 @@ impl Confirmed {
         match self {
             Self::Safe(safe) => (safe.members, Vec::new(), &safe.incomplete),
             Self::NotSafe(not_safe) => (0, names(not_safe), &[]),
-            Self::NotAwaited => (0, Vec::new(), &[]),
+            Self::AllFailed | Self::NotAwaited => (0, Vec::new(), &[]),
         }
     }
 
     fn is_finding(&self) -> bool {
         match self {
             Self::Safe(safe) => !safe.incomplete.is_empty(),
-            Self::NotSafe(_) => true,
+            Self::NotSafe(_) | Self::AllFailed => true,
             Self::NotAwaited => false,
         }
     }

@@ -289,7 +289,7 @@ pub struct Safe {
     pub up_to: SeqNo,
     /// The members that confirmed.
     pub members: usize,
-    /// Members that lost some of them, and how many each.
+    /// Members that lost some of them, and how many each; those that have left meanwhile too.
     pub incomplete: Vec<(NodeId, u32)>,
 }
 

@@ -98,21 +98,27 @@ impl Node {
         let joined = self.membership.join(now, group, settings);
         self.take_membership_events(now);
         if let Err(error) = joined {
+            tracing::debug!(node = %self.id, %group, name, %error, "join refused");
             self.forget(now, group);
             return Err(error);
         }
+        tracing::debug!(node = %self.id, %group, name, %profile, "joined");
         Ok(group)
     }
 
     /// Leaves the group, if the node is in it.
     pub fn leave(&mut self, now: Time, group: GroupId) {
+        tracing::debug!(node = %self.id, %group, "leaves");
         self.membership.leave(now, group);
         self.take_membership_events(now);
         self.forget(now, group);
     }
 
-    /// Tells the other nodes that this one is about to stop.
+    /// Leaves all groups and tells the other nodes that this one is about to stop.
     pub fn shut_down(&mut self, now: Time) {
+        for group in core::mem::take(&mut self.groups).into_keys() {
+            self.lateral.leave(now, group);
+        }
         self.membership.shut_down(now);
     }
 
@@ -228,6 +234,7 @@ impl Node {
                 MembershipEvent::Parted(node) => self.events.push_back(NodeEvent::Parted(node)),
                 MembershipEvent::Settled => self.events.push_back(NodeEvent::Settled),
                 MembershipEvent::Refused(group, error) => {
+                    tracing::debug!(node = %self.id, %group, %error, "refused");
                     self.forget(now, group);
                     self.events.push_back(NodeEvent::Refused(group, error));
                 }
@@ -238,6 +245,8 @@ impl Node {
     fn on_view_change(&mut self, now: Time, change: ViewChange) {
         let Some(joined) = self.groups.get_mut(&change.group) else { return };
         if joined.view.apply(&change) {
+            let ViewChange { group, node: member, kind, version } = change;
+            tracing::info!(node = %self.id, %group, %member, ?kind, version, "view change");
             self.lateral.handle_view(now, &change);
             self.events.push_back(NodeEvent::Group(Event::View(change)));
         }

@@ -4,7 +4,9 @@ mod rig;
 
 use std::time::Duration;
 
-use carom_proto::lateral::{AskFirst, Config, NakConfig, RepairScope, Solver};
+use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::{Packet, WireId};
+use carom_proto::lateral::{AskFirst, Config, NakConfig, RepairScope, Solver, StreamStart};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 use rig::{MILLISECOND, SECOND, World, payload};
@@ -243,6 +245,26 @@ fn confirmation_comes_when_every_member_has_everything() {
 }
 
 #[test]
+fn a_member_that_lost_something_and_left_is_named_as_incomplete() {
+    let config = Config { nak: None, give_up_after: SECOND, ..Config::default() };
+    let mut world = World::new(3, &config, Loss::None, 9);
+    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    world.send(0, group(0), b"all get this").expect("nobody holds back");
+    world.run_for(SECOND);
+    // Neither the second message nor a repair of it reaches host 2.
+    world.filter = Box::new(|_, to, datagram| to != NodeId(2) || datagram[4] > 2);
+    world.send(0, group(0), b"one does not").expect("nobody holds back");
+    world.run_for(3 * SECOND);
+    world.leave(1, group(0));
+    world.run_for(SECOND);
+    world.confirm(0, group(0));
+    world.run_for(SECOND);
+    let incomplete = vec![(NodeId(2), 1)];
+    let safe = Safe { group: group(0), up_to: SeqNo(2), members: 1, incomplete };
+    assert_eq!(world.hosts[0].safe, [safe]);
+}
+
+#[test]
 fn a_dead_member_is_named_while_it_is_waited_for() {
     let mut world = World::new(3, &Config::default(), Loss::None, 9);
     (0..3).for_each(|host| world.join(host, group(0), RATE));
@@ -382,7 +404,7 @@ fn the_same_seed_gives_the_same_history() {
 }
 
 #[test]
-fn random_and_mutated_datagrams_change_nothing() {
+fn a_million_random_and_mutated_datagrams_change_nothing() {
     let mut world = World::new(4, &Config::default(), Loss::Uniform(0.02), 3);
     (0..4).for_each(|host| world.join(host, group(0), RATE));
     let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::<Vec<u8>>::new()));
@@ -395,7 +417,7 @@ fn random_and_mutated_datagrams_change_nothing() {
         true
     });
     let mut rng = Rng::new(5);
-    let per_message = if cfg!(debug_assertions) { 500 } else { 2_500 };
+    let per_message = 2_500;
     for number in 0..400 {
         world.send(0, group(0), &payload(number)).expect("nobody holds back");
         world.run_for(MILLISECOND);
@@ -416,6 +438,68 @@ fn random_and_mutated_datagrams_change_nothing() {
     for message in &world.hosts[1].messages {
         assert_eq!(message.payload[..], payload(message.seqno.0 - 1)[..]);
     }
+}
+
+#[test]
+fn a_repair_that_names_a_packet_twice_is_dropped_and_spoils_no_equation() {
+    let config = Config { stream_start: StreamStart::FromFirst, ..Config::default() };
+    let mut world = World::new(2, &config, Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    let repair = |seqnos: [u32; 2]| {
+        let id = |seqno| PacketId { sender: NodeId(2), group: group(0), seqno: SeqNo(seqno) };
+        let ids = seqnos.map(|seqno| WireId::from(id(seqno)));
+        let mut datagram = Vec::new();
+        let packet = Packet::Repair { ids: &ids, sum: &[7; 40] };
+        packet.encode(NodeId(2), GroupId::NONE, 0, &mut datagram);
+        datagram
+    };
+    world.inject(0, &repair([5, 5]));
+    world.inject(0, &repair([5, 6]));
+    world.hosts[0].engine.check();
+    let counters = world.hosts[0].engine.counters();
+    assert_eq!((counters.repairs_contradictory, counters.repairs_pending), (1, 1));
+}
+
+#[test]
+fn what_was_owed_from_before_and_is_given_up_together_is_told_as_one() {
+    let config = Config { nak: None, ..Config::default() };
+    let mut world = World::new(2, &config, Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    world.filter = Box::new(|_, _, _| false);
+    let mut heartbeat = Vec::new();
+    let (next, first) = (SeqNo(5_001), Some(SeqNo(1)));
+    let packet = Packet::Heartbeat { next, first, confirm: false };
+    packet.encode(NodeId(2), group(0), 0, &mut heartbeat);
+    world.inject(0, &heartbeat);
+    assert_eq!(world.hosts[0].engine.bins_and_missing().1, 5_000);
+    world.run_for(20 * SECOND);
+    let told: Vec<_> =
+        world.hosts[0].lost.iter().map(|lost| (lost.first, lost.last, lost.cause)).collect();
+    assert_eq!(told, [(SeqNo(1), SeqNo(5_000), LossCause::DeadlinePassed)]);
+}
+
+#[test]
+fn packets_from_long_before_the_first_heard_are_left_to_the_senders_answer() {
+    let mut world = World::new(2, &Config::default(), Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    world.filter = Box::new(|_, _, _| false);
+    for number in [200_000, 1, 2, 3] {
+        let mut datagram = Vec::new();
+        let block = Block::of_message(&mut Arena::default(), world.now, None, b"x");
+        let (seqno, confirm) = (SeqNo(number), false);
+        let packet = Packet::Data { seqno, confirm, block: block.bytes() };
+        packet.encode(NodeId(2), group(0), 0, &mut datagram);
+        world.inject(0, &datagram);
+    }
+    assert_eq!(world.hosts[0].lost, [], "nobody has said that they are owed");
+    let mut answer = Vec::new();
+    let (next, first) = (SeqNo(200_001), Some(SeqNo(10)));
+    let packet = Packet::Heartbeat { next, first, confirm: false };
+    packet.encode(NodeId(2), group(0), 0, &mut answer);
+    world.inject(0, &answer);
+    let told: Vec<_> = world.hosts[0].lost.iter().map(|lost| (lost.first, lost.last)).collect();
+    assert_eq!(told, [(SeqNo(10), SeqNo(199_999))]);
+    assert_eq!(world.hosts[0].got(NodeId(2), group(0)), [200_000]);
 }
 
 /// Flips bits, cuts, extends, or replaces by noise; or leaves as it is, an old datagram replayed.

@@ -186,7 +186,7 @@ fn pool(multicast_port: u16) -> MulticastPool {
 /// All nodes have the same machine to complain about.
 fn tell_notices_once(nodes: &[Node]) {
     if let Some(node) = nodes.first() {
-        node_start::tell_notices(node);
+        node_start::tell_notices(node, 0);
     }
 }
 

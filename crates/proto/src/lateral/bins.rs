@@ -18,6 +18,7 @@ use core::time::Duration;
 
 use super::block::Block;
 use super::config::RepairScope;
+use super::fills::{Cell, Fill, Lane, draw_free};
 use super::groups::GroupIx;
 use super::regions::{RegionIx, Regions};
 use crate::{NodeId, PacketId, Rng, Time};
@@ -61,17 +62,6 @@ pub(super) struct Repair<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct BinIx(u32);
 
-/// One of the `stagger` interleaved sets of fills.
-#[derive(Debug, Default)]
-struct Lane {
-    /// The part of each fill that every packet touches, by bin.
-    cells: Vec<Cell>,
-    /// The rest of it, by bin.
-    fills: Vec<Fill>,
-    /// Nodes drawn by open fills, by region.
-    held: Vec<Vec<NodeId>>,
-}
-
 #[derive(Debug, Default)]
 struct Bin {
     groups: Vec<GroupIx>,
@@ -85,24 +75,6 @@ struct Source {
     targets: f64,
     /// Targets owed in each lane from earlier draws.
     owed: Vec<f64>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Cell {
-    /// Packets until the fill is full; or, if it draws none, until one is that draws a target.
-    left: u32,
-    /// Whether the fill drew a target.
-    wanted: bool,
-    /// Whether the next fill is known to draw a target.
-    due: bool,
-}
-
-#[derive(Debug, Default)]
-struct Fill {
-    targets: Vec<(RegionIx, NodeId)>,
-    packets: Vec<(PacketId, Block)>,
-    /// Which of the bin's fills in this lane it is.
-    generation: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -246,31 +218,8 @@ impl Bins {
     /// fill holds more than r packets or any without having targets.
     pub(super) fn check(&self) {
         self.regions.check();
-        self.lanes.iter().for_each(|lane| self.check_lane(lane));
-    }
-
-    fn check_lane(&self, lane: &Lane) {
-        let mut drawn: BTreeMap<RegionIx, Vec<NodeId>> = BTreeMap::new();
-        let r = u32::from(self.r);
-        for bin in self.by_groups.values() {
-            let (cell, fill) = (&lane.cells[bin.0 as usize], &lane.fills[bin.0 as usize]);
-            assert_eq!(cell.wanted, !fill.targets.is_empty(), "a fill counts for nobody");
-            assert!(cell.left > 0 && (cell.left <= r || cell.due), "a full bin was not sent");
-            let holds = if cell.wanted { r - cell.left } else { 0 };
-            assert_eq!(fill.packets.len(), holds as usize, "a fill lost or gained packets");
-            for (region, node) in &fill.targets {
-                drawn.entry(*region).or_default().push(*node);
-            }
-        }
-        for (held, region) in lane.held.iter().zip(0..) {
-            let mut held = held.clone();
-            let mut drawn = drawn.remove(&RegionIx(region)).unwrap_or_default();
-            held.sort_unstable();
-            drawn.sort_unstable();
-            assert_eq!(held, drawn, "a region's held nodes are not those that fills have drawn");
-            drawn.dedup();
-            assert_eq!(held, drawn, "a node was drawn by two open fills");
-        }
+        let bins = || self.by_groups.values().map(|bin| bin.0 as usize);
+        self.lanes.iter().for_each(|lane| lane.check(bins(), u32::from(self.r)));
     }
 
     /// Sends what the fill holds to those of its targets who are still there, and empties it.
@@ -468,32 +417,6 @@ impl Bins {
     fn is_stale(&self, flush: &Flush) -> bool {
         self.lanes[flush.lane].fills[flush.bin.0 as usize].generation != flush.generation
     }
-}
-
-/// Draws up to `wanted` random nodes that are not in `held`, adds them to it and gives them to
-/// `take`; returns how many there were.
-fn draw_free(
-    rng: &mut Rng,
-    nodes: &mut [NodeId],
-    held: &mut Vec<NodeId>,
-    wanted: usize,
-    mut take: impl FnMut(NodeId),
-) -> usize {
-    let before = held.len();
-    let mut drawn = 0;
-    let mut seen = 0;
-    while drawn < wanted && seen < nodes.len() {
-        let other = seen + rng.below(nodes.len() - seen);
-        nodes.swap(seen, other);
-        let node = nodes[seen];
-        seen += 1;
-        if !held[..before].contains(&node) {
-            held.push(node);
-            take(node);
-            drawn += 1;
-        }
-    }
-    drawn
 }
 
 #[cfg(test)]

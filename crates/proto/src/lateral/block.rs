@@ -36,6 +36,7 @@ pub struct Arena {
     chunk: BytesMut,
     /// What is left of chunks that are full, the oldest first.
     retired: VecDeque<BytesMut>,
+    max_retired: usize,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -49,8 +50,6 @@ struct RawBlock {
 }
 
 const CHUNK_BYTES: usize = 64 * 1024;
-/// Full chunks remembered, 128 MiB of them: more than a data buffer holds by default.
-const MAX_RETIRED: usize = 2048;
 const RETIRED_LOOKED_AT: usize = 4;
 const CHECKSUM_OFFSET: usize = 16;
 
@@ -135,6 +134,17 @@ impl Block {
 }
 
 impl Arena {
+    /// An arena that remembers as many chunks as blocks of `bytes` in all can take up, and a
+    /// quarter more for those of which only a part is still in use.
+    pub fn for_bytes(bytes: usize) -> Self {
+        Self { max_retired: bytes / CHUNK_BYTES * 5 / 4 + 16, ..Self::default() }
+    }
+
+    /// Forgets all chunks that wait to be used again: nothing of what was received is kept.
+    pub fn release(&mut self) {
+        self.retired.clear();
+    }
+
     fn copy(&mut self, bytes: &[u8]) -> Block {
         let mut room = self.room(bytes.len());
         room.extend_from_slice(bytes);
@@ -153,10 +163,10 @@ impl Arena {
     }
 
     fn retire(&mut self, chunk: BytesMut) {
-        if self.retired.len() == MAX_RETIRED {
+        self.retired.push_back(chunk);
+        if self.retired.len() > self.max_retired {
             self.retired.pop_front();
         }
-        self.retired.push_back(chunk);
     }
 
     /// A retired chunk that nobody uses any more, or a new one. Only the oldest few are looked at;
@@ -253,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_chunk_is_used_again_once_its_blocks_are_gone() {
-        let mut arena = Arena::default();
+        let mut arena = Arena::for_bytes(1 << 20);
         let mut kept = VecDeque::new();
         for _ in 0..10_000 {
             let block = Block::of_message(&mut arena, Time(0), None, &[1; 1000]);

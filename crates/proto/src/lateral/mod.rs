@@ -48,6 +48,7 @@ mod bins;
 pub mod block;
 mod config;
 mod counters;
+mod fills;
 mod groups;
 mod missing;
 mod outbox;
@@ -129,7 +130,7 @@ impl Lateral {
             streams: Streams::new(rng.next_u64(), config.buffer_bytes, config.buffer_age),
             missing: MissingPackets::default(),
             pending: PendingRepairs::new(config.solver, config.pending_repairs, config.pending_age),
-            arena: Arena::default(),
+            arena: Arena::for_bytes(config.buffer_bytes),
             timers: Timers::new(),
             nak_limit: RateLimit::new(ids),
             answer_limit: RateLimit::new(answers),
@@ -260,6 +261,7 @@ impl Engine for Lateral {
 
     fn leave(&mut self, _now: Time, group: GroupId) {
         let Some(ix) = self.groups.ix(group) else { return };
+        self.bid_farewell(ix);
         for (stream_ix, stream) in self.streams.remove_group(ix) {
             self.timers.cancel(TimerKey::Open(stream_ix));
             for (_, missing) in stream.all_missing() {
@@ -274,6 +276,9 @@ impl Engine for Lateral {
         let Self { bins, encoder, outbox, counters, .. } = self;
         bins.rebuild(&mut |repair| encoder.send(self.id, &repair, outbox, counters));
         self.left_at.insert(group, left.own.next);
+        if self.left_at.len() > MAX_LEFT_GROUPS {
+            self.left_at.pop_first();
+        }
         if self.groups.is_empty() {
             self.r = None;
         }
@@ -316,6 +321,8 @@ impl Engine for Lateral {
             return;
         };
         let (from, group) = (header.sender, self.groups.ix(header.group));
+        let (node, kind, bytes) = (self.id, header.kind, datagram.len());
+        tracing::trace!(%node, %from, group = %header.group, kind, bytes, "datagram");
         if from == self.id {
             return;
         }
@@ -360,6 +367,9 @@ impl Engine for Lateral {
             self.on_timer(now, key);
         }
         self.streams.evict_old(now);
+        if self.streams.bytes() == 0 {
+            self.arena.release();
+        }
         self.pending.drop_old(now);
     }
 
@@ -395,6 +405,9 @@ impl Engine for Lateral {
         self.groups.check();
     }
 }
+
+/// Groups that were left and are remembered at most.
+const MAX_LEFT_GROUPS: usize = 1 << 16;
 
 /// How long a sender waits for confirmations before it asks again, at first.
 const CONFIRM_INTERVAL: core::time::Duration = core::time::Duration::from_millis(20);

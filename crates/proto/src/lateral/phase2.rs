@@ -169,6 +169,21 @@ impl Lateral {
         self.transmit(Destination::Node(from), id, packet);
     }
 
+    /// This node leaves: every sender gets its last word on what it has, so that a loss does not
+    /// go unnoticed because the loser has left.
+    pub(super) fn bid_farewell(&mut self, ix: GroupIx) {
+        for stream in self.streams.of_group(ix) {
+            if stream.opened && stream.sender != self.id {
+                let packet = Packet::Ack { settled_to: stream.settled_to(), lost: stream.lost };
+                let view = self.groups.get(ix).view_version;
+                let to = [Destination::Node(stream.sender)];
+                self.counters.acks_sent += 1;
+                let (id, group) = (self.id, stream.group_id);
+                self.outbox.push(to, |out| packet.encode(id, group, view, out));
+            }
+        }
+    }
+
     /// Tells a stream's sender how far this node has come, once it is known where it began.
     pub(super) fn acknowledge(&mut self, now: Time, ix: StreamIx) {
         let stream = self.streams.get(ix);
@@ -289,13 +304,11 @@ impl Lateral {
             return false;
         }
         group.own.confirm = None;
-        let members = group.own.members();
-        let incomplete = members.iter().filter(|member| member.lost > 0);
         let safe = Safe {
             group: group.id,
             up_to: up_to.minus(1),
-            members: members.len(),
-            incomplete: incomplete.map(|member| (member.node, member.lost)).collect(),
+            members: group.own.members().len(),
+            incomplete: group.own.take_incomplete(),
         };
         let sent_since = group.own.next != up_to;
         self.events.push_back(Event::Safe(safe));

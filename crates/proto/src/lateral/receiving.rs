@@ -66,6 +66,11 @@ impl Lateral {
         for id in ids.iter().map(|id| PacketId::from(*id)) {
             match self.notice_in_repair(now, from, id) {
                 Known::Held => {}
+                // No honest repair names a packet twice; the equations rely on it.
+                Known::Missing if missing.contains(&id) => {
+                    self.counters.repairs_contradictory += 1;
+                    return;
+                }
                 Known::Missing => missing.push(id),
                 Known::Useless => usable = false,
             }
@@ -132,6 +137,10 @@ impl Lateral {
             return self.on_jump(ix, end);
         }
         stream.doubted = None;
+        if self.missing.len() + ahead as usize > MAX_MISSING {
+            self.skip_to(ix, end);
+            return true;
+        }
         for _ in 0..ahead {
             self.notice_next(now, ix);
         }
@@ -145,7 +154,10 @@ impl Lateral {
         if before <= 0 {
             return;
         }
-        if before as u32 > self.config.max_gap || !stream.reaches_back() {
+        if before as u32 > self.config.max_gap
+            || !stream.reaches_back()
+            || self.missing.len() + before as usize > MAX_MISSING
+        {
             self.counters.missing += before as u64;
             self.counters.lost += before as u64;
             self.tell_lost(ix, first, stream.start().minus(1), LossCause::TooFarBehind);
@@ -195,6 +207,13 @@ impl Lateral {
             return false;
         }
         stream.doubted = None;
+        self.skip_to(ix, end);
+        true
+    }
+
+    /// Gives up everything of the stream before `end` that is missing.
+    fn skip_to(&mut self, ix: StreamIx, end: SeqNo) {
+        let stream = self.streams.get(ix);
         let mut lost = 0;
         for (seqno, missing) in stream.all_missing() {
             self.missing.remove(missing);
@@ -207,7 +226,6 @@ impl Lateral {
         self.streams.skip_to(ix, end, lost + skipped);
         self.counters.missing += u64::from(skipped);
         self.counters.lost += u64::from(lost + skipped);
-        true
     }
 
     fn tell_lost(&mut self, ix: StreamIx, first: SeqNo, last: SeqNo, cause: LossCause) {
@@ -215,10 +233,17 @@ impl Lateral {
         let (group, sender) = (stream.group_id, stream.sender);
         if let Some(Event::Lost(lost)) = self.events.back_mut()
             && (lost.group, lost.sender, lost.cause) == (group, sender, cause)
-            && lost.last.next() == first
         {
-            lost.last = last;
-            return;
+            // What is given up at the same moment comes in the order of its records, which may be
+            // that of the numbers or its opposite.
+            if lost.last.next() == first {
+                lost.last = last;
+                return;
+            }
+            if last.next() == lost.first {
+                lost.first = first;
+                return;
+            }
         }
         self.events.push_back(Event::Lost(Lost { group, sender, first, last, cause }));
     }
@@ -226,8 +251,10 @@ impl Lateral {
     /// Takes in a packet, however it came; says whether it was new.
     fn take_in(&mut self, now: Time, ix: StreamIx, seqno: SeqNo, block: &Block, how: How) -> bool {
         let stream = self.streams.get(ix);
-        if !stream.opened && stream.reaches_back() {
-            // It was overtaken by the packet that this node took for the stream's first.
+        let before = stream.start().distance_from(seqno) as u32;
+        if !stream.opened && stream.reaches_back() && before <= self.config.max_gap {
+            // It was overtaken by the packet that this node took for the stream's first. One from
+            // further back says nothing of what is owed: the sender's answer will.
             self.notice_down_to(now, ix, seqno);
         }
         let record = match self.streams.get(ix).place(seqno) {
@@ -378,6 +405,9 @@ enum Known {
     /// It is neither, and never will be.
     Useless,
 }
+
+/// Missing packets looked after at once. A node that lacks more is not going to catch up.
+const MAX_MISSING: usize = 1 << 18;
 
 /// A message that seems older than this comes from a node whose clock is wrong.
 const CREDIBLE_AGE: Duration = Duration::from_secs(3600);

@@ -1,5 +1,6 @@
 //! A node's own stream in one group: numbers, what the members have confirmed, and who is slow.
 
+use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use crate::{NodeId, SeqNo, Time};
@@ -19,6 +20,8 @@ pub(super) struct OwnStream {
     pub(super) heartbeat_interval: Duration,
     /// The number before which members were last asked to confirm on their way.
     asked_to: SeqNo,
+    /// Members that have gone and lost packets before, with how many each, the latest first.
+    departed: VecDeque<(NodeId, u32)>,
 }
 
 /// A member as the sender sees it.
@@ -44,6 +47,7 @@ impl OwnStream {
             held_back_since: None,
             heartbeat_interval: Duration::ZERO,
             asked_to: SeqNo::FIRST,
+            departed: VecDeque::new(),
         }
     }
 
@@ -64,7 +68,11 @@ impl OwnStream {
 
     pub(super) fn remove_member(&mut self, node: NodeId) {
         if let Ok(place) = self.place(node) {
-            self.members.remove(place);
+            let member = self.members.remove(place);
+            if member.lost > 0 {
+                self.departed.truncate(MAX_DEPARTED - 1);
+                self.departed.push_front((node, member.lost));
+            }
         }
     }
 
@@ -134,6 +142,14 @@ impl OwnStream {
         self.members.iter().filter(behind).map(|member| member.node)
     }
 
+    /// Members that lost packets, and how many each; those that have gone are told once.
+    pub(super) fn take_incomplete(&mut self) -> Vec<(NodeId, u32)> {
+        let here = self.members.iter().filter(|member| member.lost > 0);
+        let mut all: Vec<_> = here.map(|member| (member.node, member.lost)).collect();
+        all.extend(self.departed.drain(..));
+        all
+    }
+
     pub(super) fn members(&self) -> &[Member] {
         &self.members
     }
@@ -149,6 +165,9 @@ impl OwnStream {
         self.members.binary_search_by_key(&node, |member| member.node)
     }
 }
+
+/// Departed members remembered at most.
+const MAX_DEPARTED: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -327,6 +327,11 @@ impl Streams {
         }
     }
 
+    /// The streams of `group`.
+    pub(super) fn of_group(&self, group: GroupIx) -> impl Iterator<Item = &Stream> {
+        self.slots.iter().flatten().filter(move |stream| stream.group == group)
+    }
+
     /// Takes out all streams of `group`.
     pub(super) fn remove_group(&mut self, group: GroupIx) -> Vec<(StreamIx, Stream)> {
         let mut removed = Vec::new();

@@ -85,11 +85,13 @@ impl World {
         self.hosts[number].groups.insert(group);
     }
 
-    /// Host `number` leaves; everybody learns it at once.
+    /// Host `number` leaves; everybody learns it a millisecond later.
     pub(crate) fn leave(&mut self, number: usize, group: GroupId) {
         let now = self.now;
         self.hosts[number].engine.leave(now, group);
+        self.drain(number);
         self.hosts[number].groups.remove(&group);
+        self.run_for(MILLISECOND);
         self.announce(number, group, ViewChangeKind::Left);
     }
 

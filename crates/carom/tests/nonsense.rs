@@ -1,0 +1,111 @@
+//! A node that works while a million datagrams of noise and damaged packets come in.
+
+mod network;
+
+use std::net::UdpSocket;
+
+use carom::{Event, Group, Node, NodeId, Profile};
+use carom_proto::lateral::packet::Packet;
+use carom_proto::{GroupId, PacketId, Rng, SeqNo};
+use network::{PATIENCE, multicast_port, on_loopback, wait_for};
+
+const DATAGRAMS: usize = 1_000_000;
+const MESSAGES: u32 = 2_000;
+
+#[test]
+fn a_node_works_while_a_million_damaged_datagrams_come_in() {
+    let port = multicast_port();
+    let nodes: [Node; 3] = std::array::from_fn(|_| on_loopback(port).start().expect("a node"));
+    let groups: [Group; 3] = std::array::from_fn(|which| join(&nodes[which]));
+    for (node, group) in nodes.iter().zip(&groups) {
+        wait_for(node, "all in the group", |_| group.members().len() == 2);
+    }
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.connect(nodes[1].endpoint()).expect("an address");
+    let mut rng = Rng::new(7);
+    let templates = templates(nodes[0].id(), nodes[1].id(), groups[0].id());
+    for count in 0..DATAGRAMS {
+        // What the kernel has no room for it drops, as it would for an attacker.
+        let _ = socket.send(&damaged(&mut rng, &templates));
+        if count.is_multiple_of(DATAGRAMS / MESSAGES as usize) {
+            let number = (count / (DATAGRAMS / MESSAGES as usize)) as u32;
+            groups[0].publish(number.to_be_bytes().to_vec()).expect("published");
+        }
+    }
+    for group in &groups[1..] {
+        assert_eq!(numbers(group, nodes[0].id()), (0..MESSAGES).collect::<Vec<u32>>());
+    }
+    let stats = nodes[1].status().stats;
+    let refused = stats.lateral.malformed + stats.node.datagrams_unknown;
+    assert!(refused > DATAGRAMS as u64 / 100, "they did come in: {refused} were refused");
+}
+
+fn join(node: &Node) -> Group {
+    node.join("prices", Profile::time_critical()).expect("a group")
+}
+
+/// All messages of the sender, in order of what they say, each as often as it came.
+fn numbers(group: &Group, sender: NodeId) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    while numbers.len() < MESSAGES as usize {
+        match group.recv_timeout(PATIENCE).expect("an event in time").expect("an open group") {
+            Event::Message(message) => {
+                assert_eq!(message.sender, sender, "nobody else has sent anything");
+                let bytes = message.payload[..].try_into().expect("four bytes, as were sent");
+                numbers.push(u32::from_be_bytes(bytes));
+            }
+            Event::Lost(lost) => panic!("{lost:?}"),
+            _ => {}
+        }
+    }
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Packets of every kind, as the node could get them from the other.
+fn templates(from: NodeId, to: NodeId, group: GroupId) -> Vec<Vec<u8>> {
+    let id = PacketId { sender: from, group, seqno: SeqNo(3) };
+    let own = PacketId { sender: to, group, seqno: SeqNo(1) };
+    let ids = [id.into(), own.into()];
+    let block = [7; 60];
+    let packets = [
+        Packet::Data { seqno: SeqNo(3), confirm: true, block: &block },
+        Packet::Repair { ids: &ids, sum: &block },
+        Packet::Nak { ids: &ids },
+        Packet::Retransmission { origin: from, seqno: SeqNo(4), block: &block },
+        Packet::HaveNot { ids: &ids, expired: true },
+        Packet::Heartbeat { next: SeqNo(9), first: Some(SeqNo(1)), confirm: true },
+        Packet::Ack { settled_to: SeqNo(1), lost: 0 },
+        Packet::Open,
+    ];
+    let encode = |packet: &Packet<'_>| {
+        let mut datagram = Vec::new();
+        packet.encode(from, group, 1, &mut datagram);
+        datagram
+    };
+    packets.iter().map(encode).collect()
+}
+
+/// Noise, or a packet with something changed, cut off or added.
+fn damaged(rng: &mut Rng, templates: &[Vec<u8>]) -> Vec<u8> {
+    let mut datagram = templates[rng.below(templates.len())].clone();
+    match rng.below(5) {
+        0 => (0..1 + rng.below(4)).for_each(|_| {
+            let place = rng.below(datagram.len());
+            datagram[place] = datagram[place].wrapping_add(1 + rng.below(255) as u8);
+        }),
+        1 => datagram.truncate(rng.below(datagram.len())),
+        2 => datagram.extend((0..1 + rng.below(40)).map(|it| it as u8)),
+        3 => {
+            // The protocol is right, so that it gets past the door.
+            let noise = datagram.iter_mut().skip(4);
+            noise.for_each(|byte| *byte = rng.next_u64() as u8);
+        }
+        _ => datagram.iter_mut().for_each(|byte| *byte = rng.next_u64() as u8),
+    }
+    if templates.contains(&datagram) {
+        // Two changes made up for each other; a sound packet would be believed.
+        datagram[0] ^= 1;
+    }
+    datagram
+}

@@ -1,0 +1,259 @@
+//! Several hosts on one machine: a network namespace each, and a switch between them in another
+//! one. Nothing of it is in the machine's own network, and nothing is left of it in the end.
+
+mod counters;
+mod process;
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) use counters::Counters;
+pub(crate) use process::Running;
+
+/// Hosts at 10.77.x.1, 10.77.x.2 and so on, each with an interface called eth0.
+pub(crate) struct Lab {
+    name: String,
+    net: u32,
+    hosts: Vec<Host>,
+}
+
+/// A host of a lab.
+pub(crate) struct Host {
+    namespace: String,
+    /// The switch's port, in the switch's namespace.
+    port: String,
+    switch: String,
+    /// Its IPv4 address.
+    pub(crate) address: String,
+}
+
+impl Lab {
+    /// A lab of so many hosts, whose interfaces have this MTU. `None` if this machine does not
+    /// allow it, which is told on standard error.
+    pub(crate) fn new(test: &str, hosts: usize, mtu: u32) -> Option<Self> {
+        static ALLOWED: OnceLock<Result<(), String>> = OnceLock::new();
+        static LABS: AtomicU32 = AtomicU32::new(0);
+        if let Err(why) = ALLOWED.get_or_init(try_out) {
+            skipped(test, why);
+            return None;
+        }
+        let net = LABS.fetch_add(1, Ordering::Relaxed);
+        assert!(net <= 255, "a lab has a network of its own");
+        let name = format!("carom-{}-{net}", std::process::id());
+        // From here on what there is of it is taken away, also if the rest of it fails.
+        let mut lab = Self { name, net, hosts: Vec::new() };
+        lab.hosts = (1..=hosts).map(|number| lab.host(number)).collect();
+        lab.build(mtu);
+        lab.await_links();
+        Some(lab)
+    }
+
+    /// The host of this number, from 1 on.
+    pub(crate) fn at(&self, number: usize) -> &Host {
+        &self.hosts[number - 1]
+    }
+
+    /// All hosts.
+    pub(crate) fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// An address in this network that no host has.
+    pub(crate) fn nobody(&self) -> String {
+        format!("10.77.{}.250", self.net)
+    }
+
+    fn switch(&self) -> String {
+        format!("{}-switch", self.name)
+    }
+
+    fn host(&self, number: usize) -> Host {
+        Host {
+            namespace: format!("{}-{number}", self.name),
+            port: format!("port{number}"),
+            switch: self.switch(),
+            address: format!("10.77.{}.{number}", self.net),
+        }
+    }
+
+    fn build(&self, mtu: u32) {
+        let switch = self.switch();
+        must(&["netns", "add", &switch]);
+        // Without snooping the switch needs no querier to pass multicast on.
+        let bridge = "link add name switch mtu MTU type bridge mcast_snooping 0 forward_delay 0
+            link set switch up";
+        batch(&switch, &bridge.replace("MTU", &mtu.to_string()));
+        // A firewall for routed packets must not look at those that are switched.
+        for table in ["iptables", "ip6tables", "arptables"] {
+            let file = format!("/proc/sys/net/bridge/bridge-nf-call-{table}");
+            let off = format!("test ! -e {file} || echo 0 > {file}");
+            succeed(Command::new("ip").args(["netns", "exec", &switch, "sh", "-c", &off]));
+        }
+        for host in &self.hosts {
+            let Host { namespace, port, address, .. } = host;
+            must(&["netns", "add", namespace]);
+            let cable = format!(
+                "link add name {port} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {namespace}
+                link set {port} master switch up"
+            );
+            batch(&switch, &cable);
+            let interface = format!(
+                "link set lo up
+                address add {address}/24 brd + dev eth0
+                link set eth0 up
+                route add default dev eth0"
+            );
+            batch(namespace, &interface);
+        }
+    }
+
+    /// An interface that was just set up drops what it is to send until the kernel has seen that
+    /// its cable is plugged in.
+    fn await_links(&self) {
+        let give_up = Instant::now() + PATIENCE;
+        for host in &self.hosts {
+            let links = [(&host.namespace, "eth0"), (&host.switch, host.port.as_str())];
+            for (namespace, link) in links {
+                while !must(&["-n", namespace, "link", "show", link]).contains("state UP") {
+                    assert!(Instant::now() < give_up, "{link} of {namespace} does not come up");
+                    thread::sleep(Duration::from_millis(2));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for host in &self.hosts {
+            take_away(&host.namespace);
+        }
+        take_away(&self.switch());
+    }
+}
+
+impl Host {
+    /// From now on the switch does not pass multicast on to this host, without telling anybody.
+    pub(crate) fn deafen(&self) {
+        let Self { switch, port, .. } = self;
+        batch(switch, &format!("link set dev {port} type bridge_slave mcast_flood off"));
+    }
+
+    /// From now on the host's own firewall refuses to send multicast; `Err` tells why that cannot
+    /// be had here.
+    pub(crate) fn forbid_multicast(&self) -> Result<(), String> {
+        let rules = "add table ip carom; \
+            add chain ip carom out { type filter hook output priority 0; policy accept; }; \
+            add rule ip carom out ip daddr 239.0.0.0/8 drop";
+        let output = self.command("nft", &[rules]).output().map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!("nft: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        }
+    }
+
+    /// A program on this host.
+    pub(crate) fn command(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace, program]).args(args).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts carom on this host.
+    pub(crate) fn start(&self, args: &[&str]) -> Running {
+        Running::start(self.command(env!("CARGO_BIN_EXE_carom"), args))
+    }
+
+    /// Starts carom on this host without the right to have more than the system's limits grant.
+    pub(crate) fn start_unprivileged(&self, args: &[&str]) -> Running {
+        let without = ["--bounding-set=-net_admin", env!("CARGO_BIN_EXE_carom")];
+        Running::start(self.command("setpriv", &[&without[..], args].concat()))
+    }
+
+    /// Starts carom on this host, with each of `lines` on its standard input, and then the end.
+    pub(crate) fn pipe(
+        &self,
+        lines: impl Iterator<Item = String> + Send + 'static,
+        args: &[&str],
+    ) -> Running {
+        let mut command = self.command(env!("CARGO_BIN_EXE_carom"), args);
+        command.stdin(Stdio::piped());
+        let mut running = Running::start(command);
+        running.feed(lines);
+        running
+    }
+
+    /// What the kernel counted on this host.
+    pub(crate) fn counters(&self) -> Counters {
+        let files = ["/proc/net/snmp", "/proc/net/netstat"];
+        Counters::parse(&succeed(&mut self.command("cat", &files)))
+    }
+}
+
+/// Tells that `test`, or a part of it, did not run, although it passes.
+pub(crate) fn skipped(test: &str, why: &str) {
+    // The test harness shows what passing tests print by macro to nobody. In one piece, so that
+    // nothing that others write comes in between; nobody is told where standard error is closed.
+    let line = format!("skipped: {test}: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Whether namespaces, switches and cables can be had here.
+fn try_out() -> Result<(), String> {
+    let name = format!("carom-{}-try", std::process::id());
+    let tried = ip(&["netns", "add", &name])
+        .and_then(|_| ip(&["-n", &name, "link", "add", "name", "switch", "type", "bridge"]))
+        .and_then(|_| ip(&["-n", &name, "link", "add", "name", "port", "type", "veth"]))
+        .and_then(|_| ip(&["netns", "exec", &name, "true"]));
+    take_away(&name);
+    tried.map(|_| ()).map_err(|why| format!("needs root and network namespaces: {why}"))
+}
+
+fn take_away(namespace: &str) {
+    // It fails if building it failed: then there is nothing to take away.
+    let _ = ip(&["netns", "delete", namespace]);
+}
+
+fn ip(args: &[&str]) -> Result<String, String> {
+    let output = Command::new("ip").args(args).stdin(Stdio::null()).output();
+    let Output { status, stdout, stderr } = output.map_err(|error| format!("ip: {error}"))?;
+    match status.success() {
+        true => Ok(String::from_utf8_lossy(&stdout).into_owned()),
+        false => Err(format!("ip {}: {}", args.join(" "), String::from_utf8_lossy(&stderr).trim())),
+    }
+}
+
+fn must(args: &[&str]) -> String {
+    ip(args).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// Several lines for `ip` in one call.
+fn batch(namespace: &str, lines: &str) {
+    let mut child = Command::new("ip")
+        .args(["-n", namespace, "-batch", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("ip was there when it was tried out");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(lines.as_bytes()).expect("ip reads its input");
+    drop(stdin);
+    let output = child.wait_with_output().expect("ip ends with its input");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "in {namespace}: {lines}: {errors}");
+}
+
+fn succeed(command: &mut Command) -> String {
+    let output = command.output().expect("ip was there when it was tried out");
+    let Output { status, stdout, stderr } = output;
+    assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8_lossy(&stdout).into_owned()
+}
+
+/// How long anything may take before a test fails instead of waiting for ever.
+const PATIENCE: Duration = Duration::from_secs(60);

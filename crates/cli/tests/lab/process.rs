@@ -1,0 +1,158 @@
+//! A program that runs while a test reads what it writes.
+
+use std::io::{BufRead as _, BufReader, BufWriter, Read, Write as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::PATIENCE;
+
+/// A child that is killed when a test ends early. `ip netns exec` becomes the program that it
+/// runs, so the child is that program itself.
+pub(crate) struct Running {
+    child: Child,
+    /// Standard error.
+    pub(crate) said: Lines,
+    /// Standard output.
+    pub(crate) wrote: Lines,
+}
+
+/// The lines of a stream, read as they come.
+pub(crate) struct Lines {
+    from: Receiver<String>,
+    /// All that has been waited for.
+    pub(crate) seen: Vec<String>,
+}
+
+impl Running {
+    /// Starts `command`, with its outputs piped.
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ip was there when it was tried out");
+        let said = Lines::of(child.stderr.take().expect("it is piped"));
+        let wrote = Lines::of(child.stdout.take().expect("it is piped"));
+        Self { child, said, wrote }
+    }
+
+    /// Writes `lines` to standard input and closes it, in a thread of its own, which ends at the
+    /// latest with the child.
+    pub(crate) fn feed(&mut self, lines: impl Iterator<Item = String> + Send + 'static) {
+        let stdin = self.child.stdin.take().expect("it is piped");
+        thread::spawn(move || {
+            let mut stdin = BufWriter::new(stdin);
+            for line in lines {
+                if writeln!(stdin, "{line}").is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Asks it to end, as Ctrl-C does.
+    pub(crate) fn interrupt(&self) {
+        self.signal(Signal::SIGINT);
+    }
+
+    /// Ends it at once: it does not notice.
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::SIGKILL);
+        self.child.wait().expect("it is our child");
+    }
+
+    /// Waits until it has ended and all that it wrote is read.
+    pub(crate) fn end(&mut self) -> ExitStatus {
+        self.said.read_all("standard error");
+        self.wrote.read_all("standard output");
+        self.child.wait().expect("it is our child")
+    }
+
+    /// Waits until it has ended, with this exit code.
+    pub(crate) fn end_with(&mut self, code: i32) {
+        let status = self.end();
+        assert_eq!(status.code(), Some(code), "{:#?}", self.said.seen);
+    }
+
+    /// All of standard output, once it has ended, as JSON.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let text = self.wrote.seen.join("\n");
+        serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("{error} in {text:?}; {:#?}", self.said.seen))
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).expect("a process id is small");
+        kill(Pid::from_raw(id), signal).expect("our own child can be signalled");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail if it has ended, as it should have.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Lines {
+    fn of(stream: impl Read + Send + 'static) -> Self {
+        let (to, from) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                if to.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { from, seen: Vec::new() }
+    }
+
+    /// Waits for a line that contains `text`.
+    pub(crate) fn wait_for(&mut self, text: &str) -> String {
+        let what = format!("a line with {text:?}");
+        self.wait_until(&what, |line| line.contains(text))
+    }
+
+    /// Waits for a line of which `is_it` holds.
+    pub(crate) fn wait_until(&mut self, what: &str, mut is_it: impl FnMut(&str) -> bool) -> String {
+        let give_up = Instant::now() + PATIENCE;
+        while let Some(line) = self.next(give_up, what) {
+            if is_it(&line) {
+                return line;
+            }
+        }
+        panic!("it ended without {what}, after {:#?}", self.tail());
+    }
+
+    fn read_all(&mut self, what: &str) {
+        let give_up = Instant::now() + PATIENCE;
+        while self.next(give_up, &format!("the end of {what}")).is_some() {}
+    }
+
+    fn next(&mut self, give_up: Instant, what: &str) -> Option<String> {
+        let left = give_up.saturating_duration_since(Instant::now());
+        match self.from.recv_timeout(left) {
+            Ok(line) => {
+                self.seen.push(line.clone());
+                Some(line)
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("{what} does not come, after {:#?}", self.tail())
+            }
+        }
+    }
+
+    /// The end of what was seen: all of it may be thousands of lines.
+    fn tail(&self) -> &[String] {
+        &self.seen[self.seen.len().saturating_sub(TAIL)..]
+    }
+}
+
+const TAIL: usize = 20;

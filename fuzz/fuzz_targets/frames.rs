@@ -1,0 +1,34 @@
+//! Any bytes are standard input, in lines or frames: every message is within the limit, reading
+//! ends, and the messages that were read are read again from what they are written as.
+#![no_main]
+
+// The command is no library: its framing is taken from its file.
+#[allow(dead_code, reason = "only reading and writing are wanted")]
+#[path = "../../crates/cli/src/frames.rs"]
+mod frames;
+
+use frames::{Found, Framing};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: (bool, u16, &[u8])| {
+    let (is_framed, limit, bytes) = input;
+    let (framing, limit) = (Framing::of(is_framed), usize::from(limit));
+    let messages = read_all(framing, bytes, limit);
+    let mut again = Vec::new();
+    for message in &messages {
+        assert!(message.len() <= limit, "a message is larger than the limit");
+        framing.write(message, &mut again).expect("a vector takes it");
+    }
+    assert_eq!(read_all(framing, &again, limit), messages, "messages changed on their way");
+});
+
+/// The messages up to the end, the first that is too large, or an error.
+fn read_all(framing: Framing, mut bytes: &[u8], limit: usize) -> Vec<Vec<u8>> {
+    let most = bytes.len();
+    let mut messages = Vec::new();
+    while let Ok(Found::Message(message)) = framing.read(&mut bytes, limit) {
+        messages.push(message);
+        assert!(messages.len() <= most, "there are more messages than bytes");
+    }
+    messages
+}

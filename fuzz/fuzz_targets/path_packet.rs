@@ -1,0 +1,22 @@
+//! Any bytes are a packet about paths: it is read or refused, never a panic, and a packet that was
+//! understood is written again as it was.
+#![no_main]
+
+use carom_proto::wire::{self, HEADER_BYTES, MAGIC, Protocol, VERSION};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = carom::fuzz_path_packet(bytes);
+    // Few inputs have a right header, so each gets one: what is left to guess is the packet.
+    let mut datagram = bytes.to_vec();
+    if !(HEADER_BYTES..=wire::MAX_DATAGRAM_BYTES).contains(&datagram.len()) {
+        return;
+    }
+    datagram[..2].copy_from_slice(&MAGIC.to_be_bytes());
+    datagram[2] = VERSION;
+    datagram[3] = Protocol::Path as u8;
+    wire::seal(&mut datagram, 0);
+    if let Some(again) = carom::fuzz_path_packet(&datagram) {
+        assert_eq!(again, datagram, "what was decoded is not what is encoded");
+    }
+});
