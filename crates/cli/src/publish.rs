@@ -92,6 +92,8 @@ enum Confirmed {
     NotSafe(NotSafe),
     /// Nobody could: all members failed.
     AllFailed,
+    /// Nobody could: there was no member.
+    Alone,
     /// The user did not want to wait for it.
     NotAwaited,
 }
@@ -247,10 +249,10 @@ impl<'a> Publisher<'a> {
                 Ok(safe) => {
                     self.drop_events()?;
                     // Who left may have had everything before; who failed has not said so.
-                    let is_deserted = safe.members == 0 && self.left.get() == 0;
-                    return Ok(match is_deserted && self.failed.get() > 0 {
-                        true => Confirmed::AllFailed,
-                        false => Confirmed::Safe(safe),
+                    return Ok(match (safe.members, self.left.get(), self.failed.get()) {
+                        (0, 0, 0) => Confirmed::Alone,
+                        (0, 0, _) => Confirmed::AllFailed,
+                        _ => Confirmed::Safe(safe),
                     });
                 }
                 Err(not_safe) if left <= CONFIRM_STEP => return Ok(Confirmed::NotSafe(not_safe)),
@@ -303,10 +305,11 @@ impl Confirmed {
                     .collect();
                 lost.join(", ")
             }
-            Self::Safe(safe) if safe.members == 0 => "no member is there to confirm it".to_owned(),
+            Self::Safe(safe) if safe.members == 0 => "every member has left".to_owned(),
             Self::Safe(safe) => format!("safe with {} members", safe.members),
             Self::NotSafe(not_safe) => not_safe.to_string(),
             Self::AllFailed => "not safe: every member has failed".to_owned(),
+            Self::Alone => "no member was there to get them".to_owned(),
             Self::NotAwaited => "interrupted, not confirmed".to_owned(),
         }
     }
@@ -315,7 +318,7 @@ impl Confirmed {
         match self {
             Self::Safe(safe) => (safe.members, Vec::new(), &safe.incomplete),
             Self::NotSafe(not_safe) => (0, names(not_safe), &[]),
-            Self::AllFailed | Self::NotAwaited => (0, Vec::new(), &[]),
+            Self::AllFailed | Self::Alone | Self::NotAwaited => (0, Vec::new(), &[]),
         }
     }
 
@@ -323,7 +326,8 @@ impl Confirmed {
         match self {
             Self::Safe(safe) => !safe.incomplete.is_empty(),
             Self::NotSafe(_) | Self::AllFailed => true,
-            Self::NotAwaited => false,
+            // What nobody was to wait for.
+            Self::Alone | Self::NotAwaited => false,
         }
     }
 }
