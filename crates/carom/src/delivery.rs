@@ -58,16 +58,22 @@ impl Delivery {
         }
         if let Err(event) = self.enqueue(event) {
             self.overflow.add(event);
-            self.ask_for_room();
+            // Asks for room, or finds that there is some by now.
+            self.flush();
         }
     }
 
     /// Delivers what is kept as far as there is room.
     pub(crate) fn flush(&mut self) {
         while let Some(event) = self.overflow.pop(self.group) {
-            if let Err(event) = self.enqueue(event) {
-                self.overflow.put_back(event);
+            // The application may have emptied the queue before it was asked for room, and would
+            // never say so then: what it left behind counts only after it was asked.
+            let enqueued = self.enqueue(event).or_else(|event| {
                 self.ask_for_room();
+                self.enqueue(event)
+            });
+            if let Err(event) = enqueued {
+                self.overflow.put_back(event);
                 return;
             }
         }
@@ -89,6 +95,16 @@ impl Delivery {
 
     fn ask_for_room(&self) {
         self.room_wanted.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Delivery {
+    /// Nobody asks for what is kept once the queue is closed, and what is lost must not end
+    /// untold: it is little, and goes beyond the capacity.
+    fn drop(&mut self) {
+        while let Some(event) = self.overflow.pop(self.group) {
+            let _ = self.queue.try_send(event);
+        }
     }
 }
 
@@ -213,6 +229,57 @@ mod tests {
         assert_eq!(inlet.queue.try_recv(), Ok(lost(7, 10, 10)));
         assert!(delivery.overflow.is_empty());
         assert_eq!(delivery.dropped(), 8);
+    }
+
+    #[test]
+    fn room_that_was_made_before_it_was_asked_for_is_used() {
+        let (mut delivery, inlet) = Delivery::new(GROUP, 1);
+        delivery.deliver(message(7, 1));
+        delivery.overflow.add(message(7, 2));
+        assert_eq!(inlet.queue.try_recv(), Ok(message(7, 1)));
+        assert!(!inlet.has_wanted_room(), "it was not asked for yet");
+        delivery.flush();
+        assert_eq!(inlet.queue.try_recv(), Ok(lost(7, 2, 2)));
+    }
+
+    #[test]
+    fn what_was_lost_is_told_before_the_end() {
+        let (mut delivery, inlet) = Delivery::new(GROUP, 1);
+        (1..=3).for_each(|seqno| delivery.deliver(message(7, seqno)));
+        drop(delivery);
+        assert_eq!(inlet.queue.try_recv(), Ok(message(7, 1)));
+        assert_eq!(inlet.queue.try_recv(), Ok(lost(7, 2, 3)));
+        assert!(inlet.queue.is_closed() && inlet.queue.is_empty());
+    }
+
+    #[test]
+    fn an_application_that_takes_one_event_at_a_time_is_never_left_waiting() {
+        let (mut delivery, inlet) = Delivery::new(GROUP, 1);
+        let (ask, asked) = std::sync::mpsc::channel();
+        const MESSAGES: u32 = 20_000;
+        let application = std::thread::spawn(move || {
+            let mut settled = 0;
+            while settled < MESSAGES {
+                match inlet.queue.recv_blocking().expect("the driver tells all") {
+                    Event::Message(_) => settled += 1,
+                    Event::Lost(lost) => settled += lost.count(),
+                    _ => {}
+                }
+                if inlet.has_wanted_room() {
+                    ask.send(()).expect("the driver waits");
+                }
+            }
+        });
+        for seqno in 1..=MESSAGES {
+            delivery.deliver(message(7, seqno));
+            while asked.try_recv().is_ok() {
+                delivery.flush();
+            }
+        }
+        while asked.recv().is_ok() {
+            delivery.flush();
+        }
+        application.join().expect("it has got all");
     }
 
     #[test]

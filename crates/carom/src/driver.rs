@@ -54,6 +54,7 @@ impl Driver {
             clock: Clock::new(),
             landing: Landing::new(),
             hosts: BTreeMap::new(),
+            has_more_commands: false,
         };
         let thread = thread::Builder::new().name("carom".into()).spawn(|| work.run())?;
         let shared = Shared {
@@ -126,6 +127,7 @@ struct Loop {
     clock: Clock,
     landing: Landing,
     hosts: BTreeMap<usize, Host>,
+    has_more_commands: bool,
 }
 
 impl Loop {
@@ -156,7 +158,10 @@ impl Loop {
     /// Waits until a socket, a handle or a deadline calls.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let now = self.clock.now();
-        let due: Option<Time> = self.hosts.values().filter_map(|host| host.due(now)).min();
+        let due: Option<Time> = match self.has_more_commands {
+            true => Some(now),
+            false => self.hosts.values().filter_map(|host| host.due(now)).min(),
+        };
         let timeout = self.timer.arm(now, due)?;
         match self.poll.poll(events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
@@ -167,9 +172,11 @@ impl Loop {
         }
     }
 
-    /// Says whether there may be more.
+    /// Takes up to so many commands that the sockets need not wait long: several threads can ask
+    /// as fast as they are answered. Says whether more can ever come.
     fn take_commands(&mut self) -> bool {
-        loop {
+        self.has_more_commands = false;
+        for _ in 0..COMMANDS_PER_TURN {
             match self.commands.try_recv() {
                 Ok(Command::Attach { key, mut host, reply }) => {
                     let token = FIRST_HOST + key * TOKENS_PER_HOST;
@@ -192,6 +199,8 @@ impl Loop {
                 Err(TryRecvError::Disconnected) => return false,
             }
         }
+        self.has_more_commands = true;
+        true
     }
 }
 
@@ -200,5 +209,7 @@ const TIMER: Token = Token(1);
 const FIRST_HOST: usize = 2;
 /// One for the unicast and one for the multicast socket.
 const TOKENS_PER_HOST: usize = 2;
+/// Commands between two turns of the nodes.
+const COMMANDS_PER_TURN: usize = 16;
 /// What one poll reports at most; the rest comes with the next.
 const EVENTS: usize = 256;

@@ -127,8 +127,9 @@ impl Host {
         self.handle_datagrams(now);
         self.handle_timeouts(now);
         self.publish(now);
-        self.transmit();
+        // The application has a message before its sender is told so: confirmed means there.
         self.take_events(now);
+        self.transmit();
         self.answer_those_who_wait(now);
         self.transmit();
         self.await_room_to_send(registry);

@@ -97,6 +97,12 @@ impl HostedGroup {
         (share, Progress::More)
     }
 
+    /// Sends what is in the queue now, as far as the engine takes it. What others go on to publish
+    /// meanwhile is not waited for: there might be no end to it.
+    pub(crate) fn publish_rest(&mut self, node: &mut Node, now: Time) {
+        let _ = self.publish(node, now, QUEUE_MESSAGES + 1);
+    }
+
     /// How many messages the engine will have taken once the queue as it is now is empty.
     pub(crate) fn accepted_with_queue(&self) -> u64 {
         self.accepted + (self.queue.len() + usize::from(self.head.is_some())) as u64

@@ -151,6 +151,14 @@ fn what_was_published_before_a_confirmation_is_with_the_members() {
 }
 
 #[test]
+fn what_was_confirmed_before_is_confirmed_without_waiting() {
+    let (_nodes, groups) = cluster::<2>(|_, port| on_loopback(port));
+    groups[0].publish("once").expect("published");
+    let safe = groups[0].confirm(PATIENCE).expect("confirmed");
+    assert_eq!(groups[0].confirm(Duration::ZERO).expect("known already"), safe);
+}
+
+#[test]
 fn a_confirmation_that_does_not_come_names_who_is_waited_for() {
     let members = members::<2>();
     let node = on_loopback(multicast_port())

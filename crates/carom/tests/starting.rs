@@ -68,6 +68,24 @@ fn closing_a_node_ends_its_groups() {
 }
 
 #[test]
+fn a_node_closes_although_others_go_on_to_publish() {
+    let node = on_loopback(multicast_port()).static_members(Vec::new()).start().expect("a node");
+    let group = node.join("prices", Profile::time_critical()).expect("a group");
+    let (told, waits) = sync_channel(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let (group, told) = (&group, told.clone());
+            scope.spawn(move || {
+                told.send(()).expect("somebody waits");
+                while group.publish("tick").is_ok() {}
+            });
+        }
+        (0..2).for_each(|_| waits.recv().expect("the thread runs"));
+        node.close();
+    });
+}
+
+#[test]
 fn the_same_group_cannot_be_joined_twice_but_again_after_leaving() {
     let node = on_loopback(multicast_port()).static_members(Vec::new()).start().expect("a node");
     let group = node.join("prices", Profile::time_critical()).expect("a group");

@@ -95,7 +95,7 @@ const EXAMPLE: &str = "Examples:
 Exit codes: 0 fine, 1 something was lost or will hurt, 2 wrong use or environment";
 
 const COMPLETIONS_EXAMPLE: &str = "Example:
-  carom completions bash > ~/.local/share/bash-completion/completions/carom";
+  source <(carom completions bash)";
 
 #[cfg(test)]
 mod tests {

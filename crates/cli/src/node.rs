@@ -15,13 +15,14 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "NAME|IP")]
     interface: Option<String>,
     /// UDP port of this node [default: 7400, or any free one if it is taken]
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", allow_hyphen_values = true)]
     port: Option<u16>,
     /// Address of a node that is there already, HOST or HOST:PORT; may be repeated
     #[arg(long = "seed", value_name = "ADDR")]
     seeds: Vec<String>,
     /// UDP port of all multicast, the same at all nodes [default: 7401]
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", allow_hyphen_values = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     multicast_port: Option<u16>,
     /// How packets reach the other members
     #[arg(long, value_name = "PATH", default_value = "auto")]

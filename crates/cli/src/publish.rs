@@ -22,6 +22,7 @@ use source::{Item, Source};
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
     /// The group's name
+    #[arg(value_parser = units::name)]
     group: String,
     /// Send at most this many messages a second [default: as fast as the members take them]
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = units::rate)]
@@ -34,7 +35,7 @@ pub(crate) struct Args {
     #[arg(value_parser = units::duration)]
     linger: Duration,
     /// Wait for this many other members before the first message
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true)]
     wait_for: usize,
     /// Give up if they are not there by then [default: wait until Ctrl-C]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
@@ -91,6 +92,8 @@ enum Confirmed {
     NotSafe(NotSafe),
     /// Nobody could: all members failed.
     AllFailed,
+    /// Nobody could: there was no member.
+    Alone,
     /// The user did not want to wait for it.
     NotAwaited,
 }
@@ -246,10 +249,10 @@ impl<'a> Publisher<'a> {
                 Ok(safe) => {
                     self.drop_events()?;
                     // Who left may have had everything before; who failed has not said so.
-                    let is_deserted = safe.members == 0 && self.left.get() == 0;
-                    return Ok(match is_deserted && self.failed.get() > 0 {
-                        true => Confirmed::AllFailed,
-                        false => Confirmed::Safe(safe),
+                    return Ok(match (safe.members, self.left.get(), self.failed.get()) {
+                        (0, 0, 0) => Confirmed::Alone,
+                        (0, 0, _) => Confirmed::AllFailed,
+                        _ => Confirmed::Safe(safe),
                     });
                 }
                 Err(not_safe) if left <= CONFIRM_STEP => return Ok(Confirmed::NotSafe(not_safe)),
@@ -306,6 +309,7 @@ impl Confirmed {
             Self::Safe(safe) => format!("safe with {} members", safe.members),
             Self::NotSafe(not_safe) => not_safe.to_string(),
             Self::AllFailed => "not safe: every member has failed".to_owned(),
+            Self::Alone => "no member was there to get them".to_owned(),
             Self::NotAwaited => "interrupted, not confirmed".to_owned(),
         }
     }
@@ -314,7 +318,7 @@ impl Confirmed {
         match self {
             Self::Safe(safe) => (safe.members, Vec::new(), &safe.incomplete),
             Self::NotSafe(not_safe) => (0, names(not_safe), &[]),
-            Self::AllFailed | Self::NotAwaited => (0, Vec::new(), &[]),
+            Self::AllFailed | Self::Alone | Self::NotAwaited => (0, Vec::new(), &[]),
         }
     }
 
@@ -322,7 +326,8 @@ impl Confirmed {
         match self {
             Self::Safe(safe) => !safe.incomplete.is_empty(),
             Self::NotSafe(_) | Self::AllFailed => true,
-            Self::NotAwaited => false,
+            // What nobody was to wait for.
+            Self::Alone | Self::NotAwaited => false,
         }
     }
 }

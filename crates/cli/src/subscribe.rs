@@ -19,16 +19,19 @@ use crate::{output, units};
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
     /// The group's name
+    #[arg(value_parser = units::name)]
     group: String,
     /// End after this many messages (those that are lost count)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Drop this share of what arrives, for trying things out
     #[arg(long, value_name = "SHARE", default_value = "0", allow_hyphen_values = true)]
     #[arg(value_parser = units::share)]
     loss: f64,
     /// Let losses come in bursts of this many datagrams
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     burst: Option<u32>,
     /// Write each message with its length as 4 bytes (big-endian) before it, instead of a line
     #[arg(long, conflicts_with = "json")]

@@ -82,6 +82,14 @@ pub(crate) fn bytes(text: &str) -> Result<usize, UnitError> {
     Ok(bytes as usize)
 }
 
+/// The name of a group: anything but nothing.
+pub(crate) fn name(text: &str) -> Result<String, UnitError> {
+    match text.trim() {
+        "" => Err(wrong("a group has a name".to_owned(), "write a name such as numbers")),
+        _ => Ok(text.to_owned()),
+    }
+}
+
 /// A rate-of-fire: `8,5` is r = 8, c = 5.
 pub(crate) fn rate_of_fire(text: &str) -> Result<RateOfFire, UnitError> {
     let fix = "write r,c such as 8,5, with r from 1 to 32";
@@ -200,5 +208,11 @@ mod tests {
         assert!(rate_of_fire("0,5").is_err());
         assert!(rate_of_fire("33,5").is_err());
         assert_eq!(rate_of_fire("32,0"), Ok(RateOfFire::new(32, 0)));
+    }
+
+    #[test]
+    fn a_group_without_a_name_is_refused() {
+        assert_eq!(name("prices.eu").as_deref(), Ok("prices.eu"));
+        assert!(["", " ", "\n"].iter().all(|text| name(text).is_err()));
     }
 }

@@ -100,7 +100,7 @@ impl Host {
         let group = handle.id;
         let Some(hosted) = self.state.groups.get_mut(&group) else { return };
         if Arc::ptr_eq(&hosted.shared, handle) {
-            let _ = hosted.publish(&mut self.node, now, usize::MAX);
+            hosted.publish_rest(&mut self.node, now);
             self.transmit();
             self.node.leave(now, group);
             self.forget_group(group);
@@ -125,7 +125,7 @@ impl Host {
     /// Sends what the engines still take, says good-bye, and flushes.
     fn close(&mut self, now: Time) {
         for hosted in self.state.groups.values_mut() {
-            let _ = hosted.publish(&mut self.node, now, usize::MAX);
+            hosted.publish_rest(&mut self.node, now);
         }
         self.transmit();
         self.node.shut_down(now);

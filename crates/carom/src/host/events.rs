@@ -41,7 +41,11 @@ impl Host {
     /// Answers everybody whose time has come.
     pub(super) fn answer_those_who_wait(&mut self, now: Time) {
         self.answer_joins(now);
-        self.answer_confirms(now);
+        if self.ask_to_confirm(now) {
+            // Where all have confirmed already the engine says so at once.
+            self.take_events(now);
+        }
+        self.give_up_late_confirms(now);
         let is_settled = self.node.membership().is_settled() && self.paths.are_known();
         if is_settled && self.settling.is_some() {
             self.settled.store(true, Ordering::SeqCst);
@@ -111,14 +115,15 @@ impl Host {
         }
     }
 
-    /// Asks the engine for the confirmations whose messages are all sent by now, and gives up
-    /// those that took too long.
-    fn answer_confirms(&mut self, now: Time) {
+    /// Asks the engine for the confirmations whose messages are all sent by now; says whether
+    /// there were any.
+    fn ask_to_confirm(&mut self, now: Time) -> bool {
         if self.state.confirms.is_empty() {
-            return;
+            return false;
         }
         let groups = &self.state.groups;
         let node = &mut self.node;
+        let mut is_asked = false;
         let mut nothing_sent = Vec::new();
         for (place, confirm) in self.state.confirms.iter_mut().enumerate() {
             let Some(hosted) = groups.get(&confirm.group) else { continue };
@@ -127,7 +132,10 @@ impl Host {
             }
             confirm.up_to = hosted.last();
             match confirm.up_to {
-                Some(_) => node.confirm(now, confirm.group),
+                Some(_) => {
+                    node.confirm(now, confirm.group);
+                    is_asked = true;
+                }
                 None => nothing_sent.push(place),
             }
         }
@@ -137,6 +145,11 @@ impl Host {
             let members = self.members_of(group).len();
             confirm.succeed(Safe { group, up_to, members, incomplete: Vec::new() });
         }
+        is_asked
+    }
+
+    /// Gives up the confirmations that took too long.
+    fn give_up_late_confirms(&mut self, now: Time) {
         let confirms = &mut self.state.confirms;
         let late: Vec<PendingConfirm> =
             confirms.extract_if(.., |confirm| confirm.deadline <= now).collect();

@@ -51,16 +51,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = units::bytes)]
     pub(crate) payload: Option<usize>,
     /// Seed of all that is random: who is in which group, what is lost
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true)]
     pub(crate) seed: u64,
     /// Network interface, by name or IPv4 address
     #[arg(long, value_name = "NAME|IP", default_value = "127.0.0.1")]
     pub(crate) interface: String,
     /// UDP port of the first node; the others have free ones [default: a free one]
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", allow_hyphen_values = true)]
     pub(crate) port: Option<u16>,
     /// UDP port of all multicast [default: a free one, so that no other demo is disturbed]
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", allow_hyphen_values = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) multicast_port: Option<u16>,
     /// How packets reach the other members
     #[arg(long, value_name = "PATH", default_value = "auto")]

@@ -43,12 +43,16 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     Ok(Outcome::of(report.lost > 0 || report.duplicates > 0 || report.corrupted > 0))
 }
 
-/// Says so where multicast was wanted and does not work.
+/// Says so where multicast was wanted and does not work. On a busy machine some members may only be
+/// slow to confirm it.
 fn tell_path(args: &Args, path: &str) {
     if args.path() != PathChoice::Unicast && path != "multicast" {
         let interface = &args.interface;
-        let whom = if path == "mixed" { "some" } else { "all" };
-        eprintln!("note: no multicast on {interface} here: unicast copies to {whom} members");
+        if path == "mixed" {
+            eprintln!("note: some members have not confirmed multicast yet: they get copies");
+            return;
+        }
+        eprintln!("note: no multicast on {interface} here: unicast copies to all members");
         eprintln!("fix: see `carom doctor --interface {interface}`");
     }
 }
