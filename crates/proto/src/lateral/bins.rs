@@ -162,7 +162,9 @@ impl Bins {
         });
         // Only now, when the packet is in all its bins, may fills end and others draw targets.
         for bin in &full {
-            self.finish(*bin, lane, &mut send);
+            if self.lanes[lane].cells[bin.0 as usize].is_wanted() {
+                self.finish(*bin, lane, &mut send);
+            }
         }
         for bin in full.drain(..) {
             self.draw(bin, lane);
@@ -233,6 +235,9 @@ impl Bins {
     /// many, are rarely looked at. That is the same as deciding over each fill when it begins: the
     /// draws are independent, and what is owed changes only when there is a target.
     fn draw(&mut self, bin: BinIx, lane: usize) {
+        if self.is_blocked(bin, lane) {
+            return;
+        }
         let due = self.lanes[lane].fills[bin.0 as usize].due;
         let idle = self.fills_without_target(bin, lane, due);
         let r = u32::from(self.r);
@@ -255,6 +260,24 @@ impl Bins {
             self.targets_short += short as u64;
         }
         *cell = if fill.targets.is_empty() { Cell::idle(r) } else { Cell::wanted(r) };
+    }
+
+    /// Whether the bin owes targets that cannot be had, because other fills have drawn all nodes of
+    /// its only region. It owes more by that, and tries again after a fill's worth of packets.
+    fn is_blocked(&mut self, bin: BinIx, lane: usize) -> bool {
+        let Lane { cells, fills, held } = &mut self.lanes[lane];
+        let [source] = &mut fills[bin.0 as usize].sources[..] else { return false };
+        if source.owed < 1.0 {
+            return false;
+        }
+        let held = held[source.region.0 as usize].len();
+        let blocked = held == self.regions.nodes(source.region).len();
+        if blocked {
+            self.targets_short += source.owed as u64;
+            source.owed = (source.owed + source.targets).min(MAX_OWED);
+            cells[bin.0 as usize] = Cell::idle(u32::from(self.r));
+        }
+        blocked
     }
 
     /// Draws how many targets each source gives, until one gives any; returns how many fills draw
