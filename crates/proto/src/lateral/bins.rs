@@ -16,10 +16,11 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::time::Duration;
 
-use super::block::Block;
+use super::block::{Block, xor_growing};
 use super::config::RepairScope;
 use super::fills::{BinIx, Cell, Fill, Lane, Source, draw_free};
 use super::groups::GroupIx;
+use super::packet::WireId;
 use super::regions::{RegionIx, Regions};
 use crate::{NodeId, PacketId, Rng, Time};
 
@@ -41,6 +42,8 @@ pub(super) struct Bins {
     lanes: Vec<Lane>,
     /// Fills with a packet and targets, by the age of their oldest packet.
     to_flush: VecDeque<Flush>,
+    /// Buffers for the sums of fills, as many as were in use at once.
+    spare_sums: Vec<Vec<u8>>,
     arrivals: u64,
     rng: Rng,
     full: Vec<BinIx>,
@@ -56,7 +59,9 @@ pub(super) struct Repair<'a> {
     /// Who gets it.
     pub(super) targets: &'a [(RegionIx, NodeId)],
     /// What it is the XOR of, 1 to r packets.
-    pub(super) packets: &'a [(PacketId, Block)],
+    pub(super) ids: &'a [WireId],
+    /// The XOR of their blocks, as long as the longest.
+    pub(super) sum: &'a [u8],
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +104,7 @@ impl Bins {
             by_groups: BTreeMap::new(),
             lanes: (0..stagger).map(|_| Lane::default()).collect(),
             to_flush: VecDeque::new(),
+            spare_sums: Vec::new(),
             arrivals: 0,
             rng,
             full: Vec::new(),
@@ -152,11 +158,15 @@ impl Bins {
             let Lane { cells, fills, .. } = &mut self.lanes[lane];
             let (cell, fill) = (cells[bin.0 as usize], &mut fills[bin.0 as usize]);
             if cell.is_wanted() {
-                if let (true, Some(after)) = (fill.packets.is_empty(), self.flush_after) {
-                    let (due, generation) = (now + after, fill.generation);
-                    self.to_flush.push_back(Flush { due, bin: *bin, lane, generation });
+                if fill.ids.is_empty() {
+                    fill.sum = self.spare_sums.pop().unwrap_or_default();
+                    if let Some(after) = self.flush_after {
+                        let (due, generation) = (now + after, fill.generation);
+                        self.to_flush.push_back(Flush { due, bin: *bin, lane, generation });
+                    }
                 }
-                fill.packets.push((id, block.clone()));
+                fill.ids.push(id.into());
+                xor_growing(&mut fill.sum, block.bytes());
             }
             cell.left() == 0
         });
@@ -220,12 +230,14 @@ impl Bins {
                 held.swap_remove(at);
             }
         }
-        if !fill.packets.is_empty() {
+        if !fill.ids.is_empty() {
             fill.targets.retain(|(_, node)| self.regions.is_neighbour(*node));
-            send(Repair { targets: &fill.targets, packets: &fill.packets });
+            send(Repair { targets: &fill.targets, ids: &fill.ids, sum: &fill.sum });
+            fill.sum.clear();
+            self.spare_sums.push(core::mem::take(&mut fill.sum));
         }
         fill.targets.clear();
-        fill.packets.clear();
+        fill.ids.clear();
         fill.generation = fill.generation.wrapping_add(1);
         cells[bin.0 as usize] = Cell::idle(u32::from(self.r));
     }

@@ -58,9 +58,13 @@ impl Rig {
     }
 }
 
+fn named(id: PacketId) -> (GroupIx, u32) {
+    (GroupIx(id.group.0), id.seqno.0)
+}
+
 fn record(sent: &mut Sent, repair: &Repair<'_>) {
     let targets = repair.targets.iter().map(|(_, node)| *node).collect();
-    let packets = repair.packets.iter().map(|(id, _)| (GroupIx(id.group.0), id.seqno.0)).collect();
+    let packets = repair.ids.iter().map(|id| PacketId::from(*id)).map(named).collect();
     sent.push((targets, packets));
 }
 

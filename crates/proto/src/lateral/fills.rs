@@ -2,9 +2,9 @@
 
 use alloc::collections::BTreeMap;
 
-use super::block::Block;
+use super::packet::WireId;
 use super::regions::RegionIx;
-use crate::{NodeId, PacketId, Rng};
+use crate::{NodeId, Rng};
 
 /// Which bin, among those that there are; numbers of bins that disappeared are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +32,11 @@ pub(super) struct Fill {
     /// The regions that its targets are drawn from.
     pub(super) sources: Vec<Source>,
     pub(super) targets: Vec<(RegionIx, NodeId)>,
-    pub(super) packets: Vec<(PacketId, Block)>,
+    /// The packets that it holds.
+    pub(super) ids: Vec<WireId>,
+    /// Their XOR. The buffer is taken when the first packet comes, so that few are in use, and
+    /// those in the cache.
+    pub(super) sum: Vec<u8>,
     /// Which of the bin's fills in this lane it is.
     pub(super) generation: u32,
     /// Whether the next fill is known to draw a target.
@@ -79,14 +83,18 @@ impl Cell {
 }
 
 impl Lane {
-    /// Counts a packet in all of `bins`; adds those that have to be looked at to `noted`. Nothing
-    /// else is done for each bin of a packet, of which there are a hundred in a thousand groups.
+    /// Counts a packet in all of `bins`; `noted` are those that have to be looked at. Nothing else
+    /// is done for each bin of a packet, of which there are a hundred in a thousand groups, and
+    /// that without a branch: which bins are noted cannot be predicted.
     pub(super) fn count(&mut self, bins: &[BinIx], noted: &mut Vec<BinIx>) {
+        noted.clear();
+        noted.resize(bins.len(), BinIx(0));
+        let mut count = 0;
         for bin in bins {
-            if self.cells[bin.0 as usize].tick() {
-                noted.push(*bin);
-            }
+            noted[count] = *bin;
+            count += usize::from(self.cells[bin.0 as usize].tick());
         }
+        noted.truncate(count);
     }
 
     /// The invariants, for the `bins` there are: see [`super::bins::Bins::check`].
@@ -97,7 +105,7 @@ impl Lane {
             assert_eq!(cell.is_wanted(), !fill.targets.is_empty(), "a fill counts for nobody");
             assert!(cell.left() > 0 && (cell.left() <= r || fill.due), "a full bin was not sent");
             let holds = if cell.is_wanted() { r - cell.left() } else { 0 };
-            assert_eq!(fill.packets.len(), holds as usize, "a fill lost or gained packets");
+            assert_eq!(fill.ids.len(), holds as usize, "a fill lost or gained packets");
             for (region, node) in &fill.targets {
                 drawn.entry(*region).or_default().push(*node);
             }

@@ -72,7 +72,6 @@ use missing::MissingPackets;
 use outbox::Outbox;
 use packet::Packet;
 use pending::PendingRepairs;
-use repairs::RepairEncoder;
 use streams::{StreamIx, Streams};
 
 /// The lateral engine of one node, for all its groups.
@@ -88,7 +87,6 @@ pub struct Lateral {
     /// nothing is delivered twice.
     left_at: BTreeMap<GroupId, LeftAt>,
     bins: Bins,
-    encoder: RepairEncoder,
     streams: Streams,
     missing: MissingPackets,
     pending: PendingRepairs,
@@ -136,7 +134,6 @@ impl Lateral {
             r: None,
             left_at: BTreeMap::new(),
             bins,
-            encoder: RepairEncoder::default(),
             streams: Streams::new(rng.next_u64(), config.buffer_bytes, config.buffer_age),
             missing: MissingPackets::default(),
             pending: PendingRepairs::new(config.solver, config.pending_repairs, config.pending_age),
@@ -209,15 +206,15 @@ impl Lateral {
     /// Accounts a packet into the repair bins, and sends the repairs that this completes.
     fn account(&mut self, now: Time, group: GroupIx, id: PacketId, block: &Block) {
         self.counters.packets_binned += 1;
-        let Self { bins, encoder, outbox, counters, .. } = self;
+        let Self { bins, outbox, counters, .. } = self;
         bins.accept(now, group, id, block, |repair| {
-            encoder.send(self.id, &repair, outbox, counters);
+            repairs::send(self.id, &repair, outbox, counters);
         });
     }
 
     fn flush_bins(&mut self, now: Time) {
-        let Self { bins, encoder, outbox, counters, .. } = self;
-        bins.flush_due(now, |repair| encoder.send(self.id, &repair, outbox, counters));
+        let Self { bins, outbox, counters, .. } = self;
+        bins.flush_due(now, |repair| repairs::send(self.id, &repair, outbox, counters));
     }
 
     fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
@@ -286,8 +283,8 @@ impl Engine for Lateral {
         let left = self.groups.remove(ix).expect("the index was looked up just now");
         left.sample.nodes().iter().for_each(|node| self.bins.remove_node(*node, ix));
         // The bins of the group go now, while its packets still concern those who stay.
-        let Self { bins, encoder, outbox, counters, .. } = self;
-        bins.rebuild(&mut |repair| encoder.send(self.id, &repair, outbox, counters));
+        let Self { bins, outbox, counters, .. } = self;
+        bins.rebuild(&mut |repair| repairs::send(self.id, &repair, outbox, counters));
         while heard_to.len() > self.config.streams_per_group {
             heard_to.pop_first();
         }
