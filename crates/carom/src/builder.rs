@@ -246,7 +246,7 @@ impl Builder {
 
     /// The explicit seeds; or where there are none the default port of this host, so that the
     /// nodes of a host find each other without multicast. Another multicast port means another
-    /// network: its nodes do not look there (but are found by those who do, if they took that port).
+    /// network: its nodes do not look there, but are found by those who do if they have that port.
     fn all_seeds(&self, explicit: Vec<SocketAddr>, own: SocketAddr) -> Vec<SocketAddr> {
         let implied = SocketAddr::new(own.ip(), DEFAULT_PORT);
         let is_default = self.seeds.is_empty() && self.multicast_port == DEFAULT_MULTICAST_PORT;
