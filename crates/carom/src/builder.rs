@@ -12,7 +12,7 @@ use crate::address_book::AddressBook;
 use crate::driver::Driver;
 use crate::error::StartError;
 use crate::host::{Host, State};
-use crate::interfaces::{Choice, Interface};
+use crate::interfaces::{ASKED_FOR, Choice, Interface};
 use crate::joiner::Joiner;
 use crate::membership::Provider;
 use crate::node::{Node, NodeShared, Notices};
@@ -274,7 +274,9 @@ fn first_status(id: NodeId, choice: &Choice, sockets: &Sockets) -> Status {
 fn first_notices(choice: &Choice, sockets: &Sockets) -> Notices {
     let notices = Notices::default();
     let Interface { name, address, .. } = &choice.interface;
-    notices.add(Notice::plain(format!("interface {name} ({address}): {}", choice.reason)));
+    if choice.reason != ASKED_FOR {
+        notices.add(Notice::plain(format!("interface {name} ({address}): {}", choice.reason)));
+    }
     buffer_notices(&sockets.buffers).into_iter().for_each(|notice| notices.add(notice));
     notices
 }

@@ -80,7 +80,7 @@ impl Choice {
         let address: Option<Ipv4Addr> = wanted.parse().ok();
         let matches = |it: &&Interface| it.name == wanted || Some(it.address) == address;
         match all.iter().find(matches) {
-            Some(found) => Ok(Self { interface: found.clone(), reason: "asked for".into() }),
+            Some(found) => Ok(Self { interface: found.clone(), reason: ASKED_FOR.into() }),
             None => Err(StartError::UnknownInterface {
                 name: wanted.into(),
                 known: all.iter().map(|it| format!("{} ({})", it.name, it.address)).collect(),
@@ -104,6 +104,9 @@ impl Choice {
         Ok(Self { interface: found.clone(), reason })
     }
 }
+
+/// Why an interface was taken that the user named: nobody need be told.
+pub(crate) const ASKED_FOR: &str = "asked for";
 
 #[cfg(test)]
 mod tests {

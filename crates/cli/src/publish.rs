@@ -306,6 +306,7 @@ impl Confirmed {
                 lost.join(", ")
             }
             Self::Safe(safe) if safe.members == 0 => "every member has left".to_owned(),
+            Self::Safe(safe) if safe.members == 1 => "safe with 1 member".to_owned(),
             Self::Safe(safe) => format!("safe with {} members", safe.members),
             Self::NotSafe(not_safe) => not_safe.to_string(),
             Self::AllFailed => "not safe: every member has failed".to_owned(),
