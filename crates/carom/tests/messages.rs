@@ -16,7 +16,7 @@ use carom::{
     Profile, PublishError, TryPublishError, lateral,
 };
 use futures_core::Stream;
-use network::{PATIENCE, members, multicast_port, on_loopback, wait_for};
+use network::{PATIENCE, beside_an_absent_member, members, multicast_port, on_loopback, wait_for};
 
 fn join(node: &Node) -> Group {
     node.join("prices", Profile::time_critical()).expect("a group")
@@ -160,19 +160,13 @@ fn what_was_confirmed_before_is_confirmed_without_waiting() {
 
 #[test]
 fn a_confirmation_that_does_not_come_names_who_is_waited_for() {
-    let members = members::<2>();
-    let node = on_loopback(multicast_port())
-        .node_id(members[0].0)
-        .port(members[0].1.port())
-        .static_members(members.to_vec())
-        .start()
-        .expect("a node");
+    let (node, absent) = beside_an_absent_member();
     let group = join(&node);
     let nothing = group.confirm(PATIENCE).expect("nothing was sent");
     assert_eq!(nothing.members, 1);
     group.publish("into the void").expect("published");
     let error = group.confirm(Duration::from_millis(50)).expect_err("nobody is there");
-    assert_eq!((error.waiting_for, error.closed), (vec![members[1].0], false));
+    assert_eq!((error.waiting_for, error.closed), (vec![absent], false));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use carom::{Driver, Event, JoinGroupError, Node, NodeId, Profile, PublishError, StartError};
-use network::{PATIENCE, members, multicast_port, on_loopback};
+use network::{PATIENCE, beside_an_absent_member, multicast_port, on_loopback};
 
 #[test]
 fn an_explicit_port_in_use_is_an_error_with_a_fix() {
@@ -42,15 +42,9 @@ fn a_taken_default_port_is_replaced_by_a_free_one() {
 
 #[test]
 fn closing_a_node_ends_its_groups() {
-    let members = members::<2>();
-    let node = on_loopback(multicast_port())
-        .node_id(members[0].0)
-        .port(members[0].1.port())
-        .static_members(members.to_vec())
-        .start()
-        .expect("a node");
+    let (node, absent) = beside_an_absent_member();
     let group = node.join("prices", Profile::time_critical()).expect("a group");
-    assert_eq!(group.members(), [members[1].0]);
+    assert_eq!(group.members(), [absent]);
     assert!(matches!(group.recv_timeout(PATIENCE), Ok(Some(Event::View(_)))));
     let (told, waits) = sync_channel(0);
     thread::scope(|scope| {

@@ -45,6 +45,14 @@ pub fn members<const N: usize>() -> [(NodeId, SocketAddr); N] {
     ports.map(|port| (NodeId(ids.next().expect("endless")), ([127, 0, 0, 1], port).into()))
 }
 
+/// A node, and a member that it takes for granted and that is not there.
+pub fn beside_an_absent_member() -> (Node, NodeId) {
+    let [own, absent] = members();
+    let builder = on_loopback(multicast_port()).node_id(own.0).port(own.1.port());
+    let node = builder.static_members(vec![own, absent]).start().expect("a node");
+    (node, absent.0)
+}
+
 /// Asks for the status until it is as expected.
 pub fn wait_for(node: &Node, what: &str, is_so: impl Fn(&Status) -> bool) -> Status {
     let start = Instant::now();
