@@ -9,7 +9,7 @@
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use super::block::xor_into;
+use super::block::xor_growing;
 use super::config::Solver;
 use crate::{NodeId, PacketId, Time};
 
@@ -183,10 +183,7 @@ impl Row {
     }
 
     fn subtract(&mut self, block: &[u8]) {
-        if self.sum.len() < block.len() {
-            self.sum.resize(block.len(), 0);
-        }
-        xor_into(&mut self.sum, block);
+        xor_growing(&mut self.sum, block);
     }
 
     fn into_solved(self) -> Solved {
@@ -196,6 +193,7 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
+    use super::super::block::xor_into;
     use super::*;
     use crate::{GroupId, SeqNo};
     use proptest::prelude::*;

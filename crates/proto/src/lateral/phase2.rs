@@ -97,7 +97,7 @@ impl Lateral {
     }
 
     fn answer(&self, now: Time, id: PacketId) -> Answer {
-        let stream = self.groups.ix(id.group).and_then(|ix| self.streams.find(ix, id.sender));
+        let stream = self.stream_with(id);
         let held = stream.and_then(|ix| self.streams.get(ix).held(id.seqno));
         match held {
             None => Answer::HaveNot,
@@ -111,7 +111,7 @@ impl Lateral {
     pub(super) fn on_have_not(&mut self, now: Time, ids: &[WireId], expired: bool) {
         self.counters.have_nots_received += 1;
         for id in ids.iter().map(|id| PacketId::from(*id)) {
-            let stream = self.groups.ix(id.group).and_then(|ix| self.streams.find(ix, id.sender));
+            let stream = self.stream_with(id);
             match stream.and_then(|ix| self.streams.get(ix).missing(id.seqno)) {
                 Some(missing) if expired => self.give_up(missing, LossCause::DeadlinePassed),
                 // Somebody else is asked a little later; not at once, so that two nodes that both

@@ -32,6 +32,7 @@ impl Lateral {
             return;
         };
         if self.take_in(now, stream, seqno, &block, How::Direct) {
+            self.take_in_all_solved(now);
             self.counters.data_received += 1;
             let id = self.streams.get(stream).id(seqno);
             self.account(now, group, id, &block);
@@ -59,6 +60,7 @@ impl Lateral {
         match Block::from_datagram(&mut self.arena, block) {
             Ok(block) if self.fits_repairs(block.bytes()) => {
                 self.take_in(now, stream, seqno, &block, How::Retransmitted(from));
+                self.take_in_all_solved(now);
             }
             _ => self.counters.malformed += 1,
         }
@@ -276,7 +278,13 @@ impl Lateral {
         self.events.push_back(Event::Lost(Lost { group, sender, first, last, cause }));
     }
 
-    /// Takes in a packet, however it came; says whether it was new.
+    /// The stream of the packet, if it is known here.
+    pub(super) fn stream_with(&self, id: PacketId) -> Option<StreamIx> {
+        self.groups.ix(id.group).and_then(|ix| self.streams.find(ix, id.sender))
+    }
+
+    /// Takes in a packet, however it came; says whether it was new. What it solves waits to be
+    /// taken in next.
     fn take_in(&mut self, now: Time, ix: StreamIx, seqno: SeqNo, block: &Block, how: How) -> bool {
         let stream = self.streams.get(ix);
         let overtaken_by = stream.start().distance_from(seqno);
@@ -305,9 +313,6 @@ impl Lateral {
         self.deliver(now, ix, seqno, block, how, missing_for);
         if record.is_some() {
             self.pending.on_packet(self.streams.get(ix).id(seqno), block.bytes());
-            if how == How::Direct || matches!(how, How::Retransmitted(_)) {
-                self.take_in_all_solved(now);
-            }
         }
         true
     }
@@ -387,8 +392,7 @@ impl Lateral {
     fn subtract_held(&self, ids: &[WireId], sum: &[u8]) -> Option<Vec<u8>> {
         let mut rest = sum.to_vec();
         for id in ids.iter().map(|id| PacketId::from(*id)) {
-            let group = self.groups.ix(id.group)?;
-            let stream = self.streams.get(self.streams.find(group, id.sender)?);
+            let stream = self.streams.get(self.stream_with(id)?);
             if let Some(held) = stream.held(id.seqno) {
                 let block = held.block.bytes();
                 if block.len() > rest.len() {
@@ -413,7 +417,7 @@ impl Lateral {
             self.counters.repairs_contradictory += 1;
             return;
         };
-        let stream = self.groups.ix(id.group).and_then(|ix| self.streams.find(ix, id.sender));
+        let stream = self.stream_with(id);
         // It may have been given up, or its group left, while the equation waited.
         let missing = stream.filter(|ix| self.streams.get(*ix).missing(id.seqno).is_some());
         if let Some(ix) = missing {
