@@ -201,7 +201,7 @@ impl Host {
             self.routes.forget();
         }
         let max_datagrams = self.sockets.unicast.state().max_gso_segments();
-        while let Some(Transmit { destination }) = self.next_datagram() {
+        while let Some(Transmit { destination, .. }) = self.next_datagram() {
             if let Some(run) = self.sender.add(destination, max_datagrams) {
                 self.send(run);
             }

@@ -11,7 +11,7 @@ mod packet;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use carom_proto::{Destination, Endpoint, NodeId, Time, Transmit, Wakeup};
+use carom_proto::{Class, Destination, Endpoint, NodeId, Time, Transmit, Wakeup};
 
 use crate::status::MemberPath;
 use packet::Packet;
@@ -164,7 +164,7 @@ impl Paths {
     pub(crate) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         if let Some((destination, packet)) = self.answers.pop_front() {
             packet.encode(self.own, out);
-            return Some(Transmit { destination });
+            return Some(Transmit { destination, class: Class::Control });
         }
         if !std::mem::take(&mut self.hello_is_due) {
             return None;
@@ -172,7 +172,7 @@ impl Paths {
         self.sequence = self.sequence.wrapping_add(1);
         let hello = Packet::Hello { sequence: self.sequence, asked: self.whom_to_ask() };
         hello.encode(self.own, out);
-        Some(Transmit { destination: Destination::Lan })
+        Some(Transmit { destination: Destination::Lan, class: Class::Control })
     }
 
     /// When [`Paths::handle_timeout`] should be called next.

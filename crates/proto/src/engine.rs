@@ -143,6 +143,21 @@ pub enum Destination {
 pub struct Transmit {
     /// Where it goes.
     pub destination: Destination,
+    /// What it is, for a driver that counts or treats the classes apart.
+    pub class: Class,
+}
+
+/// What a datagram is, whatever its protocol calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// A message on its first way to the group.
+    Data,
+    /// Redundancy that was not asked for: a repair, a parity packet.
+    Repair,
+    /// A message sent again because it was asked for or not acknowledged.
+    Retransmission,
+    /// Everything else: requests, acknowledgements, heartbeats, digests, membership.
+    Control,
 }
 
 /// When an engine wants to be called, and why.

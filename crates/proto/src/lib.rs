@@ -23,7 +23,7 @@ mod view;
 pub mod wire;
 
 pub use engine::{
-    Destination, Engine, Event, How, JoinError, LossCause, Lost, Message, Safe, SendError,
+    Class, Destination, Engine, Event, How, JoinError, LossCause, Lost, Message, Safe, SendError,
     SendOptions, Slow, Transmit, Wakeup,
 };
 pub use id_map::IdMap;

@@ -219,7 +219,8 @@ impl Lateral {
 
     fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
         let view = self.groups.ix(group).map_or(0, |ix| self.groups.get(ix).view_version);
-        self.outbox.push([destination], |out| packet.encode(self.id, group, view, out));
+        self.outbox
+            .push(packet.class(), [destination], |out| packet.encode(self.id, group, view, out));
     }
 
     fn on_timer(&mut self, now: Time, key: TimerKey) {

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
-use crate::{Destination, Transmit};
+use crate::{Class, Destination, Transmit};
 
 /// Encoded datagrams in the order in which they are to be sent. All of them lie in one buffer,
 /// which is reused once everything is polled, so that a warm outbox does not allocate; a datagram
@@ -18,7 +18,7 @@ pub(super) struct Outbox {
 
 #[derive(Debug)]
 struct Outgoing {
-    destination: Destination,
+    transmit: Transmit,
     datagram: Range<usize>,
 }
 
@@ -31,6 +31,7 @@ impl Outbox {
     /// Adds the datagram that `encode` appends, once for each destination.
     pub(super) fn push(
         &mut self,
+        class: Class,
         destinations: impl IntoIterator<Item = Destination>,
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
@@ -43,19 +44,20 @@ impl Outbox {
         let datagram = start..self.bytes.len();
         for destination in destinations {
             self.sent_bytes += datagram.len() as u64;
-            self.queue.push_back(Outgoing { destination, datagram: datagram.clone() });
+            let transmit = Transmit { destination, class };
+            self.queue.push_back(Outgoing { transmit, datagram: datagram.clone() });
         }
     }
 
     /// Appends the next datagram to `out`.
     pub(super) fn poll(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let Outgoing { destination, datagram } = self.queue.pop_front()?;
+        let Outgoing { transmit, datagram } = self.queue.pop_front()?;
         out.extend_from_slice(&self.bytes[datagram]);
         if self.queue.is_empty() {
             self.bytes.clear();
             self.bytes.shrink_to(KEPT_BYTES);
         }
-        Some(Transmit { destination })
+        Some(transmit)
     }
 
     /// How many datagrams were dropped because too many waited.
@@ -78,8 +80,8 @@ mod tests {
     fn datagrams_come_out_in_order_once_for_each_destination() {
         let node = |id| Destination::Node(NodeId(id));
         let mut outbox = Outbox::default();
-        outbox.push([node(1), node(2)], |out| out.extend_from_slice(b"one"));
-        outbox.push([node(3)], |out| out.extend_from_slice(b"two"));
+        outbox.push(Class::Repair, [node(1), node(2)], |out| out.extend_from_slice(b"one"));
+        outbox.push(Class::Data, [node(3)], |out| out.extend_from_slice(b"two"));
         let mut all = Vec::new();
         let mut out = Vec::new();
         while let Some(transmit) = outbox.poll(&mut out) {
@@ -94,7 +96,7 @@ mod tests {
     fn an_outbox_that_nobody_empties_is_bounded() {
         let mut outbox = Outbox::default();
         for _ in 0..MAX_WAITING + 3 {
-            outbox.push([Destination::Lan], |out| out.push(1));
+            outbox.push(Class::Control, [Destination::Lan], |out| out.push(1));
         }
         assert_eq!(outbox.dropped(), 3);
     }

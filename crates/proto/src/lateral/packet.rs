@@ -4,7 +4,7 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
-use crate::{GroupId, NodeId, PacketId, RateOfFire, SeqNo};
+use crate::{Class, GroupId, NodeId, PacketId, RateOfFire, SeqNo};
 
 /// A lateral packet, its variable parts still in the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +189,17 @@ impl From<WireId> for PacketId {
 }
 
 impl<'a> Packet<'a> {
+    /// What a driver should take it for.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Data { .. } => Class::Data,
+            Self::Repair { .. } => Class::Repair,
+            Self::Retransmission { .. } => Class::Retransmission,
+            Self::Nak { .. } | Self::HaveNot { .. } | Self::Heartbeat { .. } => Class::Control,
+            Self::Ack { .. } | Self::Open => Class::Control,
+        }
+    }
+
     /// Reads a lateral datagram, header and all.
     ///
     /// # Errors

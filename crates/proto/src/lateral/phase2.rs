@@ -184,7 +184,7 @@ impl Lateral {
                 let to = [Destination::Node(stream.sender)];
                 self.counters.acks_sent += 1;
                 let (id, group) = (self.id, stream.group_id);
-                self.outbox.push(to, |out| packet.encode(id, group, view, out));
+                self.outbox.push(packet.class(), to, |out| packet.encode(id, group, view, out));
             }
         }
     }

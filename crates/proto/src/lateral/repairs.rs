@@ -4,7 +4,7 @@ use super::bins::Repair;
 use super::counters::Counters;
 use super::outbox::Outbox;
 use super::packet::Packet;
-use crate::{Destination, GroupId, NodeId};
+use crate::{Class, Destination, GroupId, NodeId};
 
 /// Puts a repair into the outbox, for each of its targets.
 pub(super) fn send(
@@ -20,7 +20,7 @@ pub(super) fn send(
     counters.repairs_sent += repair.targets.len() as u64;
     let before = outbox.sent_bytes();
     let targets = repair.targets.iter().map(|(_, node)| Destination::Node(*node));
-    outbox.push(targets, |out| {
+    outbox.push(Class::Repair, targets, |out| {
         let packet = Packet::Repair { ids: repair.ids, sum: repair.sum };
         packet.encode(sender, GroupId::NONE, 0, out);
     });

@@ -38,8 +38,8 @@ use self::table::Table;
 use self::views::Views;
 use super::{Membership, MembershipEvent};
 use crate::{
-    Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, Timers, Transmit,
-    Wakeup,
+    Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, Timers,
+    Transmit, Wakeup,
 };
 
 /// Gossip membership of one node.
@@ -337,7 +337,7 @@ impl Membership for Gossip {
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let (destination, datagram) = self.outgoing.pop_front()?;
         out.extend_from_slice(&datagram);
-        Some(Transmit { destination })
+        Some(Transmit { destination, class: Class::Control })
     }
 
     fn poll_event(&mut self) -> Option<MembershipEvent> {
