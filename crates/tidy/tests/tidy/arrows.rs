@@ -9,15 +9,20 @@ use crate::tree::{Manifest, Source, Tree};
 
 /// Each crate with its folder and the crates of ours that its product code may import. Tests may
 /// import more (`[dev-dependencies]`), but nobody imports a crate of `LEAVES`.
-const ARROWS: [Arrow; 8] = [
+const ARROWS: [Arrow; 9] = [
     Arrow { name: "carom-proto", folder: "proto", imports: &[] },
     Arrow { name: "carom-baselines", folder: "baselines", imports: &["carom-proto"] },
     Arrow { name: "carom-sim", folder: "sim", imports: &["carom-proto"] },
     Arrow { name: "carom", folder: "carom", imports: &["carom-proto", "carom-sim"] },
     Arrow {
+        name: "carom-paper",
+        folder: "paper",
+        imports: &["carom", "carom-proto", "carom-baselines", "carom-sim"],
+    },
+    Arrow {
         name: "carom-cli",
         folder: "cli",
-        imports: &["carom", "carom-proto", "carom-baselines", "carom-sim"],
+        imports: &["carom", "carom-proto", "carom-baselines", "carom-sim", "carom-paper"],
     },
     Arrow {
         name: "carom-bench",

@@ -1,0 +1,101 @@
+//! What the world can drive.
+
+use bytes::Bytes;
+use carom_proto::{
+    Endpoint, Engine, Event, GroupId, GroupSettings, SendOptions, Time, Transmit, ViewChange,
+    Wakeup,
+};
+
+/// A state machine under the [engine contract](carom_proto::engine), as the world drives it: an
+/// engine alone, or a whole node.
+///
+/// The world calls one of the `handle_*` verbs, then drains `poll_transmit`, then `poll_event`,
+/// then waits until `poll_timeout`.
+pub trait Machine {
+    /// What its application can ask of it.
+    type Command;
+    /// What it tells its application.
+    type Event;
+
+    /// The application asks for something.
+    fn handle_command(&mut self, now: Time, command: Self::Command);
+
+    /// A datagram arrived.
+    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]);
+
+    /// Time has passed.
+    fn handle_timeout(&mut self, now: Time);
+
+    /// Appends the next datagram to `out` and says where it goes.
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
+
+    /// The next thing that happened.
+    fn poll_event(&mut self) -> Option<Self::Event>;
+
+    /// When [`Machine::handle_timeout`] should be called next, and why.
+    fn poll_timeout(&self) -> Option<Wakeup>;
+
+    /// Asserts the machine's invariants.
+    ///
+    /// # Panics
+    /// If one of them is broken: that is a bug in the machine.
+    fn check(&self);
+}
+
+/// What an application can ask of an engine.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Join the group. Who must know of it is told by [`Command::View`].
+    Join(GroupId, GroupSettings),
+    /// Leave the group.
+    Leave(GroupId),
+    /// Multicast a message in the group.
+    Send(GroupId, Bytes, SendOptions),
+    /// Ask the group's members to confirm what was sent so far.
+    Confirm(GroupId),
+    /// The membership says that a view has changed.
+    View(ViewChange),
+}
+
+impl Machine for Box<dyn Engine> {
+    type Command = Command;
+    type Event = Event;
+
+    /// Refusals are of no consequence here: whoever wants to know calls the engine itself, by
+    /// `World::with`.
+    fn handle_command(&mut self, now: Time, command: Command) {
+        match command {
+            Command::Join(group, settings) => drop(self.join(now, group, settings)),
+            Command::Leave(group) => self.leave(now, group),
+            Command::Send(group, payload, options) => {
+                drop(self.send(now, group, payload, options));
+            }
+            Command::Confirm(group) => self.confirm(now, group),
+            Command::View(change) => self.handle_view(now, &change),
+        }
+    }
+
+    fn handle_datagram(&mut self, now: Time, _source: Endpoint, datagram: &[u8]) {
+        (**self).handle_datagram(now, datagram);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        (**self).handle_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        (**self).poll_transmit(out)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        (**self).poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        (**self).poll_timeout()
+    }
+
+    fn check(&self) {
+        (**self).check();
+    }
+}
