@@ -22,6 +22,26 @@ pub enum Loss {
         /// Datagrams in a burst, at least 1.
         length: u32,
     },
+    /// Losses come in bursts of random length: a Markov chain of two states, in one of which
+    /// everything is lost (Gilbert's model; the slides' "Markov" loss).
+    Markov {
+        /// Share of datagrams lost, 0 to 1.
+        rate: f64,
+        /// Mean number of datagrams in a burst, at least 1.
+        mean_burst: f64,
+    },
+    /// A Markov chain of a good and a bad state, each with losses of its own (Gilbert and
+    /// Elliott). The chain moves once for each datagram, before it is decided on.
+    GilbertElliott {
+        /// Probability of turning bad when it is good.
+        to_bad: f64,
+        /// Probability of turning good when it is bad.
+        to_good: f64,
+        /// Share lost in the good state.
+        loss_good: f64,
+        /// Share lost in the bad state.
+        loss_bad: f64,
+    },
 }
 
 impl Loss {
@@ -29,14 +49,37 @@ impl Loss {
     pub fn rate(self) -> f64 {
         match self {
             Self::None => 0.0,
-            Self::Uniform(rate) | Self::Burst { rate, .. } => rate,
+            Self::Uniform(rate) | Self::Burst { rate, .. } | Self::Markov { rate, .. } => rate,
+            Self::GilbertElliott { to_bad, to_good, loss_good, loss_bad } => {
+                let moves = to_bad + to_good;
+                let bad = if moves > 0.0 { to_bad / moves } else { 0.0 };
+                bad * loss_bad + (1.0 - bad) * loss_good
+            }
         }
     }
 
-    /// Whether the numbers make sense: a rate in `0..=1`, a burst of at least 1.
+    /// Whether the numbers make sense: probabilities and rates in `0..=1`, bursts of at least 1,
+    /// and a rate that bursts of such a mean can have.
     pub fn is_valid(self) -> bool {
-        let length = if let Self::Burst { length, .. } = self { length } else { 1 };
-        (0.0..=1.0).contains(&self.rate()) && length > 0
+        let is_share = |share: f64| (0.0..=1.0).contains(&share);
+        match self {
+            Self::None => true,
+            Self::Uniform(rate) => is_share(rate),
+            Self::Burst { rate, length } => is_share(rate) && length > 0,
+            Self::Markov { rate, mean_burst } => {
+                let is_burst = mean_burst.is_finite() && mean_burst >= 1.0;
+                is_share(rate) && is_burst && is_share(Self::into_burst(rate, mean_burst))
+            }
+            Self::GilbertElliott { to_bad, to_good, loss_good, loss_bad } => {
+                [to_bad, to_good, loss_good, loss_bad].into_iter().all(is_share)
+            }
+        }
+    }
+
+    /// The probability that a burst of this mean length begins with a datagram which follows one
+    /// that was not lost: a share `rate` is lost if the mean gap is `mean (1 - rate) / rate`.
+    fn into_burst(rate: f64, mean_burst: f64) -> f64 {
+        if rate >= 1.0 { 1.0 } else { rate / (mean_burst * (1.0 - rate)) }
     }
 }
 
@@ -46,6 +89,12 @@ impl fmt::Display for Loss {
             Self::None => f.write_str("none"),
             Self::Uniform(rate) => write!(f, "{} %", rate * 100.0),
             Self::Burst { rate, length } => write!(f, "{} % in bursts of {length}", rate * 100.0),
+            Self::Markov { rate, mean_burst } => {
+                write!(f, "{} % in bursts of {mean_burst} on average", rate * 100.0)
+            }
+            Self::GilbertElliott { .. } => {
+                write!(f, "{} % of Gilbert and Elliott", self.rate() * 100.0)
+            }
         }
     }
 }
@@ -56,13 +105,14 @@ pub struct LossInjector {
     loss: Loss,
     rng: Rng,
     burst_left: u32,
+    is_bad: bool,
     dropped: u64,
 }
 
 impl LossInjector {
     /// An injector of `loss` that draws from `seed`.
     pub fn new(loss: Loss, seed: u64) -> Self {
-        Self { loss, rng: Rng::new(seed), burst_left: 0, dropped: 0 }
+        Self { loss, rng: Rng::new(seed), burst_left: 0, is_bad: false, dropped: 0 }
     }
 
     /// Whether the next datagram is lost.
@@ -71,6 +121,15 @@ impl LossInjector {
             Loss::None => false,
             Loss::Uniform(rate) => self.rng.chance(rate),
             Loss::Burst { rate, length } => self.in_burst(rate, length),
+            Loss::Markov { rate, mean_burst } => {
+                let to_good = if rate >= 1.0 { 0.0 } else { 1.0 / mean_burst };
+                self.turns(Loss::into_burst(rate, mean_burst), to_good);
+                self.is_bad
+            }
+            Loss::GilbertElliott { to_bad, to_good, loss_good, loss_bad } => {
+                self.turns(to_bad, to_good);
+                self.rng.chance(if self.is_bad { loss_bad } else { loss_good })
+            }
         };
         self.dropped += u64::from(drops);
         drops
@@ -79,6 +138,12 @@ impl LossInjector {
     /// How many datagrams were lost so far.
     pub fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    /// The chain moves.
+    fn turns(&mut self, to_bad: f64, to_good: f64) {
+        let moves = self.rng.chance(if self.is_bad { to_good } else { to_bad });
+        self.is_bad ^= moves;
     }
 
     /// Between bursts each datagram starts one with the probability that makes `rate` the mean:
@@ -106,13 +171,30 @@ mod tests {
 
     #[test]
     fn each_model_loses_its_rate_in_the_long_run() {
-        for loss in [Loss::Uniform(0.01), Loss::Burst { rate: 0.01, length: 20 }] {
+        let models = [
+            Loss::Uniform(0.01),
+            Loss::Burst { rate: 0.01, length: 20 },
+            Loss::Markov { rate: 0.01, mean_burst: 4.0 },
+            Loss::GilbertElliott { to_bad: 0.01, to_good: 0.3, loss_good: 0.001, loss_bad: 0.28 },
+        ];
+        for loss in models {
+            assert!(loss.is_valid() && (loss.rate() - 0.01).abs() < 1e-4, "{loss}");
             let lost = history(loss).iter().filter(|lost| **lost).count();
             assert!((3_500..4_500).contains(&lost), "{loss}: {lost} of 400000");
         }
         assert!(history(Loss::None).iter().all(|lost| !lost));
         assert!(history(Loss::Uniform(1.0)).iter().all(|lost| *lost));
         assert!(history(Loss::Burst { rate: 1.0, length: 3 }).iter().all(|lost| *lost));
+    }
+
+    #[test]
+    fn bursts_of_the_markov_chain_have_their_mean_length() {
+        let history = history(Loss::Markov { rate: 0.05, mean_burst: 4.0 });
+        let bursts: Vec<usize> =
+            history.chunk_by(|a, b| a == b).filter(|run| run[0]).map(<[bool]>::len).collect();
+        let mean = bursts.iter().sum::<usize>() as f64 / bursts.len() as f64;
+        assert!((3.8..4.2).contains(&mean), "{mean}");
+        assert!(!Loss::Markov { rate: 0.9, mean_burst: 2.0 }.is_valid(), "no gap is that short");
     }
 
     #[test]

@@ -1,5 +1,28 @@
 //! A deterministic world for protocol engines: virtual time, seeded delays, losses and faults.
+//!
+//! A [`World`] drives any [`Machine`], above all any `Box<dyn Engine>`, over a [`Topology`] of
+//! links with delay, bandwidth and queues, and knows no protocol by name. The same seed and the
+//! same calls give the same history, byte for byte.
 
+mod agenda;
+mod clock;
+mod counters;
+mod faults;
+mod history;
+mod host;
 mod machine;
+mod network;
+mod packets;
+mod roster;
+mod topology;
+mod trace;
+mod world;
 
+pub use agenda::Agenda;
+pub use counters::{Counters, PerClass};
+pub use faults::{Disturbance, Fault};
+pub use host::HostIx;
 pub use machine::{Command, Machine};
+pub use roster::Roster;
+pub use topology::{Jitter, Link, Place, Topology};
+pub use world::{Happening, Lossy, World, WorldConfig};

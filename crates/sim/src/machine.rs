@@ -57,18 +57,18 @@ pub enum Command {
     View(ViewChange),
 }
 
-impl Machine for Box<dyn Engine> {
+impl<E: Engine + ?Sized> Machine for Box<E> {
     type Command = Command;
     type Event = Event;
 
     /// Refusals are of no consequence here: whoever wants to know calls the engine itself, by
-    /// `World::with`.
+    /// [`World::with`](crate::World::with).
     fn handle_command(&mut self, now: Time, command: Command) {
         match command {
-            Command::Join(group, settings) => drop(self.join(now, group, settings)),
+            Command::Join(group, settings) => _ = self.join(now, group, settings),
             Command::Leave(group) => self.leave(now, group),
             Command::Send(group, payload, options) => {
-                drop(self.send(now, group, payload, options));
+                _ = self.send(now, group, payload, options);
             }
             Command::Confirm(group) => self.confirm(now, group),
             Command::View(change) => self.handle_view(now, &change),

@@ -1,0 +1,103 @@
+//! What is still to happen, in order of time.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use carom_proto::Time;
+
+/// Things to come. What is due at the same time happens in the order in which it was added.
+#[derive(Debug)]
+pub struct Agenda<T> {
+    heap: BinaryHeap<Entry<T>>,
+    added: u64,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    at: Time,
+    order: u64,
+    what: T,
+}
+
+impl<T> Agenda<T> {
+    /// Nothing to come.
+    pub fn new() -> Self {
+        Self { heap: BinaryHeap::new(), added: 0 }
+    }
+
+    /// `what` happens at `at`.
+    pub fn add(&mut self, at: Time, what: T) {
+        self.heap.push(Entry { at, order: self.added, what });
+        self.added += 1;
+    }
+
+    /// When the next thing happens.
+    pub fn next_at(&self) -> Option<Time> {
+        self.heap.peek().map(|entry| entry.at)
+    }
+
+    /// Takes the next thing.
+    pub fn pop(&mut self) -> Option<(Time, T)> {
+        self.heap.pop().map(|entry| (entry.at, entry.what))
+    }
+
+    /// How many things are to come.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether nothing is to come.
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+}
+
+impl<T> Default for Agenda<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Entry<T> {
+    fn key(&self) -> (Time, u64) {
+        (self.at, self.order)
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The earlier entry is the greater one: the heap gives the greatest first.
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn things_happen_in_order_of_time_and_then_of_adding() {
+        let mut agenda = Agenda::new();
+        for (at, what) in [(5, 'b'), (3, 'a'), (5, 'c'), (9, 'd')] {
+            agenda.add(Time(at), what);
+        }
+        assert_eq!(agenda.next_at(), Some(Time(3)));
+        let order: String = std::iter::from_fn(|| agenda.pop()).map(|(_, what)| what).collect();
+        assert_eq!(order, "abcd");
+        assert!(agenda.is_empty());
+    }
+}

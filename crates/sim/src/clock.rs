@@ -1,0 +1,49 @@
+//! A host's own idea of the time.
+
+use carom_proto::Time;
+
+/// A clock that may disagree with the world's and may be stepped, but never shows a time before
+/// one it has shown: what the engine contract asks of every driver.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Clock {
+    offset_ns: i64,
+    shown: Time,
+}
+
+impl Clock {
+    /// What the clock shows when the world's time is `now`.
+    pub(crate) fn show(&mut self, now: Time) -> Time {
+        self.shown = self.shown.max(Time(now.0.saturating_add_signed(self.offset_ns)));
+        self.shown
+    }
+
+    /// The world's time when the clock will show `local`.
+    pub(crate) fn when(&self, local: Time) -> Time {
+        if local == Time::MAX {
+            return local;
+        }
+        Time(local.0.saturating_add_signed(self.offset_ns.saturating_neg()))
+    }
+
+    /// Steps the clock.
+    pub(crate) fn step(&mut self, by_ns: i64) {
+        self.offset_ns = self.offset_ns.saturating_add(by_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_stands_still_until_the_world_has_caught_up() {
+        let mut clock = Clock::default();
+        assert_eq!(clock.show(Time(100)), Time(100));
+        clock.step(-30);
+        assert_eq!(clock.show(Time(110)), Time(100));
+        assert_eq!(clock.when(Time(101)), Time(131));
+        assert_eq!(clock.show(Time(131)), Time(101));
+        clock.step(50);
+        assert_eq!(clock.show(Time(132)), Time(152));
+    }
+}

@@ -1,0 +1,30 @@
+//! A hash of everything that happens, to compare runs by.
+
+use core::hash::Hasher;
+
+use carom_proto::Time;
+use siphasher::sip::SipHasher13;
+
+use crate::HostIx;
+
+/// The running hash. Two runs with the same hash went the same way.
+#[derive(Clone, Debug)]
+pub(crate) struct History(SipHasher13);
+
+impl History {
+    pub(crate) fn new() -> Self {
+        Self(SipHasher13::new())
+    }
+
+    /// Something of the kind `kind` happened at `host`.
+    pub(crate) fn note(&mut self, now: Time, kind: u8, host: HostIx, bytes: &[u8]) {
+        self.0.write_u64(now.0);
+        self.0.write_u64(u64::from(kind) << 32 | u64::from(host.0));
+        self.0.write_u64(bytes.len() as u64);
+        self.0.write(bytes);
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.0.finish()
+    }
+}

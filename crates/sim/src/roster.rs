@@ -1,0 +1,133 @@
+//! An oracle in place of a membership service: who is in which group, told with a delay.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use carom_proto::{
+    Engine, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, ViewChange, ViewChangeKind,
+};
+
+use crate::machine::Command;
+use crate::{HostIx, World};
+
+/// Keeps the members of each group and tells every engine of the others' coming and going. What
+/// one engine is told comes in the order in which it happened, each a random delay after it.
+#[derive(Debug)]
+pub struct Roster {
+    members: BTreeMap<GroupId, BTreeSet<HostIx>>,
+    settings: BTreeMap<GroupId, GroupSettings>,
+    delay: Duration,
+    told: BTreeMap<HostIx, Time>,
+    versions: BTreeMap<(HostIx, GroupId), u32>,
+    rng: Rng,
+}
+
+impl Roster {
+    /// An empty roster that tells each change after up to `delay`; zero tells it at once.
+    pub fn new(delay: Duration, seed: u64) -> Self {
+        Self {
+            members: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            delay,
+            told: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            rng: Rng::new(seed),
+        }
+    }
+
+    /// The members of `group`.
+    pub fn members(&self, group: GroupId) -> impl Iterator<Item = HostIx> + '_ {
+        self.members.get(&group).into_iter().flatten().copied()
+    }
+
+    /// The groups that `host` is in.
+    pub fn groups_of(&self, host: HostIx) -> Vec<GroupId> {
+        let with_host = self.members.iter().filter(|(_, hosts)| hosts.contains(&host));
+        with_host.map(|(group, _)| *group).collect()
+    }
+
+    /// The engine on `host` joins `group`.
+    ///
+    /// # Errors
+    /// The engine refuses; nothing has changed then.
+    pub fn join<E: Engine + ?Sized>(
+        &mut self,
+        world: &mut World<Box<E>>,
+        host: HostIx,
+        group: GroupId,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        let Some(newcomer) = world.node_id(host) else { return Ok(()) };
+        world.with(host, |engine, now| engine.join(now, group, settings)).transpose()?;
+        world.subscribe(host, group);
+        self.settings.insert(group, settings);
+        let others: Vec<HostIx> = self.members(group).filter(|other| *other != host).collect();
+        self.members.entry(group).or_default().insert(host);
+        for other in others {
+            let Some(old) = world.node_id(other) else { continue };
+            self.tell(world, other, group, newcomer, ViewChangeKind::Joined);
+            self.tell(world, host, group, old, ViewChangeKind::Joined);
+        }
+        Ok(())
+    }
+
+    /// The engine on `host` leaves `group`.
+    pub fn leave<E: Engine + ?Sized>(
+        &mut self,
+        world: &mut World<Box<E>>,
+        host: HostIx,
+        group: GroupId,
+    ) {
+        let is_member = self.members.get_mut(&group).is_some_and(|hosts| hosts.remove(&host));
+        let Some(id) = world.node_id(host).filter(|_| is_member) else { return };
+        world.command(host, Command::Leave(group));
+        world.unsubscribe(host, group);
+        for other in self.members(group).collect::<Vec<_>>() {
+            self.tell(world, other, group, id, ViewChangeKind::Left);
+        }
+    }
+
+    /// Whatever runs on `host` is killed; the others find out. Returns the groups it was in.
+    pub fn crash<E: Engine + ?Sized>(
+        &mut self,
+        world: &mut World<Box<E>>,
+        host: HostIx,
+    ) -> Vec<GroupId> {
+        let groups = self.groups_of(host);
+        let Some(id) = world.node_id(host) else { return groups };
+        world.kill(host);
+        self.told.remove(&host);
+        for group in &groups {
+            if let Some(hosts) = self.members.get_mut(group) {
+                hosts.remove(&host);
+            }
+            self.versions.remove(&(host, *group));
+            for other in self.members(*group).collect::<Vec<_>>() {
+                self.tell(world, other, *group, id, ViewChangeKind::Failed);
+            }
+        }
+        groups
+    }
+
+    fn tell<E: Engine + ?Sized>(
+        &mut self,
+        world: &mut World<Box<E>>,
+        host: HostIx,
+        group: GroupId,
+        node: NodeId,
+        kind: ViewChangeKind,
+    ) {
+        let version = self.versions.entry((host, group)).or_default();
+        *version += 1;
+        let change = ViewChange { group, node, kind, version: *version };
+        if self.delay.is_zero() {
+            world.command(host, Command::View(change));
+            return;
+        }
+        let delay = self.delay.as_nanos() as f64 * self.rng.fraction();
+        let at = world.now() + Duration::from_nanos(delay as u64);
+        let last = self.told.entry(host).or_default();
+        *last = at.max(*last);
+        world.command_at(*last, host, Command::View(change));
+    }
+}

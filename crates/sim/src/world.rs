@@ -1,0 +1,476 @@
+//! The world: hosts, the network between them, and the time.
+
+mod carrying;
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Write};
+
+use carom_proto::loss::{Loss, LossInjector};
+use carom_proto::{Class, GroupId, NodeId, Rng, Time};
+
+use crate::agenda::Agenda;
+use crate::counters::Counters;
+use crate::faults::{Cuts, Disturbance, Fault};
+use crate::history::History;
+use crate::host::{Host, HostIx, Tenant};
+use crate::machine::Machine;
+use crate::network::{Network, Onward};
+use crate::packets::{PacketIx, Packets};
+use crate::topology::Topology;
+use crate::trace::Trace;
+
+/// How a world is made.
+#[derive(Clone, Debug)]
+pub struct WorldConfig {
+    /// What is connected to what.
+    pub topology: Topology,
+    /// The source of all randomness of the world.
+    pub seed: u64,
+    /// What each host loses on receipt, each from a seed of its own. Default none.
+    pub loss: Loss,
+    /// Which datagrams `loss` concerns. Default all.
+    pub lossy: Lossy,
+    /// Datagrams that wait at a busy or paused host at most; beyond that a random one is dropped.
+    /// Default 1024.
+    pub receive_buffer: usize,
+    /// How long a host is busy with each datagram. Default zero: it is handled as it arrives.
+    pub cpu_per_datagram: Duration,
+    /// Whether [`World::history`] hashes all that happens. Default on.
+    pub hashes_history: bool,
+    /// Whether each machine's invariants are checked after every step. Default on.
+    pub checks: bool,
+}
+
+/// Which datagrams a loss model concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lossy {
+    /// All of them, as the papers of the lateral family have it.
+    Everything,
+    /// Those of one class.
+    Only(Class),
+}
+
+/// An event of a machine, with when and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Happening<E> {
+    /// The world's time.
+    pub at: Time,
+    /// The host whose machine told it.
+    pub host: HostIx,
+    /// What it told.
+    pub event: E,
+}
+
+/// Machines on hosts in a network, in virtual time. The same seed and the same calls give the
+/// same history.
+///
+/// Time stands still between calls. [`World::run_until`] lets it pass; [`World::step`] goes from
+/// one thing on the agenda to the next.
+pub struct World<M: Machine> {
+    now: Time,
+    network: Network,
+    hosts: Vec<Host<M>>,
+    nodes: BTreeMap<NodeId, HostIx>,
+    packets: Packets,
+    agenda: Agenda<Due>,
+    commands: BTreeMap<u64, M::Command>,
+    next_command: u64,
+    events: VecDeque<Happening<M::Event>>,
+    counters: Counters,
+    lossy: Lossy,
+    cuts: Cuts,
+    disturbance: Disturbance,
+    history: Option<History>,
+    trace: Option<Trace>,
+    checks: bool,
+    rng: Rng,
+    buffer: Vec<u8>,
+    next: Vec<Onward>,
+    /// Calls of one machine's timer without any time passing.
+    idle_calls: u32,
+}
+
+/// What is on the agenda.
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    /// A datagram reaches a host.
+    Arrival(HostIx, PacketIx),
+    /// A datagram reaches a link where it must queue.
+    Link(PacketIx, u32),
+    /// A host's processor is done with a datagram.
+    Service(HostIx, u32),
+    /// A machine wants to be called.
+    Wake(HostIx),
+    /// A command is due for the machine of this incarnation.
+    Command(HostIx, u32, u64),
+}
+
+impl WorldConfig {
+    /// The default world of this topology and seed.
+    pub fn new(topology: Topology, seed: u64) -> Self {
+        Self {
+            topology,
+            seed,
+            loss: Loss::None,
+            lossy: Lossy::Everything,
+            receive_buffer: 1024,
+            cpu_per_datagram: Duration::ZERO,
+            hashes_history: true,
+            checks: true,
+        }
+    }
+}
+
+impl Lossy {
+    fn concerns(self, class: Class) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Only(only) => only == class,
+        }
+    }
+}
+
+impl<M: Machine> World<M> {
+    /// A world of empty hosts; it begins a second after its epoch.
+    ///
+    /// # Panics
+    /// If the receive buffer has no room at all.
+    pub fn new(config: WorldConfig) -> Self {
+        assert!(config.receive_buffer > 0, "a receive buffer needs room for a datagram");
+        let mut rng = Rng::new(config.seed);
+        let network_seed = rng.next_u64();
+        let (loss, capacity) = (config.loss, config.receive_buffer);
+        let hosts = config.topology.all_hosts();
+        let hosts = hosts.map(|_| Host::new(loss, capacity, config.cpu_per_datagram, &mut rng));
+        Self {
+            now: BEGINNING,
+            hosts: hosts.collect(),
+            network: Network::new(config.topology, network_seed),
+            nodes: BTreeMap::new(),
+            packets: Packets::default(),
+            agenda: Agenda::new(),
+            commands: BTreeMap::new(),
+            next_command: 0,
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            lossy: config.lossy,
+            cuts: Cuts::default(),
+            disturbance: Disturbance::default(),
+            history: config.hashes_history.then(History::new),
+            trace: None,
+            checks: config.checks,
+            rng,
+            buffer: Vec::new(),
+            next: Vec::new(),
+            idle_calls: 0,
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// What is connected to what.
+    pub fn topology(&self) -> &Topology {
+        self.network.topology()
+    }
+
+    /// What crossed the network so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Datagrams under way.
+    pub fn in_flight(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// A hash of all that has happened; 0 unless the world was made to keep one.
+    pub fn history(&self) -> u64 {
+        self.history.as_ref().map_or(0, History::hash)
+    }
+
+    /// Captures every packet from now on, as pcapng.
+    pub fn trace_to(&mut self, out: Box<dyn Write + Send>) {
+        self.trace = Some(Trace::new(out, self.topology().hosts()));
+    }
+
+    /// Ends the capture.
+    ///
+    /// # Errors
+    /// Not all of it could be written.
+    pub fn end_trace(&mut self) -> io::Result<()> {
+        self.trace.take().map_or(Ok(()), Trace::finish)
+    }
+
+    /// Puts a machine on a host, in the place of one that may be there. `id` is how others reach
+    /// it, and must not have been used before.
+    ///
+    /// # Panics
+    /// If there is no such host, or the id is in use.
+    pub fn spawn(&mut self, host: HostIx, id: NodeId, machine: M) {
+        self.kill(host);
+        let earlier = self.nodes.insert(id, host);
+        assert!(earlier.is_none(), "node {id} runs on {earlier:?} already");
+        let place = self.host_mut(host);
+        place.incarnation += 1;
+        place.tenant = Some(Tenant { id, machine });
+        self.note(SPAWNED, host, &id.0.to_be_bytes());
+        self.with(host, |machine, now| machine.handle_timeout(now));
+    }
+
+    /// Ends the machine of a host at once, as by SIGKILL, and its subscriptions; returns it.
+    pub fn kill(&mut self, host: HostIx) -> Option<M> {
+        let place = self.host_mut(host);
+        let tenant = place.tenant.take()?;
+        (place.is_serving, place.is_paused, place.wake) = (false, false, Time::MAX);
+        let waiting = std::mem::take(&mut place.waiting);
+        let held = std::mem::take(&mut place.held_commands);
+        for group in std::mem::take(&mut place.groups) {
+            self.network.unsubscribe(host, group);
+        }
+        self.counters.nobody_there += waiting.len() as u64;
+        waiting.into_iter().for_each(|packet| self.packets.release(packet));
+        for number in held {
+            self.commands.remove(&number);
+            self.counters.commands_missed += 1;
+        }
+        self.nodes.remove(&tenant.id);
+        self.note(KILLED, host, &tenant.id.0.to_be_bytes());
+        Some(tenant.machine)
+    }
+
+    /// The machine on a host.
+    pub fn machine(&self, host: HostIx) -> Option<&M> {
+        self.hosts[host.0 as usize].tenant.as_ref().map(|tenant| &tenant.machine)
+    }
+
+    /// The id of the machine on a host.
+    pub fn node_id(&self, host: HostIx) -> Option<NodeId> {
+        self.hosts[host.0 as usize].tenant.as_ref().map(|tenant| tenant.id)
+    }
+
+    /// Whether the host is paused.
+    pub fn is_paused(&self, host: HostIx) -> bool {
+        self.hosts[host.0 as usize].is_paused
+    }
+
+    /// What the host's clock shows now.
+    pub fn local_time(&mut self, host: HostIx) -> Time {
+        let now = self.now;
+        self.host_mut(host).clock.show(now)
+    }
+
+    /// `host` hears what is multicast to `group` from now on.
+    pub fn subscribe(&mut self, host: HostIx, group: GroupId) {
+        self.network.subscribe(host, group);
+        self.host_mut(host).groups.insert(group);
+    }
+
+    /// `host` no longer hears what is multicast to `group`.
+    pub fn unsubscribe(&mut self, host: HostIx, group: GroupId) {
+        self.network.unsubscribe(host, group);
+        self.host_mut(host).groups.remove(&group);
+    }
+
+    /// Calls the machine on `host` with its own time, and carries what it then sends. `None` if
+    /// there is no machine.
+    pub fn with<R>(&mut self, host: HostIx, call: impl FnOnce(&mut M, Time) -> R) -> Option<R> {
+        let now = self.now;
+        let place = self.hosts.get_mut(host.0 as usize)?;
+        let tenant = place.tenant.as_mut()?;
+        let result = call(&mut tenant.machine, place.clock.show(now));
+        self.drain(host);
+        Some(result)
+    }
+
+    /// Gives the machine on `host` a command now.
+    pub fn command(&mut self, host: HostIx, command: M::Command) {
+        self.with(host, |machine, now| machine.handle_command(now, command));
+    }
+
+    /// Gives the machine that is on `host` now a command later: never, if it is gone by then.
+    pub fn command_at(&mut self, at: Time, host: HostIx, command: M::Command) {
+        let number = self.next_command;
+        self.next_command += 1;
+        self.commands.insert(number, command);
+        let incarnation = self.hosts[host.0 as usize].incarnation;
+        self.agenda.add(at.max(self.now), Due::Command(host, incarnation, number));
+    }
+
+    /// Something goes wrong, or right again.
+    pub fn apply(&mut self, fault: &Fault) {
+        match fault {
+            Fault::Pause(host) => self.host_mut(*host).is_paused = true,
+            Fault::Resume(host) => self.resume(*host),
+            Fault::Partition(hosts) => self.cuts.partition(hosts.clone()),
+            Fault::OneWay(from, to) => self.cuts.one_way(from.clone(), to.clone()),
+            Fault::Heal => self.cuts.heal(),
+            Fault::Disturb(disturbance) => self.disturbance = *disturbance,
+            Fault::Loss(host, loss) => {
+                let seed = self.rng.next_u64();
+                self.host_mut(*host).loss = LossInjector::new(*loss, seed);
+            }
+            Fault::ClockStep(host, by_ns) => {
+                self.host_mut(*host).clock.step(*by_ns);
+                self.schedule_wake(*host);
+            }
+            Fault::Slow(host, extra) => self.host_mut(*host).slowness = *extra,
+        }
+    }
+
+    /// When the next thing happens, if anything does.
+    pub fn next_at(&self) -> Option<Time> {
+        self.agenda.next_at()
+    }
+
+    /// Lets the next thing on the agenda happen; `false` if there is none.
+    pub fn step(&mut self) -> bool {
+        let Some((at, due)) = self.agenda.pop() else { return false };
+        if at > self.now {
+            (self.now, self.idle_calls) = (at, 0);
+        }
+        match due {
+            Due::Arrival(host, packet) => self.on_arrival(host, packet),
+            Due::Link(packet, branch) => self.on_link(packet, branch),
+            Due::Service(host, incarnation) => self.on_service(host, incarnation),
+            Due::Wake(host) => self.on_wake(host),
+            Due::Command(host, incarnation, number) => self.on_command(host, incarnation, number),
+        }
+        true
+    }
+
+    /// Takes the next event that a machine has told.
+    pub fn poll_event(&mut self) -> Option<Happening<M::Event>> {
+        self.events.pop_front()
+    }
+
+    /// Lets time pass until `end`, and hands every event to `on_event`.
+    pub fn run_until(&mut self, end: Time, on_event: &mut impl FnMut(Happening<M::Event>)) {
+        loop {
+            while let Some(happening) = self.events.pop_front() {
+                on_event(happening);
+            }
+            if self.agenda.next_at().is_none_or(|at| at > end) {
+                break;
+            }
+            self.step();
+        }
+        self.now = self.now.max(end);
+    }
+
+    /// Lets `span` pass, and hands every event to `on_event`.
+    pub fn run_for(&mut self, span: Duration, on_event: &mut impl FnMut(Happening<M::Event>)) {
+        self.run_until(self.now + span, on_event);
+    }
+
+    fn host_mut(&mut self, host: HostIx) -> &mut Host<M> {
+        &mut self.hosts[host.0 as usize]
+    }
+
+    fn resume(&mut self, host: HostIx) {
+        let place = self.host_mut(host);
+        if !std::mem::take(&mut place.is_paused) {
+            return;
+        }
+        let held = std::mem::take(&mut place.held_commands);
+        let incarnation = place.incarnation;
+        place.wake = Time::MAX;
+        for number in held {
+            self.agenda.add(self.now, Due::Command(host, incarnation, number));
+        }
+        self.serve_next(host);
+        self.schedule_wake(host);
+    }
+
+    fn on_wake(&mut self, ix: HostIx) {
+        let now = self.now;
+        let host = self.host_mut(ix);
+        // An earlier wake-up has come in between, or the host is paused and will be woken then.
+        if host.wake != now || host.is_paused {
+            return;
+        }
+        host.wake = Time::MAX;
+        let local = host.clock.show(now);
+        let Some(tenant) = &mut host.tenant else { return };
+        let Some(wakeup) = tenant.machine.poll_timeout() else { return };
+        if wakeup.at > local {
+            self.schedule_wake(ix);
+            return;
+        }
+        tenant.machine.handle_timeout(local);
+        self.idle_calls += 1;
+        let reason = wakeup.reason;
+        assert!(self.idle_calls < MAX_IDLE_CALLS, "{ix} wants to be called for ever: {reason}");
+        self.note(WOKEN, ix, &[]);
+        self.drain(ix);
+    }
+
+    fn on_command(&mut self, ix: HostIx, incarnation: u32, number: u64) {
+        let host = self.host_mut(ix);
+        if host.incarnation == incarnation && host.tenant.is_some() && host.is_paused {
+            host.held_commands.push(number);
+            return;
+        }
+        let is_there = host.incarnation == incarnation && host.tenant.is_some();
+        match self.commands.remove(&number) {
+            Some(command) if is_there => self.command(ix, command),
+            _ => self.counters.commands_missed += 1,
+        }
+    }
+
+    /// After every call of a machine: carries what it sends, keeps what it tells, and puts its
+    /// next deadline on the agenda.
+    fn drain(&mut self, ix: HostIx) {
+        self.counters.steps += 1;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        loop {
+            buffer.clear();
+            let Some(tenant) = &mut self.hosts[ix.0 as usize].tenant else { break };
+            let Some(transmit) = tenant.machine.poll_transmit(&mut buffer) else { break };
+            self.send(ix, transmit, &buffer);
+        }
+        self.buffer = buffer;
+        let now = self.now;
+        if let Some(tenant) = &mut self.hosts[ix.0 as usize].tenant {
+            while let Some(event) = tenant.machine.poll_event() {
+                self.events.push_back(Happening { at: now, host: ix, event });
+            }
+            if self.checks {
+                tenant.machine.check();
+            }
+        }
+        self.schedule_wake(ix);
+    }
+
+    fn schedule_wake(&mut self, ix: HostIx) {
+        let host = &mut self.hosts[ix.0 as usize];
+        let Some(wakeup) = host.tenant.as_ref().and_then(|it| it.machine.poll_timeout()) else {
+            return;
+        };
+        let at = host.clock.when(wakeup.at).max(self.now);
+        if at < host.wake && !host.is_paused {
+            host.wake = at;
+            self.agenda.add(at, Due::Wake(ix));
+        }
+    }
+
+    fn note(&mut self, kind: u8, host: HostIx, bytes: &[u8]) {
+        if let Some(history) = &mut self.history {
+            history.note(self.now, kind, host, bytes);
+        }
+    }
+}
+
+/// When a world begins: late enough that engines can look back.
+const BEGINNING: Time = Time(1_000_000_000);
+/// A machine that is called so often without any time passing has gone wrong.
+const MAX_IDLE_CALLS: u32 = 100_000;
+
+const SPAWNED: u8 = 1;
+const KILLED: u8 = 2;
+const SENT: u8 = 3;
+const DELIVERED: u8 = 4;
+const WOKEN: u8 = 5;
