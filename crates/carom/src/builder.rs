@@ -3,20 +3,19 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use carom_proto::loss::Loss;
-use carom_proto::{NodeId, Rng, lateral, node};
+use carom_proto::{NodeId, Rng, lateral};
 
 use crate::address_book::AddressBook;
 use crate::driver::Driver;
 use crate::error::StartError;
-use crate::host::{Host, State};
+use crate::home::Home;
+use crate::host::{Founding, Host};
 use crate::interfaces::{ASKED_FOR, Choice, Interface};
 use crate::joiner::Joiner;
 use crate::membership::Provider;
-use crate::node::{Node, NodeShared, Notices};
-use crate::outgoing::ReadyList;
+use crate::node::{Node, NodeParts, NodeShared, Notices};
 use crate::paths::Paths;
 use crate::pool::MulticastPool;
 use crate::receive::Receiver;
@@ -25,6 +24,7 @@ use crate::seeds;
 use crate::send::Sender;
 use crate::sockets::{DEFAULT_MULTICAST_PORT, DEFAULT_PORT, Places, Sockets, buffer_notices};
 use crate::status::{Notice, Stats, Status};
+use crate::udp::{UdpNetwork, Watch};
 
 /// Settings of a node that is about to start.
 #[derive(Debug)]
@@ -176,9 +176,9 @@ impl Builder {
             Some(driver) => driver.share(),
             None => Driver::new().map_err(|error| StartError::system("start a thread", error))?,
         };
-        let (host, shared) = self.host(&choice, sockets, explicit_seeds, &driver);
+        let (host, parts) = self.host(&choice, sockets, explicit_seeds);
         match driver.attach(host) {
-            Some(Ok(key)) => Ok(Node::new(NodeShared { key, ..shared })),
+            Some(Ok(key)) => Ok(Node::new(NodeShared::new(Home::Thread { driver, key }, parts))),
             Some(Err(error)) => Err(StartError::system("watch the sockets", error)),
             None => Err(StartError::DriverStopped),
         }
@@ -194,14 +194,13 @@ impl Builder {
         Ok(())
     }
 
-    /// The node for the driver, and what its handles know; the key is still to come.
+    /// The node for the driver, and what its handles know.
     fn host(
         self,
         choice: &Choice,
         sockets: Sockets,
         explicit_seeds: Vec<SocketAddr>,
-        driver: &Driver,
-    ) -> (Host, NodeShared) {
+    ) -> (Host<UdpNetwork>, NodeParts) {
         let id = self.node_id.unwrap_or_else(|| NodeId(system_random()));
         let mut rng = Rng::new(self.seed.unwrap_or_else(system_random));
         let multicast_port = sockets.multicast.as_ref().and_then(|it| it.port().ok());
@@ -216,10 +215,8 @@ impl Builder {
         };
         let first_status = first_status(id, choice, &sockets);
         let notices = Arc::new(first_notices(choice, &sockets));
-        let (latch, settling) = async_channel::bounded(1);
-        let (ready, settled) = (Arc::new(ReadyList::default()), Arc::new(AtomicBool::new(false)));
-        let mut host = Host {
-            node: node::Node::new(id, self.lateral, membership.start(), rng.next_u64()),
+        let (membership, node_seed) = (membership.start(), rng.next_u64());
+        let mut network = UdpNetwork {
             sockets,
             receiver: Receiver::new(id, self.loss, rng.next_u64()),
             sender: Sender::new(choice.interface.address),
@@ -227,21 +224,23 @@ impl Builder {
             paths: Paths::new(id, multicast_port.is_some()),
             book: AddressBook::default(),
             joiner: Joiner::new(choice.interface.address),
-            seeds: if has_explicit_seeds { self.seeds } else { Vec::new() },
-            ready: Arc::clone(&ready),
             notices: Arc::clone(&notices),
-            settled: Arc::clone(&settled),
-            settling: Some(latch),
-            first_status: first_status.clone(),
-            queue_events: self.queue_events,
-            state: State::default(),
+            interface: choice.interface.name.clone(),
+            watch: Watch::default(),
         };
         if multicast_port.is_some() {
-            host.listen(self.pool.hello);
+            network.listen(self.pool.hello);
         }
-        let driver = driver.share();
-        let shared = NodeShared { key: 0, driver, ready, notices, settled, settling, first_status };
-        (host, shared)
+        let founding = Founding {
+            lateral: self.lateral,
+            membership,
+            seed: node_seed,
+            seeds: if has_explicit_seeds { self.seeds } else { Vec::new() },
+            notices,
+            first_status,
+            queue_events: self.queue_events,
+        };
+        Host::new(founding, network)
     }
 
     /// The explicit seeds; or where there are none the default port of this host, so that the

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use async_channel::Sender;
 use carom_proto::{GroupId, Safe};
 
 use crate::error::{JoinGroupError, NotSafe};
@@ -12,30 +13,32 @@ use crate::group::{GroupParts, GroupShared};
 use crate::host::Host;
 use crate::profile::Profile;
 use crate::status::Status;
+use crate::udp::UdpNetwork;
 
 /// A request to a driver.
 pub(crate) enum Command {
     /// Drive this node too, under this key.
-    Attach { key: usize, host: Box<Host>, reply: SyncSender<io::Result<()>> },
+    Attach { key: usize, host: Box<Host<UdpNetwork>>, reply: SyncSender<io::Result<()>> },
     /// Something for one node.
     Node { key: usize, command: NodeCommand },
 }
 
-/// A request to one node.
+/// A request to one node. Each reply has room for one answer; if nobody waits for it any more it
+/// is closed.
 pub(crate) enum NodeCommand {
     /// Join a group.
-    Join { name: String, profile: Profile, reply: SyncSender<Result<GroupParts, JoinGroupError>> },
+    Join { name: String, profile: Profile, reply: Sender<Result<GroupParts, JoinGroupError>> },
     /// Leave a group, if this handle of it is still the one in use.
     Leave { shared: Arc<GroupShared> },
     /// Find out whether all members have what was sent.
-    Confirm { group: GroupId, timeout: Duration, reply: SyncSender<Result<Safe, NotSafe>> },
+    Confirm { group: GroupId, timeout: Duration, reply: Sender<Result<Safe, NotSafe>> },
     /// The application has made room in the group's queue of events.
     Room { group: GroupId },
     /// Tell the status.
-    Status { reply: SyncSender<Status> },
+    Status { reply: Sender<Status> },
     /// Stumble, to see what the handles say.
     #[cfg(test)]
     Panic,
     /// Say good-bye to the others and stop.
-    Close { reply: SyncSender<()> },
+    Close { reply: Sender<()> },
 }

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle, ThreadId};
 use carom_proto::Time;
 use mio::{Events, Poll, Token, Waker};
 
+use crate::alarms::Alarms;
 use crate::clock::Clock;
 use crate::command::Command;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use crate::command::NodeCommand;
 use crate::host::Host;
 use crate::receive::Landing;
 use crate::timer::{Timer, sharpen};
+use crate::udp::UdpNetwork;
 
 /// A thread that drives nodes: it owns their sockets and their state, so that a packet is never
 /// handed from one thread to another. Each node has one of its own unless it is started
@@ -32,6 +34,8 @@ struct Shared {
     /// Unbounded, but each handle has at most one request under way, and one for its end.
     commands: Option<Sender<Command>>,
     waker: Waker,
+    clock: Clock,
+    alarms: Arc<Alarms>,
     next_key: AtomicUsize,
     thread: Option<JoinHandle<()>>,
     thread_id: ThreadId,
@@ -47,11 +51,13 @@ impl Driver {
         let waker = Waker::new(poll.registry(), WAKER)?;
         let timer = Timer::new(poll.registry(), TIMER)?;
         let (commands, receiver) = channel();
+        let (clock, alarms) = (Clock::new(), Arc::new(Alarms::default()));
         let work = Loop {
             poll,
             timer,
             commands: receiver,
-            clock: Clock::new(),
+            clock,
+            alarms: Arc::clone(&alarms),
             landing: Landing::new(),
             hosts: BTreeMap::new(),
             has_more_commands: false,
@@ -60,6 +66,8 @@ impl Driver {
         let shared = Shared {
             commands: Some(commands),
             waker,
+            clock,
+            alarms,
             next_key: AtomicUsize::new(0),
             thread_id: thread.thread().id(),
             thread: Some(thread),
@@ -78,7 +86,7 @@ impl Driver {
     }
 
     /// Gives the thread a node to drive; returns its key. `None` if the thread has stopped.
-    pub(crate) fn attach(&self, host: Host) -> Option<io::Result<usize>> {
+    pub(crate) fn attach(&self, host: Host<UdpNetwork>) -> Option<io::Result<usize>> {
         let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = sync_channel(1);
         self.command(Command::Attach { key, host: Box::new(host), reply });
@@ -92,6 +100,16 @@ impl Driver {
             let _ = commands.send(command);
             self.wake();
         }
+    }
+
+    /// The clock of the nodes that the thread drives.
+    pub(crate) fn now(&self) -> Time {
+        self.shared.clock.now()
+    }
+
+    /// Who sleeps by that clock.
+    pub(crate) fn alarms(&self) -> &Alarms {
+        &self.shared.alarms
     }
 
     pub(crate) fn wake(&self) {
@@ -119,14 +137,22 @@ impl Drop for Shared {
     }
 }
 
+impl Drop for Loop {
+    /// Also when it panics: whoever sleeps would never be woken.
+    fn drop(&mut self) {
+        self.alarms.close();
+    }
+}
+
 /// What the thread owns.
 struct Loop {
     poll: Poll,
     timer: Timer,
     commands: Receiver<Command>,
     clock: Clock,
+    alarms: Arc<Alarms>,
     landing: Landing,
-    hosts: BTreeMap<usize, Host>,
+    hosts: BTreeMap<usize, Host<UdpNetwork>>,
     has_more_commands: bool,
 }
 
@@ -149,6 +175,7 @@ impl Loop {
                 return;
             }
             let now = self.clock.now();
+            self.alarms.ring(now);
             for host in self.hosts.values_mut().filter(|host| host.has_work(now)) {
                 host.turn(&self.clock, &mut self.landing, self.poll.registry());
             }
@@ -160,7 +187,10 @@ impl Loop {
         let now = self.clock.now();
         let due: Option<Time> = match self.has_more_commands {
             true => Some(now),
-            false => self.hosts.values().filter_map(|host| host.due(now)).min(),
+            false => {
+                let hosts = self.hosts.values().filter_map(|host| host.wakeup(now));
+                hosts.chain(self.alarms.next()).min()
+            }
         };
         let timeout = self.timer.arm(now, due)?;
         match self.poll.poll(events, timeout) {
@@ -191,8 +221,9 @@ impl Loop {
                     #[cfg(test)]
                     assert!(!matches!(command, NodeCommand::Panic), "asked for");
                     if let Some(reply) = host.command(self.clock.now(), command) {
+                        host.network.flush();
                         self.hosts.remove(&key);
-                        let _ = reply.send(());
+                        let _ = reply.try_send(());
                     }
                 }
                 Err(TryRecvError::Empty) => return true,

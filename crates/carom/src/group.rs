@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_channel::{Sender, TrySendError};
+use async_channel::{Receiver, Sender, TrySendError};
 use bytes::Bytes;
 use carom_proto::{Event, GroupId, NodeId, Safe, SendOptions};
 use futures_core::Stream;
 
+use crate::alarms::before;
 use crate::blocking::within;
 use crate::command::NodeCommand;
 use crate::delivery::Inlet;
@@ -83,6 +84,10 @@ impl Group {
     ///
     /// # Errors
     /// The message is too large, or the group is closed. Nothing was sent then.
+    ///
+    /// # Panics
+    /// On a simulated node, if it would have to block: see [`Group::publish_async`].
+    #[track_caller]
     pub fn publish(&self, payload: impl Into<Bytes>) -> Result<(), PublishError> {
         self.publish_blocking(payload.into(), SendOptions::default())
     }
@@ -91,6 +96,10 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::publish`].
+    ///
+    /// # Panics
+    /// As [`Group::publish`].
+    #[track_caller]
     pub fn publish_with(
         &self,
         payload: impl Into<Bytes>,
@@ -104,10 +113,20 @@ impl Group {
     /// # Errors
     /// As [`Group::publish`].
     pub async fn publish_async(&self, payload: impl Into<Bytes>) -> Result<(), PublishError> {
-        let outgoing = self.outgoing(payload.into(), SendOptions::default())?;
-        self.queue.send(outgoing).await.map_err(|_| PublishError::Closed)?;
-        self.wake_driver();
-        Ok(())
+        self.publish_waiting(payload.into(), SendOptions::default()).await
+    }
+
+    /// As [`Group::publish_with`], on any async runtime.
+    ///
+    /// # Errors
+    /// As [`Group::publish`].
+    pub async fn publish_with_async(
+        &self,
+        payload: impl Into<Bytes>,
+        deadline: Deadline,
+    ) -> Result<(), PublishError> {
+        let options = SendOptions { deadline: Some(deadline.0) };
+        self.publish_waiting(payload.into(), options).await
     }
 
     /// As [`Group::publish`], without ever blocking.
@@ -144,7 +163,12 @@ impl Group {
     }
 
     /// As [`Group::recv`], blocking the thread.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Group::recv`].
+    #[track_caller]
     pub fn recv_blocking(&self) -> Option<Event> {
+        self.node.home.must_not_block("Group::recv_blocking", "recv");
         let event = self.inlet.queue.recv_blocking().ok();
         self.tell_of_room();
         event
@@ -154,12 +178,25 @@ impl Group {
     ///
     /// # Errors
     /// Nothing happened in that time.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Group::recv_timeout_async`].
+    #[track_caller]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Event>, Timeout> {
+        self.node.home.must_not_block("Group::recv_timeout", "recv_timeout_async");
         if let Ok(event) = self.inlet.queue.try_recv() {
             self.tell_of_room();
             return Ok(Some(event));
         }
         within(timeout, self.recv()).ok_or(Timeout(timeout))
+    }
+
+    /// As [`Group::recv`], for no longer than `timeout` of the node's clock.
+    ///
+    /// # Errors
+    /// Nothing happened in that time.
+    pub async fn recv_timeout_async(&self, timeout: Duration) -> Result<Option<Event>, Timeout> {
+        before(self.node.sleep(timeout), self.recv()).await.ok_or(Timeout(timeout))
     }
 
     /// The next event if there is one already.
@@ -180,10 +217,23 @@ impl Group {
     /// # Errors
     /// Not within `timeout`, or the group was closed; the error names the members that are waited
     /// for.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Group::confirm_async`].
+    #[track_caller]
     pub fn confirm(&self, timeout: Duration) -> Result<Safe, NotSafe> {
-        let group = self.id();
-        let answer = self.node.ask(|reply| NodeCommand::Confirm { group, timeout, reply });
-        answer.unwrap_or(Err(NotSafe { waiting_for: self.members(), closed: true }))
+        self.node.home.must_not_block("Group::confirm", "confirm_async");
+        let answer = self.ask_to_confirm(timeout);
+        answer.recv_blocking().unwrap_or_else(|_| Err(self.not_safe()))
+    }
+
+    /// As [`Group::confirm`], on any async runtime.
+    ///
+    /// # Errors
+    /// As [`Group::confirm`].
+    pub async fn confirm_async(&self, timeout: Duration) -> Result<Safe, NotSafe> {
+        let answer = self.ask_to_confirm(timeout);
+        answer.recv().await.unwrap_or_else(|_| Err(self.not_safe()))
     }
 
     /// Leaves the group. Messages that are still held back are not sent any more; see
@@ -192,11 +242,40 @@ impl Group {
         drop(self);
     }
 
+    #[track_caller]
     fn publish_blocking(&self, payload: Bytes, options: SendOptions) -> Result<(), PublishError> {
         let outgoing = self.outgoing(payload, options)?;
-        self.queue.send_blocking(outgoing).map_err(|_| PublishError::Closed)?;
+        match self.queue.try_send(outgoing) {
+            Ok(()) => {}
+            Err(TrySendError::Closed(_)) => return Err(PublishError::Closed),
+            Err(TrySendError::Full(outgoing)) => {
+                self.node.home.must_not_block("Group::publish", "publish_async");
+                self.queue.send_blocking(outgoing).map_err(|_| PublishError::Closed)?;
+            }
+        }
         self.wake_driver();
         Ok(())
+    }
+
+    async fn publish_waiting(
+        &self,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<(), PublishError> {
+        let outgoing = self.outgoing(payload, options)?;
+        self.queue.send(outgoing).await.map_err(|_| PublishError::Closed)?;
+        self.wake_driver();
+        Ok(())
+    }
+
+    fn ask_to_confirm(&self, timeout: Duration) -> Receiver<Result<Safe, NotSafe>> {
+        let group = self.id();
+        self.node.ask(|reply| NodeCommand::Confirm { group, timeout, reply })
+    }
+
+    /// The group is closed, so nobody can say any more whether it is safe.
+    fn not_safe(&self) -> NotSafe {
+        NotSafe { waiting_for: self.members(), closed: true }
     }
 
     fn outgoing(&self, payload: Bytes, options: SendOptions) -> Result<Outgoing, PublishError> {
@@ -208,21 +287,21 @@ impl Group {
     }
 
     fn wake_driver(&self) {
-        if self.node.ready.enter(self.shared.id, &self.shared.ready) {
-            self.node.wake();
+        if self.node.parts.ready.enter(self.shared.id, &self.shared.ready) {
+            self.node.home.wake();
         }
     }
 
     fn tell_of_room(&self) {
         if self.inlet.has_wanted_room() {
-            self.node.tell(NodeCommand::Room { group: self.shared.id });
+            self.node.home.tell(NodeCommand::Room { group: self.shared.id });
         }
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.node.tell(NodeCommand::Leave { shared: Arc::clone(&self.shared) });
+        self.node.home.tell(NodeCommand::Leave { shared: Arc::clone(&self.shared) });
     }
 }
 
@@ -267,7 +346,7 @@ impl GroupShared {
 /// [`Group::stream`].
 struct Events<'a> {
     group: &'a Group,
-    queue: std::pin::Pin<Box<async_channel::Receiver<Event>>>,
+    queue: std::pin::Pin<Box<Receiver<Event>>>,
 }
 
 impl Stream for Events<'_> {

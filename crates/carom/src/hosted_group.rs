@@ -1,6 +1,6 @@
 //! The driver's side of one group of one node.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use async_channel::Receiver;
@@ -127,13 +127,14 @@ impl HostedGroup {
         self.dropped
     }
 
-    pub(crate) fn status(&self, port: Option<u16>) -> GroupStatus {
+    /// As it is now; `address` is where it is multicast to.
+    pub(crate) fn status(&self, address: Option<SocketAddr>) -> GroupStatus {
         GroupStatus {
             name: self.shared.name.clone(),
             id: self.id(),
             profile: self.shared.profile,
             members: self.shared.members(),
-            address: self.address.zip(port).map(Into::into),
+            address,
         }
     }
 

@@ -44,6 +44,7 @@
 //! ```
 
 mod address_book;
+mod alarms;
 mod blocking;
 mod builder;
 mod clock;
@@ -52,11 +53,13 @@ mod delivery;
 mod driver;
 mod error;
 mod group;
+mod home;
 mod host;
 mod hosted_group;
 mod interfaces;
 mod joiner;
 mod membership;
+mod network;
 mod node;
 mod outgoing;
 mod paths;
@@ -69,6 +72,7 @@ mod send;
 mod sockets;
 mod status;
 mod timer;
+mod udp;
 mod waiting;
 
 pub use builder::Builder;
@@ -78,7 +82,7 @@ pub use carom_proto::loss::Loss;
 pub use carom_proto::node::NodeCounters;
 pub use carom_proto::{
     Event, GroupId, GroupSettings, How, JoinError, LossCause, Lost, Message, NodeId, RateOfFire,
-    Safe, SeqNo, Slow, ViewChange, ViewChangeKind,
+    Safe, SeqNo, Slow, Time, ViewChange, ViewChangeKind,
 };
 pub use driver::Driver;
 pub use error::{JoinGroupError, NotSafe, PublishError, StartError, Timeout, TryPublishError};

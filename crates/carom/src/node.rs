@@ -3,19 +3,19 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_channel::Receiver;
-use carom_proto::NodeId;
+use async_channel::{Receiver, Sender};
+use carom_proto::{NodeId, Time};
 
+use crate::alarms::{Sleep, before};
 use crate::blocking::within;
 use crate::builder::Builder;
-use crate::command::{Command, NodeCommand};
-use crate::driver::Driver;
+use crate::command::NodeCommand;
 use crate::error::JoinGroupError;
-use crate::group::Group;
+use crate::group::{Group, GroupParts};
+use crate::home::Home;
 use crate::outgoing::ReadyList;
 use crate::profile::Profile;
 use crate::status::{Notice, Status};
@@ -29,8 +29,12 @@ pub struct Node {
 
 /// What the handles of a node share with one another and with the driver.
 pub(crate) struct NodeShared {
-    pub(crate) key: usize,
-    pub(crate) driver: Driver,
+    pub(crate) home: Arc<Home>,
+    pub(crate) parts: NodeParts,
+}
+
+/// What a node's host leaves with its handles.
+pub(crate) struct NodeParts {
     pub(crate) ready: Arc<ReadyList>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) settled: Arc<AtomicBool>,
@@ -56,12 +60,24 @@ impl Node {
 
     /// The node's id: random, and another one whenever the process starts.
     pub fn id(&self) -> NodeId {
-        self.shared.first_status.id
+        self.shared.parts.first_status.id
     }
 
     /// Where the others reach this node: its interface's address and its unicast port.
     pub fn endpoint(&self) -> SocketAddr {
-        self.shared.first_status.endpoint
+        self.shared.parts.first_status.endpoint
+    }
+
+    /// The node's clock. On real sockets it counts nanoseconds since the Unix epoch and never steps
+    /// back; in a simulated world it is the world's time.
+    pub fn now(&self) -> Time {
+        self.shared.home.now()
+    }
+
+    /// Waits for `span` of the node's clock, on any async runtime; in a simulated world that takes
+    /// no real time. Ends early only if the node's driver has died.
+    pub fn sleep(&self, span: Duration) -> impl Future<Output = ()> + Send + use<> {
+        self.shared.sleep(span)
     }
 
     /// Joins the group called `name`. Blocks until the node has found its place among the others,
@@ -71,32 +87,70 @@ impl Node {
     /// # Errors
     /// The settings are out of bounds or contradict others; seeds were given and none answered
     /// within three seconds; the node is closed.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Node::join_async`].
+    #[track_caller]
     pub fn join(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
-        let name = name.to_owned();
-        let answer = self.shared.ask(|reply| NodeCommand::Join { name, profile, reply });
-        let parts = answer.unwrap_or(Err(JoinGroupError::Closed))?;
-        Ok(Group::new(parts, Arc::clone(&self.shared)))
+        self.shared.home.must_not_block("Node::join", "join_async");
+        let answer = self.ask_to_join(name, profile);
+        self.joined(answer.recv_blocking().unwrap_or(Err(JoinGroupError::Closed)))
+    }
+
+    /// As [`Node::join`], on any async runtime. If the future is dropped before it ends, the group
+    /// is left again.
+    ///
+    /// # Errors
+    /// As [`Node::join`].
+    pub async fn join_async(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
+        let joining = Joining { answer: self.ask_to_join(name, profile), shared: &self.shared };
+        self.joined(joining.answer.recv().await.unwrap_or(Err(JoinGroupError::Closed)))
     }
 
     /// Waits until the node has found its place among the others and knows how it reaches them;
     /// says whether it has.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Node::settled_async`].
+    #[track_caller]
     pub fn settled(&self, timeout: Duration) -> bool {
-        if !self.shared.settled.load(Ordering::SeqCst) {
+        self.shared.home.must_not_block("Node::settled", "settled_async");
+        if !self.is_settled() {
             // It closes without ever holding anything.
-            let _ = within(timeout, self.shared.settling.recv());
+            let _ = within(timeout, self.shared.parts.settling.recv());
         }
-        self.shared.settled.load(Ordering::SeqCst)
+        self.is_settled()
+    }
+
+    /// As [`Node::settled`], on any async runtime.
+    pub async fn settled_async(&self, timeout: Duration) -> bool {
+        if !self.is_settled() {
+            let settling = self.shared.parts.settling.recv();
+            let _ = before(self.shared.sleep(timeout), settling).await;
+        }
+        self.is_settled()
     }
 
     /// The node as it is now.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Node::status_async`].
+    #[track_caller]
     pub fn status(&self) -> Status {
+        self.shared.home.must_not_block("Node::status", "status_async");
         let answer = self.shared.ask(|reply| NodeCommand::Status { reply });
-        answer.unwrap_or_else(|| self.shared.first_status.clone())
+        answer.recv_blocking().unwrap_or_else(|_| self.shared.parts.first_status.clone())
+    }
+
+    /// As [`Node::status`], on any async runtime.
+    pub async fn status_async(&self) -> Status {
+        let answer = self.shared.ask(|reply| NodeCommand::Status { reply });
+        answer.recv().await.unwrap_or_else(|_| self.shared.parts.first_status.clone())
     }
 
     /// What the user should have read once, in the order in which it came up.
     pub fn notices(&self) -> Vec<Notice> {
-        self.shared.notices.all()
+        self.shared.parts.notices.all()
     }
 
     /// Tells the others that this node stops, and stops it. Its groups are closed: whoever waits
@@ -104,16 +158,47 @@ impl Node {
     pub fn close(self) {
         drop(self);
     }
+
+    fn is_settled(&self) -> bool {
+        self.shared.parts.settled.load(Ordering::SeqCst)
+    }
+
+    fn ask_to_join(
+        &self,
+        name: &str,
+        profile: Profile,
+    ) -> Receiver<Result<GroupParts, JoinGroupError>> {
+        let name = name.to_owned();
+        self.shared.ask(|reply| NodeCommand::Join { name, profile, reply })
+    }
+
+    fn joined(&self, answer: Result<GroupParts, JoinGroupError>) -> Result<Group, JoinGroupError> {
+        Ok(Group::new(answer?, Arc::clone(&self.shared)))
+    }
 }
 
 impl Drop for Node {
+    /// Waits until the node is gone where it can go while this thread waits.
     fn drop(&mut self) {
-        if self.shared.driver.is_this_thread() {
-            // Dropped by a task that the driver itself woke: it cannot wait for itself.
-            let (reply, _) = sync_channel(1);
-            self.shared.tell(NodeCommand::Close { reply });
-        } else {
-            self.shared.ask(|reply| NodeCommand::Close { reply });
+        let gone = self.shared.ask(|reply| NodeCommand::Close { reply });
+        if self.shared.home.moves_without_caller() {
+            let _ = gone.recv_blocking();
+        }
+    }
+}
+
+/// A join under way in a task. If the task gives it up nobody would ever leave the group.
+struct Joining<'a> {
+    answer: Receiver<Result<GroupParts, JoinGroupError>>,
+    shared: &'a NodeShared,
+}
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        // From here on the host finds that nobody waits, and leaves the group itself.
+        self.answer.close();
+        if let Ok(Ok(parts)) = self.answer.try_recv() {
+            self.shared.home.tell(NodeCommand::Leave { shared: parts.shared });
         }
     }
 }
@@ -125,21 +210,19 @@ impl fmt::Debug for Node {
 }
 
 impl NodeShared {
-    /// Asks the driver, and waits for the answer; `None` if the node is closed.
-    pub(crate) fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> NodeCommand) -> Option<T> {
-        let (reply, answer) = sync_channel(1);
-        self.tell(command(reply));
-        // A command that nobody answers is dropped, and its reply with it.
-        answer.recv().ok()
+    pub(crate) fn new(home: Home, parts: NodeParts) -> Self {
+        Self { home: Arc::new(home), parts }
     }
 
-    /// Tells the driver, if there still is one.
-    pub(crate) fn tell(&self, command: NodeCommand) {
-        self.driver.command(Command::Node { key: self.key, command });
+    /// Asks the node. The answer's channel is closed without one if the node is.
+    pub(crate) fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> NodeCommand) -> Receiver<T> {
+        let (reply, answer) = async_channel::bounded(1);
+        self.home.tell(command(reply));
+        answer
     }
 
-    pub(crate) fn wake(&self) {
-        self.driver.wake();
+    pub(crate) fn sleep(&self, span: Duration) -> Sleep {
+        Sleep::new(Arc::clone(&self.home), self.home.now() + span)
     }
 }
 
@@ -164,6 +247,7 @@ const MAX_NOTICES: usize = 256;
 mod tests {
     use super::*;
     use crate::error::PublishError;
+    use std::task::{Context, Waker};
 
     #[test]
     fn a_panic_of_the_driver_closes_everything_instead_of_leaving_it_hanging() {
@@ -172,7 +256,9 @@ mod tests {
         let group = node.join("prices", Profile::time_critical()).expect("a group");
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| group.recv_blocking());
-            node.shared.tell(NodeCommand::Panic);
+            let sleeping = scope.spawn(|| within(Duration::MAX, node.sleep(Duration::MAX)));
+            node.shared.home.tell(NodeCommand::Panic);
+            assert_eq!(sleeping.join().expect("it ends"), Some(()));
             assert_eq!(waiting.join().expect("it ends"), None);
         });
         // The thread takes its groups down one queue after the other.
@@ -182,5 +268,23 @@ mod tests {
         let again = node.join("others", Profile::time_critical());
         assert!(matches!(again, Err(JoinGroupError::Closed)));
         assert_eq!(node.status().id, node.id());
+    }
+
+    #[test]
+    fn an_alarm_that_nobody_waits_for_any_more_is_taken_out() {
+        let node = Node::builder().interface("127.0.0.1").port(0).static_members(Vec::new());
+        let node = node.multicast_port(19_998).start().expect("a node");
+        let alarms = node.shared.home.alarms();
+        let span = |secs| Duration::from_secs(secs);
+        let mut sleeps = vec![Box::pin(node.sleep(span(3600))), Box::pin(node.sleep(span(1800)))];
+        for sleep in &mut sleeps {
+            assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        let later = node.now() + span(1800);
+        assert!(alarms.next().expect("two alarms") <= later);
+        drop(sleeps.pop());
+        assert!(alarms.next().expect("one alarm") > later);
+        drop(sleeps.pop());
+        assert_eq!(alarms.next(), None);
     }
 }

@@ -1,8 +1,8 @@
 //! Callers that wait for an answer: those who join and those who want to be sure.
 
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use async_channel::{Sender, TrySendError};
 use carom_proto::{GroupId, NodeId, Safe, SeqNo, Time};
 
 use crate::error::{JoinGroupError, NotSafe};
@@ -15,7 +15,7 @@ pub(crate) struct PendingJoin {
     pub(crate) group: GroupId,
     pub(crate) parts: GroupParts,
     pub(crate) deadline: Time,
-    pub(crate) reply: SyncSender<Result<GroupParts, JoinGroupError>>,
+    pub(crate) reply: Sender<Result<GroupParts, JoinGroupError>>,
 }
 
 /// A confirmation that waits: first until all that was queued is sent, then for the members.
@@ -27,13 +27,22 @@ pub(crate) struct PendingConfirm {
     /// The last of those messages, once they are sent.
     pub(crate) up_to: Option<SeqNo>,
     pub(crate) deadline: Time,
-    pub(crate) reply: SyncSender<Result<Safe, NotSafe>>,
+    pub(crate) reply: Sender<Result<Safe, NotSafe>>,
 }
 
 impl PendingJoin {
-    // The caller may be gone, with its thread: nobody to tell then, here and below.
-    pub(crate) fn answer(self, result: Result<(), JoinGroupError>) {
-        let _ = self.reply.send(result.map(|()| self.parts));
+    /// Refuses the join.
+    pub(crate) fn refuse(self, error: JoinGroupError) {
+        // The caller may be gone, with its thread or its task: nobody to tell then.
+        let _ = self.reply.try_send(Err(error));
+    }
+
+    /// Hands the group to the caller; gives it back if the caller is gone.
+    pub(crate) fn succeed(self) -> Result<(), GroupParts> {
+        match self.reply.try_send(Ok(self.parts)) {
+            Err(TrySendError::Closed(Ok(parts)) | TrySendError::Full(Ok(parts))) => Err(parts),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -45,11 +54,11 @@ impl PendingConfirm {
     }
 
     pub(crate) fn succeed(self, safe: Safe) {
-        let _ = self.reply.send(Ok(safe));
+        let _ = self.reply.try_send(Ok(safe));
     }
 
     pub(crate) fn fail(self, waiting_for: Vec<NodeId>, closed: bool) {
-        let _ = self.reply.send(Err(NotSafe { waiting_for, closed }));
+        let _ = self.reply.try_send(Err(NotSafe { waiting_for, closed }));
     }
 }
 

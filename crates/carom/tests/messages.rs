@@ -5,9 +5,7 @@ mod network;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -16,7 +14,9 @@ use carom::{
     Profile, PublishError, TryPublishError, lateral,
 };
 use futures_core::Stream;
-use network::{PATIENCE, beside_an_absent_member, members, multicast_port, on_loopback, wait_for};
+use network::{
+    PATIENCE, beside_an_absent_member, block_on, members, multicast_port, on_loopback, wait_for,
+};
 
 fn join(node: &Node) -> Group {
     node.join("prices", Profile::time_critical()).expect("a group")
@@ -287,19 +287,4 @@ fn events_come_by_async_calls_and_as_a_stream_on_any_runtime() {
         while poll_fn(|context| events.as_mut().poll_next(context)).await.is_some() {}
         assert_eq!(receiver.recv().await, None);
     });
-}
-
-/// The least runtime there can be.
-fn block_on(future: impl Future<Output = ()>) {
-    struct Unpark(thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    while future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-        thread::park();
-    }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::SyncSender;
 
+use async_channel::Sender;
 use carom_proto::{GroupId, Time};
 
 use super::Host;
@@ -11,13 +11,14 @@ use crate::command::NodeCommand;
 use crate::error::JoinGroupError;
 use crate::group::{GroupParts, GroupShared};
 use crate::hosted_group::HostedGroup;
+use crate::network::Network;
 use crate::profile::Profile;
-use crate::status::{MemberStatus, Notice, Stats, Status};
+use crate::status::{GroupStatus, MemberStatus, Stats, Status};
 use crate::waiting::{JOIN_WAIT, PendingConfirm, PendingJoin, SEED_WAIT};
 
-impl Host {
+impl<N: Network> Host<N> {
     /// Does what a handle asks. If that was the node's end, returns whom to tell once it is gone.
-    pub(crate) fn command(&mut self, now: Time, command: NodeCommand) -> Option<SyncSender<()>> {
+    pub(crate) fn command(&mut self, now: Time, command: NodeCommand) -> Option<Sender<()>> {
         self.state.is_called = true;
         match command {
             NodeCommand::Join { name, profile, reply } => match self.join(now, &name, profile) {
@@ -29,7 +30,7 @@ impl Host {
                     self.answer_those_who_wait(now);
                 }
                 Err(error) => {
-                    let _ = reply.send(Err(error));
+                    let _ = reply.try_send(Err(error));
                 }
             },
             NodeCommand::Leave { shared } => self.leave(now, &shared),
@@ -47,7 +48,7 @@ impl Host {
                 }
             }
             NodeCommand::Status { reply } => {
-                let _ = reply.send(self.status());
+                let _ = reply.try_send(self.status());
             }
             #[cfg(test)]
             NodeCommand::Panic => {}
@@ -66,13 +67,7 @@ impl Host {
         profile: Profile,
     ) -> Result<(GroupId, GroupParts), JoinGroupError> {
         let group = self.node.join(now, name, profile.settings())?;
-        let address = self.routes.group_address(group).and_then(|address| match address {
-            std::net::SocketAddr::V4(address) => Some(*address.ip()),
-            std::net::SocketAddr::V6(_) => None,
-        });
-        if let Some(address) = address {
-            self.listen(address);
-        }
+        let address = self.network.listen_to(group);
         let limit = self.node.payload_limit(group).unwrap_or(0);
         let shared = GroupShared::new(name, group, profile, limit);
         shared.set_members(self.members_of(group));
@@ -81,22 +76,9 @@ impl Host {
         Ok((group, parts))
     }
 
-    /// Joins a multicast address. Where that fails this node is deaf for multicast, and says so to
-    /// the others, who then send it copies.
-    pub(crate) fn listen(&mut self, address: std::net::Ipv4Addr) {
-        if let Err(error) = self.joiner.join(address) {
-            self.paths.stop_hearing();
-            let interface = &self.first_status.interface;
-            self.notices.add(Notice {
-                text: format!("cannot join {address} on {interface}: {error}; unicast instead"),
-                fix: Some(format!("ip link set {interface} up multicast on")),
-            });
-        }
-    }
-
     /// Leaves the group of this handle. A handle whose group was refused later on may outlive it
     /// and must not end another membership in the same group.
-    fn leave(&mut self, now: Time, handle: &Arc<GroupShared>) {
+    pub(super) fn leave(&mut self, now: Time, handle: &Arc<GroupShared>) {
         let group = handle.id;
         let Some(hosted) = self.state.groups.get_mut(&group) else { return };
         if Arc::ptr_eq(&hosted.shared, handle) {
@@ -109,13 +91,11 @@ impl Host {
 
     /// Closes the group's queues, which wakes whoever waits on them.
     pub(super) fn forget_group(&mut self, group: GroupId) {
-        self.routes.forget();
+        self.network.forget_views();
         let Some(hosted) = self.state.groups.remove(&group) else { return };
         self.state.left.publish_dropped += hosted.unsent();
         self.state.left.queue_dropped += hosted.delivery.dropped();
-        if let Some(address) = hosted.address {
-            self.joiner.leave(address);
-        }
+        self.network.stop_listening(group, hosted.address);
         let of_group = |it: &mut PendingConfirm| it.group == group;
         for confirm in self.state.confirms.extract_if(.., of_group) {
             confirm.fail(Vec::new(), true);
@@ -130,61 +110,45 @@ impl Host {
         self.transmit();
         self.node.shut_down(now);
         self.transmit();
-        self.sender.resume(&self.sockets.unicast);
     }
 
     fn status(&self) -> Status {
-        let port = self.multicast_port();
         let nodes = self.node.membership().nodes();
         let mut members: Vec<MemberStatus> = nodes
             .into_iter()
             .map(|(node, endpoint)| MemberStatus {
                 node,
                 endpoint: endpoint.0,
-                path: self.paths.path(node),
+                path: self.network.path(node),
             })
             .collect();
         members.sort_unstable_by_key(|it| it.node);
         Status {
             settled: self.settled.load(Ordering::SeqCst),
             members,
-            groups: self.state.groups.values().map(|it| it.status(port)).collect(),
+            groups: self.state.groups.values().map(|it| self.status_of(it)).collect(),
             stats: self.stats(),
             ..self.first_status.clone()
         }
     }
 
-    fn multicast_port(&self) -> Option<u16> {
-        self.sockets.multicast.as_ref().and_then(|it| it.port().ok())
+    fn status_of(&self, hosted: &HostedGroup) -> GroupStatus {
+        let address = hosted.address.and_then(|address| self.network.group_endpoint(address));
+        hosted.status(address)
     }
 
     fn stats(&self) -> Stats {
-        let (received, sent) = (self.receiver.counters, self.sender.counters);
         let groups = self.state.groups.values();
         let queue_dropped: u64 = groups.clone().map(|it| it.delivery.dropped()).sum();
         let publish_dropped: u64 = groups.map(HostedGroup::dropped).sum();
-        Stats {
+        let mut stats = Stats {
             lateral: self.node.lateral().counters(),
             node: self.node.counters(),
-            losses_injected: self.receiver.losses_injected(),
-            inbox_dropped: self.receiver.inbox_dropped(),
-            datagrams_in: received.datagrams,
-            bytes_in: received.bytes,
-            own_echo: received.own_echo,
-            datagrams_out: sent.datagrams,
-            bytes_out: sent.bytes,
-            send_calls: sent.calls,
-            send_errors: sent.errors,
-            send_dropped: sent.dropped,
-            unroutable: sent.unroutable,
-            unicast_copies: sent.copies,
-            kernel_dropped: self.sockets.kernel_dropped(),
             queue_dropped: self.state.left.queue_dropped + queue_dropped,
             publish_dropped: self.state.left.publish_dropped + publish_dropped,
-            path_unknown: self.paths.counters.unknown,
-            path_answers_dropped: self.paths.counters.answers_dropped,
-            join_failures: self.joiner.failures(),
-            joiner_sockets: self.joiner.sockets(),
-        }
+            ..Stats::default()
+        };
+        self.network.count(&mut stats);
+        stats
     }
 }

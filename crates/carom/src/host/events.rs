@@ -7,10 +7,11 @@ use carom_proto::{Event, GroupId, JoinError, NodeId, Safe, SeqNo, Time};
 
 use super::Host;
 use crate::error::JoinGroupError;
+use crate::network::Network;
 use crate::status::Notice;
 use crate::waiting::PendingConfirm;
 
-impl Host {
+impl<N: Network> Host<N> {
     /// Hands all that happened to those whom it concerns.
     pub(super) fn take_events(&mut self, now: Time) {
         while let Some(event) = self.node.poll_event() {
@@ -18,19 +19,12 @@ impl Host {
                 NodeEvent::Group(event) => self.on_group_event(event),
                 NodeEvent::Met(node, endpoint) => {
                     self.state.has_met_anyone = true;
-                    self.routes.forget();
-                    if self.book.enter(node, endpoint) {
-                        self.paths.meet(now, node);
-                    } else {
+                    if !self.network.meet(now, node, endpoint) {
                         let text = format!("{node} says that it is at {endpoint}: no such host");
                         self.notices.add(Notice::plain(text));
                     }
                 }
-                NodeEvent::Parted(node) => {
-                    self.book.remove(node);
-                    self.paths.part(node);
-                    self.routes.forget();
-                }
+                NodeEvent::Parted(node) => self.network.part(node),
                 // Looked at by those who wait for it.
                 NodeEvent::Settled => {}
                 NodeEvent::Refused(group, error) => self.on_refused(group, error),
@@ -46,7 +40,7 @@ impl Host {
             self.take_events(now);
         }
         self.give_up_late_confirms(now);
-        let is_settled = self.node.membership().is_settled() && self.paths.are_known();
+        let is_settled = self.node.membership().is_settled() && self.network.are_paths_known();
         if is_settled && self.settling.is_some() {
             self.settled.store(true, Ordering::SeqCst);
             self.settling = None;
@@ -59,7 +53,7 @@ impl Host {
             self.on_safe(safe);
         }
         if let Event::View(_) = &event {
-            self.routes.forget();
+            self.network.forget_views();
         }
         let members = self.node.view(group).map_or(&[][..], |view| view.members());
         let Some(hosted) = self.state.groups.get_mut(&group) else { return };
@@ -73,7 +67,7 @@ impl Host {
         let joins = &mut self.state.joins;
         let refused = JoinGroupError::Refused(error);
         match joins.iter().position(|join| join.group == group) {
-            Some(place) => joins.swap_remove(place).answer(Err(refused)),
+            Some(place) => joins.swap_remove(place).refuse(refused),
             None => {
                 let hosted = self.state.groups.get(&group);
                 let name = hosted.map_or_else(|| group.to_string(), |it| it.shared.name.clone());
@@ -108,9 +102,9 @@ impl Host {
             if is_alone {
                 self.node.leave(now, join.group);
                 self.forget_group(join.group);
-                join.answer(Err(JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() }));
-            } else {
-                join.answer(Ok(()));
+                join.refuse(JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() });
+            } else if let Err(unwanted) = join.succeed() {
+                self.leave(now, &unwanted.shared);
             }
         }
     }

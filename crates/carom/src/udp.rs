@@ -1,0 +1,257 @@
+//! The network of real sockets: what one node sends and receives with.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use carom_proto::node::Node;
+use carom_proto::wire::{Header, Protocol};
+use carom_proto::{Endpoint, GroupId, NodeId, Time, Transmit, Wakeup};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+
+use crate::address_book::AddressBook;
+use crate::joiner::Joiner;
+use crate::network::Network;
+use crate::node::Notices;
+use crate::paths::Paths;
+use crate::receive::{From, Landing, Receiver};
+use crate::routes::{Routes, Surroundings};
+use crate::send::{Multicast, Run, Sender};
+use crate::sockets::Sockets;
+use crate::status::{MemberPath, Notice, Stats};
+
+/// The sockets of one node, and what is known about whom they reach.
+#[derive(Debug)]
+pub(crate) struct UdpNetwork {
+    pub(crate) sockets: Sockets,
+    pub(crate) receiver: Receiver,
+    pub(crate) sender: Sender,
+    pub(crate) routes: Routes,
+    pub(crate) paths: Paths,
+    pub(crate) book: AddressBook,
+    pub(crate) joiner: Joiner,
+    pub(crate) notices: Arc<Notices>,
+    /// The name of the interface, for notices.
+    pub(crate) interface: String,
+    pub(crate) watch: Watch,
+}
+
+/// What the poll says and is asked about the sockets.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    is_readable: [bool; 2],
+    is_writable_awaited: bool,
+    token: usize,
+}
+
+impl UdpNetwork {
+    /// Registers the sockets; `token` is the first of two.
+    pub(crate) fn attach(&mut self, registry: &Registry, token: usize) -> io::Result<()> {
+        self.watch.token = token;
+        let unicast = self.sockets.unicast.raw_fd();
+        registry.register(&mut SourceFd(&unicast), Token(token), Interest::READABLE)?;
+        if let Some(multicast) = &self.sockets.multicast {
+            let fd = multicast.raw_fd();
+            registry.register(&mut SourceFd(&fd), Token(token + 1), Interest::READABLE)?;
+        }
+        Ok(())
+    }
+
+    /// A socket can be read or written: the unicast one (0) or the multicast one (1).
+    pub(crate) fn on_socket(&mut self, which: usize, is_writable: bool) {
+        self.watch.is_readable[which] = true;
+        if is_writable && which == 0 {
+            self.sender.resume(&self.sockets.unicast);
+        }
+    }
+
+    /// Whether a socket has something to read.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.watch.is_readable.contains(&true)
+    }
+
+    /// Takes from the sockets what they have.
+    pub(crate) fn receive(&mut self, landing: &mut Landing) {
+        let mut has_read = false;
+        let unicast = (From::Unicast, Some(&self.sockets.unicast));
+        let multicast = (From::Multicast, self.sockets.multicast.as_ref());
+        for (from, socket) in [unicast, multicast] {
+            let is_readable = &mut self.watch.is_readable[from as usize];
+            let Some(socket) = socket else { continue };
+            // The multicast socket is read after every repair, whatever the poll says of it.
+            let follows = from == From::Multicast && has_read;
+            if !(follows || *is_readable) {
+                continue;
+            }
+            has_read = true;
+            match self.receiver.drain(from, socket, landing) {
+                Ok(has_more) => *is_readable = has_more,
+                Err(error) => {
+                    *is_readable = false;
+                    let text = format!("a socket cannot be read: {error}");
+                    self.notices.add(Notice::plain(text));
+                }
+            }
+        }
+    }
+
+    /// Hands what was received to the node and the paths.
+    pub(crate) fn handle_datagrams(&mut self, now: Time, node: &mut Node) {
+        while let Some((source, datagram)) = self.receiver.pop() {
+            match Header::peek(datagram) {
+                Some((Protocol::Path, _)) => self.paths.handle_datagram(now, source, datagram),
+                _ => node.handle_datagram(now, source, datagram),
+            }
+        }
+    }
+
+    /// Joins a multicast address. Where that fails this node is deaf for multicast, and says so to
+    /// the others, who then send it copies.
+    pub(crate) fn listen(&mut self, address: Ipv4Addr) {
+        if let Err(error) = self.joiner.join(address) {
+            self.paths.stop_hearing();
+            let interface = &self.interface;
+            self.notices.add(Notice {
+                text: format!("cannot join {address} on {interface}: {error}; unicast instead"),
+                fix: Some(format!("ip link set {interface} up multicast on")),
+            });
+        }
+    }
+
+    /// Asks to be told when the unicast socket can be written only while something waits for it:
+    /// it can be almost always.
+    pub(crate) fn await_room_to_send(&mut self, registry: &Registry) {
+        let is_blocked = self.sender.is_blocked();
+        if is_blocked == self.watch.is_writable_awaited {
+            return;
+        }
+        let write = is_blocked.then_some(Interest::WRITABLE);
+        let interest = write.map_or(Interest::READABLE, |write| Interest::READABLE | write);
+        let fd = self.sockets.unicast.raw_fd();
+        match registry.reregister(&mut SourceFd(&fd), Token(self.watch.token), interest) {
+            Ok(()) => self.watch.is_writable_awaited = is_blocked,
+            Err(error) => tracing::warn!("cannot wait for room to send: {error}"),
+        }
+    }
+
+    /// Sends what waits because the system was busy, as far as it takes it.
+    pub(crate) fn flush(&mut self) {
+        self.sender.resume(&self.sockets.unicast);
+    }
+
+    fn next_datagram(&mut self, node: &mut Node) -> Option<Transmit> {
+        let out = self.sender.buffer();
+        node.poll_transmit(out).or_else(|| self.paths.poll_transmit(out))
+    }
+
+    fn send(&mut self, node: &Node, run: Run) {
+        let around = Surroundings { node, paths: &self.paths, book: &self.book };
+        let route = self.routes.of(run.destination, &around);
+        let sent = self.sender.send(&self.sockets.unicast, run, route);
+        if sent == Multicast::Unreachable {
+            self.paths.multicast_failed();
+            self.routes.forget();
+            let interface = &self.interface;
+            self.notices.add(Notice {
+                text: format!("multicast leads nowhere on {interface}: members get unicast copies"),
+                fix: Some(format!(
+                    "allow it in the firewall, or ip route add 224.0.0.0/4 dev {interface}"
+                )),
+            });
+        }
+    }
+}
+
+impl Network for UdpNetwork {
+    fn listen_to(&mut self, group: GroupId) -> Option<Ipv4Addr> {
+        let address = self.routes.group_address(group).and_then(|address| match address {
+            SocketAddr::V4(address) => Some(*address.ip()),
+            SocketAddr::V6(_) => None,
+        })?;
+        self.listen(address);
+        Some(address)
+    }
+
+    fn stop_listening(&mut self, _group: GroupId, address: Option<Ipv4Addr>) {
+        if let Some(address) = address {
+            self.joiner.leave(address);
+        }
+    }
+
+    fn meet(&mut self, now: Time, node: NodeId, endpoint: Endpoint) -> bool {
+        self.routes.forget();
+        let is_usable = self.book.enter(node, endpoint);
+        if is_usable {
+            self.paths.meet(now, node);
+        }
+        is_usable
+    }
+
+    fn part(&mut self, node: NodeId) {
+        self.book.remove(node);
+        self.paths.part(node);
+        self.routes.forget();
+    }
+
+    fn forget_views(&mut self) {
+        self.routes.forget();
+    }
+
+    fn path(&self, node: NodeId) -> MemberPath {
+        self.paths.path(node)
+    }
+
+    fn are_paths_known(&self) -> bool {
+        self.paths.are_known()
+    }
+
+    fn group_endpoint(&self, address: Ipv4Addr) -> Option<SocketAddr> {
+        let port = self.sockets.multicast.as_ref()?.port().ok()?;
+        Some(SocketAddr::new(IpAddr::V4(address), port))
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.paths.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        self.paths.poll_timeout()
+    }
+
+    fn transmit(&mut self, node: &mut Node) {
+        if self.paths.take_change() {
+            self.routes.forget();
+        }
+        let max_datagrams = self.sockets.unicast.state().max_gso_segments();
+        while let Some(Transmit { destination, .. }) = self.next_datagram(node) {
+            if let Some(run) = self.sender.add(destination, max_datagrams) {
+                self.send(node, run);
+            }
+        }
+        if let Some(run) = self.sender.finish() {
+            self.send(node, run);
+        }
+    }
+
+    fn count(&self, stats: &mut Stats) {
+        let (received, sent) = (self.receiver.counters, self.sender.counters);
+        stats.losses_injected = self.receiver.losses_injected();
+        stats.inbox_dropped = self.receiver.inbox_dropped();
+        stats.datagrams_in = received.datagrams;
+        stats.bytes_in = received.bytes;
+        stats.own_echo = received.own_echo;
+        stats.datagrams_out = sent.datagrams;
+        stats.bytes_out = sent.bytes;
+        stats.send_calls = sent.calls;
+        stats.send_errors = sent.errors;
+        stats.send_dropped = sent.dropped;
+        stats.unroutable = sent.unroutable;
+        stats.unicast_copies = sent.copies;
+        stats.kernel_dropped = self.sockets.kernel_dropped();
+        stats.path_unknown = self.paths.counters.unknown;
+        stats.path_answers_dropped = self.paths.counters.answers_dropped;
+        stats.join_failures = self.joiner.failures();
+        stats.joiner_sockets = self.joiner.sockets();
+    }
+}
