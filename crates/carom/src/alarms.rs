@@ -99,7 +99,7 @@ impl Future for Sleep {
         }
         let Some(is_first) = self.enter(context.waker()) else { return Poll::Ready(()) };
         if is_first {
-            self.home.wake();
+            self.home.alarms_have_changed();
         }
         Poll::Pending
     }

@@ -1,5 +1,8 @@
 //! The settings of a node, and its start.
 
+#[cfg(feature = "sim")]
+mod simulated;
+
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -5,11 +5,16 @@ use carom_proto::Time;
 use crate::alarms::Alarms;
 use crate::command::{Command, NodeCommand};
 use crate::driver::Driver;
+#[cfg(feature = "sim")]
+use crate::sim::Line;
 
 /// What the handles of a node reach it through.
 pub(crate) enum Home {
     /// A thread that owns its sockets, and the node's key there.
     Thread { driver: Driver, key: usize },
+    /// A simulated world.
+    #[cfg(feature = "sim")]
+    Simulated(Line),
 }
 
 impl Home {
@@ -20,6 +25,8 @@ impl Home {
             Self::Thread { driver, key } => {
                 driver.command(Command::Node { key: *key, command });
             }
+            #[cfg(feature = "sim")]
+            Self::Simulated(line) => line.tell(command),
         }
     }
 
@@ -27,6 +34,18 @@ impl Home {
     pub(crate) fn wake(&self) {
         match self {
             Self::Thread { driver, .. } => driver.wake(),
+            #[cfg(feature = "sim")]
+            Self::Simulated(line) => line.wake(),
+        }
+    }
+
+    /// The earliest alarm is another one.
+    pub(crate) fn alarms_have_changed(&self) {
+        match self {
+            Self::Thread { driver, .. } => driver.wake(),
+            // The world looks at the alarms before it lets time pass.
+            #[cfg(feature = "sim")]
+            Self::Simulated(_) => {}
         }
     }
 
@@ -34,6 +53,8 @@ impl Home {
     pub(crate) fn now(&self) -> Time {
         match self {
             Self::Thread { driver, .. } => driver.now(),
+            #[cfg(feature = "sim")]
+            Self::Simulated(line) => line.now(),
         }
     }
 
@@ -41,6 +62,8 @@ impl Home {
     pub(crate) fn alarms(&self) -> &Alarms {
         match self {
             Self::Thread { driver, .. } => driver.alarms(),
+            #[cfg(feature = "sim")]
+            Self::Simulated(line) => line.alarms(),
         }
     }
 
@@ -49,6 +72,8 @@ impl Home {
     pub(crate) fn moves_without_caller(&self) -> bool {
         match self {
             Self::Thread { driver, .. } => !driver.is_this_thread(),
+            #[cfg(feature = "sim")]
+            Self::Simulated(_) => false,
         }
     }
 
@@ -57,9 +82,14 @@ impl Home {
     /// # Panics
     /// If the node is simulated.
     #[track_caller]
-    pub(crate) fn must_not_block(&self, _call: &str, _instead: &str) {
+    #[cfg_attr(not(feature = "sim"), expect(unused_variables, reason = "only threads block"))]
+    pub(crate) fn must_not_block(&self, call: &str, instead: &str) {
         match self {
             Self::Thread { .. } => {}
+            #[cfg(feature = "sim")]
+            Self::Simulated(_) => panic!(
+                "{call} blocks the thread on which alone a simulated world moves: use {instead}"
+            ),
         }
     }
 }

@@ -69,6 +69,8 @@ mod receive;
 mod routes;
 mod seeds;
 mod send;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod sockets;
 mod status;
 mod timer;

@@ -1,0 +1,94 @@
+//! The start of a node in a simulated world.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use carom_proto::membership::Membership;
+use carom_proto::{NodeId, Rng};
+
+use super::Builder;
+use crate::error::StartError;
+use crate::home::Home;
+use crate::host::{Founding, Host};
+use crate::membership::Provider;
+use crate::node::{Node, NodeShared, Notices};
+use crate::seeds;
+use crate::sim::{self, Founder, SimMachine, SimNetwork};
+use crate::sockets::DEFAULT_PORT;
+use crate::status::{Buffers, Stats, Status};
+
+impl Builder {
+    /// Starts the node on a host of a simulated world; see [`sim`](crate::sim). Its id and its
+    /// random choices follow from the world's seed, unless they are set.
+    ///
+    /// # Errors
+    /// The settings make no sense, a seed is a name, or the host has a node already: its port
+    /// 7400 is taken.
+    pub fn start_on(self, host: &sim::Host) -> Result<Node, StartError> {
+        self.check()?;
+        self.lateral.validate()?;
+        for seed in &self.seeds {
+            refuse_name(seed)?;
+        }
+        let explicit_seeds = seeds::resolve(&self.seeds, host.endpoint())?;
+        let taken = StartError::AddressInUse { port: DEFAULT_PORT, multicast: false };
+        let mut founder = host.found().ok_or(taken)?;
+        let id = self.node_id.unwrap_or(NodeId(founder.rng.next_u64()));
+        let mut rng = Rng::new(self.seed.unwrap_or(founder.rng.next_u64()));
+        let has_explicit_seeds = !explicit_seeds.is_empty();
+        let provider = Provider {
+            id,
+            endpoint: host.endpoint(),
+            seeds: self.all_seeds(explicit_seeds, host.endpoint()),
+            static_members: self.static_members,
+            has_lan: true,
+            seed: rng.next_u64(),
+        };
+        let founding = Founding {
+            lateral: self.lateral,
+            membership: membership(provider, &founder),
+            seed: rng.next_u64(),
+            seeds: if has_explicit_seeds { self.seeds } else { Vec::new() },
+            notices: Arc::new(Notices::default()),
+            first_status: first_status(id, host),
+            queue_events: self.queue_events,
+        };
+        let network = SimNetwork::new(self.loss, rng.next_u64());
+        let (sim_host, parts) = Host::new(founding, network);
+        let machine = SimMachine::new(sim_host, founder.ear.take());
+        let line = founder.attach(id, machine);
+        Ok(Node::new(NodeShared::new(Home::Simulated(line), parts)))
+    }
+}
+
+/// What the builder asks for comes before what the world offers.
+fn membership(provider: Provider, founder: &Founder) -> Box<dyn Membership> {
+    match &founder.ear {
+        Some(ear) if provider.static_members.is_none() => sim::hearer(ear),
+        _ => provider.start(),
+    }
+}
+
+/// Who asks the real network for a name would get an answer that no seed brings again.
+fn refuse_name(seed: &str) -> Result<(), StartError> {
+    let host = seed.rsplit_once(':').map_or(seed, |(host, _)| host);
+    if seed.parse::<IpAddr>().is_ok() || host.parse::<IpAddr>().is_ok() {
+        return Ok(());
+    }
+    let reason = "a simulated world has no names, only addresses".into();
+    Err(StartError::Seed { seed: seed.into(), reason })
+}
+
+fn first_status(id: NodeId, host: &sim::Host) -> Status {
+    Status {
+        id,
+        endpoint: host.endpoint(),
+        interface: "simulated".into(),
+        interface_reason: "the host is simulated".into(),
+        settled: false,
+        members: Vec::new(),
+        groups: Vec::new(),
+        stats: Stats::default(),
+        buffers: Buffers::default(),
+    }
+}

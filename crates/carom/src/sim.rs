@@ -1,0 +1,87 @@
+//! The public API on a simulated network, in virtual time: a program that uses [`Node`] and
+//! [`Group`] is tested as it is, with losses, crashes and partitions, and a failure comes again
+//! with its seed.
+//!
+//! A [`World`] has hosts, a network between them, and tasks: futures that run on one thread and
+//! wait for nodes and for [`Node::sleep`] alone. Virtual time passes only while all tasks wait, so
+//! that computing takes none of it. The same seed and the same program give the same
+//! [history](World::history), as long as the program asks nothing else for the time, for
+//! randomness or for the order of things: no `Instant`, no thread, no iteration over a `HashMap`.
+//!
+//! A node is placed on a host by [`Builder::start_on`]; everything else is the same code as on
+//! sockets. What a simulated network cannot have is without meaning there: interface, port,
+//! multicast port, pool, path and driver. Every member hears the multicast of its groups.
+//!
+//! There is one thread, so a call that blocks it would never return. On a simulated node such a
+//! call panics at once and names its async form; [`Group::publish`], which seldom blocks, does so
+//! only when its queue is full. Dropping a node or a group never blocks.
+//!
+//! [`Node`]: crate::Node
+//! [`Node::sleep`]: crate::Node::sleep
+//! [`Group`]: crate::Group
+//! [`Group::publish`]: crate::Group::publish
+//! [`Builder::start_on`]: crate::Builder::start_on
+//!
+//! ```
+//! use carom::sim::{Topology, World, WorldConfig};
+//! use carom::{Event, Loss, Node, Profile};
+//! use std::time::Duration;
+//!
+//! let topology = Topology::lan(2, Default::default());
+//! let config = WorldConfig { loss: Loss::Uniform(0.2), ..WorldConfig::new(topology, 7) };
+//! let mut world = World::new(config);
+//! let (here, there) = (world.host(0), world.host(1));
+//! let alice = Node::builder().start_on(&here)?;
+//! let bob = Node::builder().start_on(&there)?;
+//!
+//! world.spawn(&here, async move {
+//!     let prices = alice.join_async("prices", Profile::time_critical()).await.expect("joined");
+//!     while prices.members().is_empty() {
+//!         alice.sleep(Duration::from_millis(10)).await;
+//!     }
+//!     prices.publish("EURUSD 1.0841").expect("published");
+//!     prices.confirm_async(Duration::from_secs(10)).await.expect("Bob has it");
+//! });
+//! let heard = async {
+//!     let prices = bob.join_async("prices", Profile::time_critical()).await.expect("joined");
+//!     loop {
+//!         match prices.recv().await.expect("the group is open") {
+//!             Event::Message(message) => break message.payload,
+//!             _ => {}
+//!         }
+//!     }
+//! };
+//! let heard = world.block_on(Duration::from_secs(60), heard).expect("within a minute");
+//! assert_eq!(&heard[..], b"EURUSD 1.0841");
+//! # Ok::<(), carom::StartError>(())
+//! ```
+
+mod executor;
+mod host;
+mod machine;
+mod network;
+mod oracle;
+mod switchboard;
+mod world;
+
+use std::sync::{Arc, Mutex};
+
+use carom_proto::membership;
+
+pub use carom_sim::{
+    Counters, Disturbance, Fault, HostIx, Jitter, Link, Lossy, PerClass, Place, Topology,
+    WorldConfig,
+};
+pub use host::Host;
+pub use oracle::Membership;
+pub use world::World;
+
+pub(crate) use host::Founder;
+pub(crate) use machine::SimMachine;
+pub(crate) use network::SimNetwork;
+pub(crate) use switchboard::Line;
+
+/// The membership provider of a node that listens to the world's oracle.
+pub(crate) fn hearer(ear: &Arc<Mutex<oracle::Ear>>) -> Box<dyn membership::Membership> {
+    Box::new(oracle::Hearer::new(Arc::clone(ear)))
+}

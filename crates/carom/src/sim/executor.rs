@@ -1,0 +1,148 @@
+//! Tasks on one thread, in an order that depends on nothing but what they do.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::hash::Hasher;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use carom_proto::Time;
+use carom_sim::HostIx;
+use siphasher::sip::SipHasher13;
+
+/// The tasks of a world. Whoever is woken is polled in the order of waking.
+pub(super) struct Executor {
+    tasks: BTreeMap<TaskId, Task>,
+    /// Tasks of paused hosts that were woken meanwhile.
+    held: Vec<TaskId>,
+    ready: Arc<Ready>,
+    next: u64,
+    history: SipHasher13,
+}
+
+/// The number of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TaskId(u64);
+
+struct Task {
+    host: HostIx,
+    future: Pin<Box<dyn Future<Output = ()>>>,
+    waker: Waker,
+    bell: Arc<Bell>,
+}
+
+/// The tasks that were woken, each at most once.
+#[derive(Default)]
+struct Ready(Mutex<VecDeque<TaskId>>);
+
+/// What wakes a task.
+pub(super) struct Bell {
+    task: TaskId,
+    has_rung: AtomicBool,
+    ready: Arc<Ready>,
+}
+
+impl Executor {
+    pub(super) fn new() -> Self {
+        Self {
+            tasks: BTreeMap::new(),
+            held: Vec::new(),
+            ready: Arc::default(),
+            next: 0,
+            history: SipHasher13::new(),
+        }
+    }
+
+    /// Another task, ready to run.
+    pub(super) fn spawn(&mut self, host: HostIx, future: Pin<Box<dyn Future<Output = ()>>>) {
+        let bell = self.bell();
+        let waker = Waker::from(Arc::clone(&bell));
+        self.tasks.insert(bell.task, Task { host, future, waker, bell });
+    }
+
+    /// A bell that has rung once, of a task that is not kept here.
+    pub(super) fn bell(&mut self) -> Arc<Bell> {
+        self.next += 1;
+        let (task, ready) = (TaskId(self.next), Arc::clone(&self.ready));
+        let bell = Arc::new(Bell { task, has_rung: AtomicBool::new(false), ready });
+        Waker::from(Arc::clone(&bell)).wake();
+        bell
+    }
+
+    /// The task that was woken first.
+    pub(super) fn next_ready(&mut self) -> Option<TaskId> {
+        self.ready.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// The host of a task, if it is kept here and still there.
+    pub(super) fn host_of(&self, task: TaskId) -> Option<HostIx> {
+        self.tasks.get(&task).map(|task| task.host)
+    }
+
+    /// Keeps a woken task until its host goes on.
+    pub(super) fn hold(&mut self, task: TaskId) {
+        self.held.push(task);
+    }
+
+    /// The host goes on: its tasks that were woken meanwhile are ready.
+    pub(super) fn resume(&mut self, host: HostIx) {
+        let of_host = |task: &mut TaskId| self.tasks.get(task).is_none_or(|it| it.host == host);
+        let woken: Vec<TaskId> = self.held.extract_if(.., of_host).collect();
+        self.ready.0.lock().unwrap_or_else(PoisonError::into_inner).extend(woken);
+    }
+
+    /// Runs a task until it waits.
+    pub(super) fn poll(&mut self, now: Time, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        self.history.write_u64(now.0);
+        self.history.write_u64(id.0);
+        task.bell.has_rung.store(false, Ordering::SeqCst);
+        let mut context = Context::from_waker(&task.waker);
+        if let Poll::Ready(()) = task.future.as_mut().poll(&mut context) {
+            self.tasks.remove(&id);
+        }
+    }
+
+    /// Ends the tasks of a host; returns how many there were.
+    pub(super) fn kill(&mut self, host: HostIx) -> usize {
+        let of_host = |_: &TaskId, task: &mut Task| task.host == host;
+        let killed: Vec<(TaskId, Task)> = self.tasks.extract_if(.., of_host).collect();
+        killed.len()
+    }
+
+    /// How many tasks a host has.
+    pub(super) fn tasks_of(&self, host: HostIx) -> usize {
+        self.tasks.values().filter(|task| task.host == host).count()
+    }
+
+    /// A hash of what ran when.
+    pub(super) fn history(&self) -> u64 {
+        self.history.finish()
+    }
+}
+
+impl Bell {
+    pub(super) fn task(&self) -> TaskId {
+        self.task
+    }
+
+    /// The task is about to be polled: it can be woken anew.
+    pub(super) fn answer(&self) {
+        self.has_rung.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.has_rung.swap(true, Ordering::SeqCst) {
+            let mut ready = self.ready.0.lock().unwrap_or_else(PoisonError::into_inner);
+            ready.push_back(self.task);
+        }
+    }
+}

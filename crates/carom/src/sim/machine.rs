@@ -1,0 +1,108 @@
+//! A node with its queues, as the simulator drives it.
+
+use std::sync::{Arc, Mutex};
+
+use carom_proto::{Endpoint, GroupId, GroupSettings, Time, Transmit, Wakeup};
+use carom_sim::Machine;
+
+use super::network::SimNetwork;
+use super::oracle::{Ear, News};
+use crate::command::NodeCommand;
+use crate::host::Host;
+
+/// The host of a node over a simulated network.
+pub(crate) struct SimMachine {
+    host: Host<SimNetwork>,
+    /// The way to the membership provider, if that is the world's oracle.
+    ear: Option<Arc<Mutex<Ear>>>,
+    has_begun: bool,
+}
+
+/// What the world has a node do.
+pub(crate) enum Order {
+    /// What a handle asks.
+    Command(NodeCommand),
+    /// There is something in its queues.
+    Serve,
+    /// The oracle says something.
+    Hear(News),
+}
+
+/// What a node tells the world.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// It is to get what is multicast to the group.
+    ListensTo(GroupId),
+    /// It need not get that any more.
+    StopsListening(GroupId),
+    /// For the oracle: it is in the group, for the time of this number.
+    Joined(GroupId, GroupSettings, u32),
+    /// For the oracle: it has left the group.
+    Left(GroupId),
+    /// It has said good-bye and is done.
+    Closed,
+}
+
+impl SimMachine {
+    pub(crate) fn new(host: Host<SimNetwork>, ear: Option<Arc<Mutex<Ear>>>) -> Self {
+        Self { host, ear, has_begun: false }
+    }
+
+    fn hear(&mut self, news: News) {
+        if let Some(ear) = &self.ear {
+            Ear::lock(ear).heard.push_back(news);
+        }
+    }
+}
+
+impl Machine for SimMachine {
+    type Command = Order;
+    type Event = Told;
+
+    fn handle_command(&mut self, now: Time, order: Order) {
+        match order {
+            Order::Command(command) => {
+                if let Some(reply) = self.host.command(now, command) {
+                    self.host.network.told.push_back(Told::Closed);
+                    let _ = reply.try_send(());
+                    return;
+                }
+            }
+            Order::Serve => {}
+            Order::Hear(news) => self.hear(news),
+        }
+        self.host.serve(now);
+    }
+
+    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+        if self.host.network.accepts(datagram) {
+            self.host.node.handle_datagram(now, source, datagram);
+            self.host.serve(now);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.host.begin(now);
+        }
+        self.host.serve(now);
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        self.host.network.poll_transmit(out)
+    }
+
+    fn poll_event(&mut self) -> Option<Told> {
+        let told = self.host.network.told.pop_front();
+        told.or_else(|| Ear::lock(self.ear.as_ref()?).told.pop_front())
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        let at = self.host.due(Time::ZERO)?;
+        Some(Wakeup { at, reason: "a node's turn" })
+    }
+
+    fn check(&self) {
+        self.host.node.check();
+    }
+}

@@ -1,0 +1,122 @@
+//! The simulated network, as one host sees it.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use carom_proto::loss::{Loss, LossInjector};
+use carom_proto::node::Node;
+use carom_proto::{Endpoint, GroupId, NodeId, Time, Transmit, Wakeup};
+
+use super::machine::Told;
+use crate::network::Network;
+use crate::status::{MemberPath, Stats};
+
+/// What a node sends waits here until the world carries it, which it does right after each call.
+/// The world knows the way to every node, and multicast reaches whoever listens.
+#[derive(Debug)]
+pub(crate) struct SimNetwork {
+    outbox: VecDeque<(Transmit, usize)>,
+    /// The datagrams of the outbox, end to end.
+    bytes: Vec<u8>,
+    taken_bytes: usize,
+    injector: LossInjector,
+    pub(super) told: VecDeque<Told>,
+    counters: SimCounters,
+}
+
+/// What crossed between the node and the world.
+#[derive(Clone, Copy, Debug, Default)]
+struct SimCounters {
+    datagrams_in: u64,
+    bytes_in: u64,
+    datagrams_out: u64,
+    bytes_out: u64,
+}
+
+impl SimNetwork {
+    /// A network in which this node loses some of what it receives.
+    pub(crate) fn new(loss: Loss, seed: u64) -> Self {
+        Self {
+            outbox: VecDeque::new(),
+            bytes: Vec::new(),
+            taken_bytes: 0,
+            injector: LossInjector::new(loss, seed),
+            told: VecDeque::new(),
+            counters: SimCounters::default(),
+        }
+    }
+
+    /// A datagram arrived; says whether the node gets it.
+    pub(super) fn accepts(&mut self, datagram: &[u8]) -> bool {
+        self.counters.datagrams_in += 1;
+        self.counters.bytes_in += datagram.len() as u64;
+        !self.injector.drops_next()
+    }
+
+    /// Appends the next datagram to `out` and says where it goes.
+    pub(super) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let Some((transmit, bytes)) = self.outbox.pop_front() else {
+            self.bytes.clear();
+            self.taken_bytes = 0;
+            return None;
+        };
+        out.extend_from_slice(&self.bytes[self.taken_bytes..self.taken_bytes + bytes]);
+        self.taken_bytes += bytes;
+        self.counters.datagrams_out += 1;
+        self.counters.bytes_out += bytes as u64;
+        Some(transmit)
+    }
+}
+
+impl Network for SimNetwork {
+    fn listen_to(&mut self, group: GroupId) -> Option<Ipv4Addr> {
+        self.told.push_back(Told::ListensTo(group));
+        None
+    }
+
+    fn stop_listening(&mut self, group: GroupId, _address: Option<Ipv4Addr>) {
+        self.told.push_back(Told::StopsListening(group));
+    }
+
+    fn meet(&mut self, _now: Time, _node: NodeId, _endpoint: Endpoint) -> bool {
+        true
+    }
+
+    fn part(&mut self, _node: NodeId) {}
+
+    fn forget_views(&mut self) {}
+
+    fn path(&self, _node: NodeId) -> MemberPath {
+        MemberPath::Multicast
+    }
+
+    fn are_paths_known(&self) -> bool {
+        true
+    }
+
+    fn group_endpoint(&self, _address: Ipv4Addr) -> Option<SocketAddr> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _now: Time) {}
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        None
+    }
+
+    fn transmit(&mut self, node: &mut Node) {
+        loop {
+            let before = self.bytes.len();
+            let Some(transmit) = node.poll_transmit(&mut self.bytes) else { break };
+            self.outbox.push_back((transmit, self.bytes.len() - before));
+        }
+    }
+
+    fn count(&self, stats: &mut Stats) {
+        stats.losses_injected = self.injector.dropped();
+        stats.datagrams_in = self.counters.datagrams_in;
+        stats.bytes_in = self.counters.bytes_in;
+        stats.datagrams_out = self.counters.datagrams_out;
+        stats.bytes_out = self.counters.bytes_out;
+    }
+}
