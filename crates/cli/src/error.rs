@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use carom_paper::units::UnitError;
+
 /// Why a command ends early.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CliError {
@@ -57,7 +59,8 @@ impl CliError {
             return Self::new(format!("{argument}: {}", unit.cause), unit.fix.clone());
         }
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            let fix = "use one of demo, pub, sub, doctor, members, completions; see `carom --help`";
+            let verbs = "demo, pub, sub, doctor, members, tune, paper, completions";
+            let fix = format!("use one of {verbs}; see `carom --help`");
             return Self::new("there is no verb", fix);
         }
         let rendered = error.render().to_string();
@@ -104,23 +107,6 @@ impl Outcome {
         if finding { Self::Finding } else { Self::Fine }
     }
 }
-
-/// Why a value with a unit was not understood.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct UnitError {
-    /// What is wrong, one line.
-    pub(crate) cause: String,
-    /// How to write it, one line.
-    pub(crate) fix: String,
-}
-
-impl fmt::Display for UnitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.cause)
-    }
-}
-
-impl std::error::Error for UnitError {}
 
 /// The text of a system error without its number, in lower case as the rest of the line.
 pub(crate) fn plain(error: &std::io::Error) -> String {

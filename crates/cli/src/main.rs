@@ -13,12 +13,14 @@ mod interrupt;
 mod members;
 mod node;
 mod output;
+mod paper;
 mod publish;
 mod subscribe;
-mod units;
+mod tune;
 
 use std::process::ExitCode;
 
+use carom_paper::units;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -39,6 +41,8 @@ enum Verb {
     Sub(subscribe::Args),
     Doctor(doctor::Args),
     Members(members::Args),
+    Tune(tune::Args),
+    Paper(paper::Args),
     /// Print the completions of a shell
     #[command(after_help = COMPLETIONS_EXAMPLE)]
     Completions {
@@ -78,6 +82,8 @@ fn run(verb: Option<Verb>) -> Result<Outcome, CliError> {
         Some(Verb::Sub(args)) => subscribe::run(&args),
         Some(Verb::Doctor(args)) => doctor::run(&args),
         Some(Verb::Members(args)) => members::run(&args),
+        Some(Verb::Tune(args)) => tune::run(&args),
+        Some(Verb::Paper(args)) => paper::run(&args),
         Some(Verb::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "carom", &mut script);

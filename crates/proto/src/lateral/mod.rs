@@ -11,6 +11,7 @@
 //! | Slingshot 3.1, algorithm 1 | `receiving` (lines 9-27, 34-36), [`phase2`](self) (37-40) |
 //! | Slingshot 3.2, pending repairs | `pending` with [`Solver::Peeling`] |
 //! | Slingshot 3.3, partial views | `groups`, [`Config::partial_view`] |
+//! | Slingshot 3.4, analysis | [`model`] |
 //! | Ricochet 3, packet structure (figure 3) | [`packet`], [`block`] |
 //! | Ricochet 3.1.1, 3.1.2, algorithm 1 | `regions` |
 //! | Ricochet 3.2.1, 3.2.4, repair bins, pre-computed targets | `bins` |
@@ -51,6 +52,7 @@ mod counters;
 mod fills;
 mod groups;
 mod missing;
+pub mod model;
 mod outbox;
 pub mod packet;
 mod pending;

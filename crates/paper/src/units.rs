@@ -1,13 +1,35 @@
 //! Values with units, as people write them: `1%`, `200/s`, `10ms`, `64MiB`, `8,5`.
+//!
+//! The command line and the plan files read them in the same way. What is not understood is a
+//! [`UnitError`] with the text that was given.
 
+use std::fmt;
 use std::time::Duration;
 
-use carom::RateOfFire;
+use carom_proto::RateOfFire;
 
-use crate::error::UnitError;
+/// Why a value with a unit was not understood.
+#[derive(Debug, PartialEq, Eq)]
+pub struct UnitError {
+    /// What is wrong, one line.
+    pub cause: String,
+    /// How to write it, one line.
+    pub fix: String,
+}
+
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cause)
+    }
+}
+
+impl std::error::Error for UnitError {}
 
 /// A share of the whole, 0 to 1: `1%` or `0.01`.
-pub(crate) fn share(text: &str) -> Result<f64, UnitError> {
+///
+/// # Errors
+/// The text is not such a value.
+pub fn share(text: &str) -> Result<f64, UnitError> {
     let fix = "write a share such as 1% or 0.01";
     let (number, unit) = number_and_unit(text, fix)?;
     let share = match unit {
@@ -26,7 +48,10 @@ pub(crate) fn share(text: &str) -> Result<f64, UnitError> {
 }
 
 /// A number of things a second, more than 0: `200/s`, `20k/s`, `5/ms`, or just `200`.
-pub(crate) fn rate(text: &str) -> Result<f64, UnitError> {
+///
+/// # Errors
+/// The text is not such a value.
+pub fn rate(text: &str) -> Result<f64, UnitError> {
     let fix = "write a positive number a second, such as 200/s or 20k/s";
     let (count, period) = text.split_once('/').unwrap_or((text, "s"));
     let (number, unit) = number_and_unit(count, fix)?;
@@ -53,17 +78,26 @@ pub(crate) fn rate(text: &str) -> Result<f64, UnitError> {
 }
 
 /// A time with its unit: `10ms`, `1.5s`, `2min`.
-pub(crate) fn duration(text: &str) -> Result<Duration, UnitError> {
+///
+/// # Errors
+/// The text is not such a value.
+pub fn duration(text: &str) -> Result<Duration, UnitError> {
     duration_in(text, None)
 }
 
 /// A time that is in seconds unless it has a unit: `8`, `8s`, `500ms`.
-pub(crate) fn seconds(text: &str) -> Result<Duration, UnitError> {
+///
+/// # Errors
+/// The text is not such a value.
+pub fn seconds(text: &str) -> Result<Duration, UnitError> {
     duration_in(text, Some(1.0))
 }
 
 /// A size: `1024`, `1KiB`, `64MiB`, `1kB`.
-pub(crate) fn bytes(text: &str) -> Result<usize, UnitError> {
+///
+/// # Errors
+/// The text is not such a value.
+pub fn bytes(text: &str) -> Result<usize, UnitError> {
     let fix = "write a size such as 1024, 1KiB or 64MiB";
     let (number, unit) = number_and_unit(text, fix)?;
     let factor = match unit {
@@ -83,7 +117,10 @@ pub(crate) fn bytes(text: &str) -> Result<usize, UnitError> {
 }
 
 /// The name of a group: anything but nothing.
-pub(crate) fn name(text: &str) -> Result<String, UnitError> {
+///
+/// # Errors
+/// The text is not such a value.
+pub fn name(text: &str) -> Result<String, UnitError> {
     match text.trim() {
         "" => Err(wrong("a group has a name".to_owned(), "write a name such as numbers")),
         _ => Ok(text.to_owned()),
@@ -91,7 +128,10 @@ pub(crate) fn name(text: &str) -> Result<String, UnitError> {
 }
 
 /// A rate-of-fire: `8,5` is r = 8, c = 5.
-pub(crate) fn rate_of_fire(text: &str) -> Result<RateOfFire, UnitError> {
+///
+/// # Errors
+/// The text is not such a value.
+pub fn rate_of_fire(text: &str) -> Result<RateOfFire, UnitError> {
     let fix = "write r,c such as 8,5, with r from 1 to 32";
     let numbers = text.trim_matches(['(', ')']).split_once(',');
     let parsed = numbers.and_then(|(r, c)| Some((r.trim().parse().ok()?, c.trim().parse().ok()?)));

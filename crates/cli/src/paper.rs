@@ -1,0 +1,252 @@
+//! `carom paper`: the papers' evaluations, run again in the simulator.
+
+use std::fs;
+use std::io::{IsTerminal as _, Write as _};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use carom_paper::plan::PlanError;
+use carom_paper::{Options, Progress, Relation, Report, Suite, SuiteError, Watch, html};
+use comfy_table::{Table, presets};
+use serde_json::json;
+
+use crate::error::{CliError, Outcome};
+use crate::interrupt::{self, Interrupt};
+use crate::output;
+
+/// Run the evaluations of the Slingshot and Ricochet papers again, and say what holds
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Args {
+    /// Experiments by name, or `all`
+    #[arg(value_name = "NAME", required_unless_present = "list")]
+    names: Vec<String>,
+    /// Show the names of all experiments
+    #[arg(long)]
+    list: bool,
+    /// Where the CSV, the SVG and the report go; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = "carom-paper")]
+    out: PathBuf,
+    /// Short runs: the same shape, less sure
+    #[arg(long)]
+    quick: bool,
+    /// Seed of all that is random: the same seed gives the same points
+    #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true)]
+    seed: u64,
+    /// Runs at the same time [default: one for each processor]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    jobs: Option<NonZeroUsize>,
+    /// Use this plan for the experiment that it names; may be repeated
+    #[arg(long, value_name = "FILE")]
+    plan: Vec<PathBuf>,
+    /// Print the plans that are built in, and run nothing
+    #[arg(long)]
+    show_plan: bool,
+    /// Print one object of JSON; the files are written all the same
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// An experiment or a plan is not known, or the files cannot be written.
+pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    let mut suite = choose(&args.names)?;
+    if args.list {
+        return list(&Suite::all(), args.json);
+    }
+    if args.show_plan {
+        return show_plans(&suite);
+    }
+    for file in &args.plan {
+        use_plan(&mut suite, file)?;
+    }
+    make_folder(&args.out)?;
+    let interrupt = interrupt::listen()?;
+    let jobs = args.jobs.unwrap_or_else(|| Options::default().jobs);
+    let options = Options { quick: args.quick, seed: args.seed, jobs };
+    let watcher = Watcher::new(interrupt);
+    let reports = suite.run(&options, &watcher);
+    watcher.end();
+    write(&args.out, &reports)?;
+    let interrupted = interrupt.is_asked();
+    if args.json {
+        let experiments: Vec<_> = reports.iter().map(Report::json).collect();
+        let holds = reports.iter().all(Report::holds);
+        output::json(&json!({
+            "experiments": experiments, "holds": holds, "seed": args.seed, "quick": args.quick,
+            "interrupted": interrupted,
+        }))?;
+    } else {
+        output::lines(&for_people(&reports, suite.plans().count(), &args.out))?;
+    }
+    Ok(Outcome::of(!reports.iter().all(Report::holds)))
+}
+
+fn choose(names: &[String]) -> Result<Suite, CliError> {
+    if names.iter().any(|name| name == "all") {
+        return Ok(Suite::all());
+    }
+    Suite::named(names).map_err(|error| {
+        let SuiteError::Unknown(name) = &error;
+        let all = Suite::all();
+        let known = all.plans().map(|plan| plan.experiment.as_str());
+        let family = name.split('-').next().unwrap_or_default();
+        let near: Vec<&str> = known.filter(|known| known.starts_with(family)).collect();
+        let fix = if near.is_empty() || family.is_empty() {
+            "see `carom paper --list` for the names, or use all".to_owned()
+        } else {
+            format!("use one of {}, or all", near.join(", "))
+        };
+        CliError::new(error.to_string(), fix)
+    })
+}
+
+fn list(suite: &Suite, as_json: bool) -> Result<Outcome, CliError> {
+    if as_json {
+        let plans = suite.plans().map(
+            |plan| json!({ "name": plan.experiment, "title": plan.title, "source": plan.source }),
+        );
+        output::json(&json!({ "experiments": plans.collect::<Vec<_>>() }))?;
+        return Ok(Outcome::Fine);
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    for plan in suite.plans() {
+        table.add_row([&plan.experiment, &plan.source, &plan.title]);
+    }
+    output::lines(&table.trim_fmt()).map(|()| Outcome::Fine)
+}
+
+fn show_plans(suite: &Suite) -> Result<Outcome, CliError> {
+    let plans = suite.plans().filter_map(|plan| Suite::built_in_plan(&plan.experiment));
+    let text = plans.collect::<Vec<_>>().join("\n");
+    output::lines(text.trim_end()).map(|()| Outcome::Fine)
+}
+
+fn use_plan(suite: &mut Suite, file: &Path) -> Result<(), CliError> {
+    let name = file.display().to_string();
+    let text = fs::read_to_string(file).map_err(|error| {
+        let cause = format!("{name}: {}", crate::error::plain(&error));
+        CliError::new(cause, "give the file of a plan: see `carom paper NAME --show-plan`")
+    })?;
+    suite.use_plan(&name, &text).map_err(|error: PlanError| {
+        let cause = error.to_string();
+        CliError::new(cause, error.fix)
+    })
+}
+
+fn make_folder(out: &Path) -> Result<(), CliError> {
+    fs::create_dir_all(out).map_err(|error| not_written(out, &error))
+}
+
+/// Writes the files of each experiment, and the page that holds all.
+fn write(out: &Path, reports: &[Report]) -> Result<(), CliError> {
+    let put = |name: String, text: &str| {
+        let file = out.join(name);
+        fs::write(&file, text).map_err(|error| not_written(&file, &error))
+    };
+    for report in reports {
+        put(format!("{}.csv", report.name()), &report.csv())?;
+        put(format!("{}.svg", report.name()), &report.svg())?;
+        if let Some(measured) = report.measured_csv() {
+            put(format!("{}-measured.csv", report.name()), &measured)?;
+        }
+    }
+    if reports.is_empty() {
+        return Ok(());
+    }
+    put(REPORT.to_owned(), &html::page(reports))
+}
+
+fn not_written(path: &Path, error: &std::io::Error) -> CliError {
+    let cause = format!("{}: {}", path.display(), crate::error::plain(error));
+    CliError::new(cause, "use --out with a folder that you may write to")
+}
+
+fn for_people(reports: &[Report], asked_for: usize, out: &Path) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    for report in reports {
+        let name = report.name();
+        if report.relations.is_empty() {
+            table.add_row([name, "shown", report.heading.title.as_str(), "", ""]);
+        }
+        for relation in &report.relations {
+            let verdict = if relation.holds { "holds" } else { "DOES NOT HOLD" };
+            table.add_row([
+                name,
+                verdict,
+                relation.claim.as_str(),
+                &figures(relation),
+                relation.note.as_str(),
+            ]);
+        }
+    }
+    let mut text = table.trim_fmt();
+    if reports.len() < asked_for {
+        let missing = asked_for - reports.len();
+        text += &format!("\nended early: {missing} of {asked_for} experiments are not reported");
+    }
+    if !reports.is_empty() {
+        text += &format!("\nreport: {}", out.join(REPORT).display());
+    }
+    text.trim_start().to_owned()
+}
+
+/// `98.3 % (margin 1.3)`.
+fn figures(relation: &Relation) -> String {
+    let Relation { measured, margin, unit, .. } = relation;
+    let number = |value: f64| carom_paper::Cell::Number((value * 1e4).round() / 1e4).text();
+    format!("{} {unit} (margin {})", number(*measured), number(*margin))
+}
+
+/// Tells on standard error how far the run is: in one line that is redrawn on a terminal, else in
+/// a line for each piece of work.
+struct Watcher {
+    interrupt: &'static Interrupt,
+    started: Instant,
+    is_terminal: bool,
+}
+
+impl Watcher {
+    fn new(interrupt: &'static Interrupt) -> Self {
+        let is_terminal = std::io::stderr().is_terminal();
+        Self { interrupt, started: Instant::now(), is_terminal }
+    }
+
+    fn end(&self) {
+        if self.is_terminal {
+            eprint!("{CLEAR_LINE}");
+        }
+    }
+}
+
+impl Watch for Watcher {
+    fn ends(&self) -> bool {
+        self.interrupt.is_asked()
+    }
+
+    fn on_progress(&self, progress: &Progress) {
+        let Progress { done, total, last } = progress;
+        let seconds = self.started.elapsed().as_secs();
+        let (start, end) = if self.is_terminal { (CLEAR_LINE, "") } else { ("", "\n") };
+        let mut out = std::io::stderr().lock();
+        // A terminal that does not take it is no reason to end the run.
+        let _ = write!(out, "{start}{done} of {total} runs, {seconds} s: {last}{end}");
+        let _ = out.flush();
+    }
+}
+
+const CLEAR_LINE: &str = "\r\x1b[2K";
+const REPORT: &str = "report.html";
+
+const EXAMPLE: &str = "Examples:
+  carom paper --list
+  carom paper ricochet-9 --quick --out figures
+  carom paper all --json | jq '.experiments[] | [.name, .holds]'
+  carom paper slingshot-2a --show-plan > mine.toml && carom paper slingshot-2a --plan mine.toml
+
+Exit codes: 0 every relation holds, 1 one does not, 2 wrong use";

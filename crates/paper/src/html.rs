@@ -1,0 +1,250 @@
+//! One page that holds all: no other file, no script, nothing from a network.
+
+use std::fmt::Write as _;
+
+use crate::relation::{Relation, Sense};
+use crate::report::Report;
+use crate::table::{Table, significant};
+
+/// The reports as one self-contained page.
+pub fn page(reports: &[Report]) -> String {
+    let mut out = String::new();
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <title>Slingshot and Ricochet again</title>\n<style>{STYLE}</style></head><body>\n\
+         <h1>The evaluations of Slingshot and Ricochet, run again</h1>\n"
+    );
+    if let Some(first) = reports.first() {
+        let length = if first.quick { "the short runs of --quick" } else { "whole runs" };
+        let _ = writeln!(
+            out,
+            "<p>Simulated with carom {}, seed {}, {length}. Recovered shares count what came out \
+             of repairs alone; delays run from a message's multicast to its delivery, discovery \
+             of the loss included.</p>",
+            env!("CARGO_PKG_VERSION"),
+            first.seed
+        );
+    }
+    summary(&mut out, reports);
+    for report in reports {
+        section(&mut out, report);
+    }
+    out += "</body></html>\n";
+    out
+}
+
+fn summary(out: &mut String, reports: &[Report]) {
+    *out += "<table><tr><th>experiment</th><th>about</th><th>must hold</th>\
+             <th>smallest margin</th></tr>\n";
+    for report in reports {
+        let closest = report.relations.iter().min_by(|a, b| share(a).total_cmp(&share(b)));
+        let margin = closest.map_or_else(String::new, |relation| {
+            format!("{} ({})", margin(relation), escape(&relation.claim))
+        });
+        let name = escape(report.name());
+        let _ = writeln!(
+            out,
+            "<tr><td><a href=\"#{name}\">{name}</a></td><td>{}</td><td>{}</td><td>{margin}</td>\
+             </tr>",
+            escape(&report.heading.title),
+            verdict(report)
+        );
+    }
+    *out += "</table>\n";
+}
+
+fn section(out: &mut String, report: &Report) {
+    let heading = &report.heading;
+    let name = escape(report.name());
+    let _ = writeln!(
+        out,
+        "<section id=\"{name}\"><h2>{name}: {}</h2>\n<p class=\"source\">{}</p>\n\
+         <p><b>The paper reports:</b> {}</p>",
+        escape(&heading.title),
+        escape(&heading.source),
+        escape(&heading.reports)
+    );
+    relations(out, report);
+    better(out, report);
+    let figure = report.svg();
+    let _ = writeln!(out, "<figure>{figure}</figure>");
+    list(out, "Differs from the paper", &heading.differs);
+    list(out, "Notes", &report.notes);
+    points(out, "Points", &report.table);
+    if let Some(measured) = &report.measured {
+        points(out, "Measured on this machine's processor", measured);
+    }
+    *out += "</section>\n";
+}
+
+fn relations(out: &mut String, report: &Report) {
+    if report.relations.is_empty() {
+        *out += "<p>Shown: nothing must hold here.</p>\n";
+        return;
+    }
+    *out += "<table><tr><th>must hold</th><th>measured</th><th>limit</th><th>margin</th><th></th>\
+             <th></th></tr>\n";
+    for relation in &report.relations {
+        let (class, word) = if relation.holds { ("yes", "holds") } else { ("no", "does not hold") };
+        let side = if relation.sense == Sense::AtLeast { "≥" } else { "≤" };
+        let _ = writeln!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td>{side} {}</td><td>{}</td><td class=\"{class}\">{word}\
+             </td><td>{}</td></tr>",
+            escape(&relation.claim),
+            with_unit(relation.measured, relation.unit),
+            with_unit(relation.limit, relation.unit),
+            margin(relation),
+            escape(&relation.note)
+        );
+    }
+    *out += "</table>\n";
+}
+
+fn better(out: &mut String, report: &Report) {
+    if report.better.is_empty() {
+        return;
+    }
+    *out += "<p><b>Where ours is better:</b></p><table><tr><th></th><th>ours</th>\
+             <th>the paper's</th></tr>\n";
+    for better in &report.better {
+        let _ = writeln!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escape(&better.what),
+            with_unit(better.ours, better.unit),
+            with_unit(better.papers, better.unit)
+        );
+    }
+    *out += "</table>\n";
+}
+
+fn list(out: &mut String, title: &str, items: &[String]) {
+    if items.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "<p><b>{title}:</b></p><ul>");
+    for item in items {
+        let _ = writeln!(out, "<li>{}</li>", escape(item));
+    }
+    *out += "</ul>\n";
+}
+
+fn points(out: &mut String, title: &str, table: &Table) {
+    let _ = write!(out, "<details><summary>{title}</summary><table><tr>");
+    for column in &table.columns {
+        let _ = write!(out, "<th>{}</th>", escape(column));
+    }
+    *out += "</tr>\n";
+    for row in &table.rows {
+        *out += "<tr>";
+        for cell in row {
+            let _ = write!(out, "<td>{}</td>", escape(&cell.text()));
+        }
+        *out += "</tr>\n";
+    }
+    *out += "</table></details>\n";
+}
+
+fn verdict(report: &Report) -> &'static str {
+    match (report.relations.is_empty(), report.holds()) {
+        (true, _) => "shown",
+        (false, true) => "<span class=\"yes\">holds</span>",
+        (false, false) => "<span class=\"no\">does not hold</span>",
+    }
+}
+
+/// The margin as a share of the limit, to find the closest one.
+fn share(relation: &Relation) -> f64 {
+    relation.margin / relation.limit.abs().max(f64::MIN_POSITIVE)
+}
+
+fn margin(relation: &Relation) -> String {
+    let sign = if relation.margin >= 0.0 { "+" } else { "" };
+    let unit = if relation.unit == "%" { "points" } else { relation.unit };
+    format!("{sign}{}", with_unit(relation.margin, unit))
+}
+
+fn with_unit(value: f64, unit: &str) -> String {
+    let number = if value.is_finite() { significant4(value) } else { "nothing".to_owned() };
+    if unit.is_empty() { number } else { format!("{number} {}", escape(unit)) }
+}
+
+fn significant4(value: f64) -> String {
+    let rounded = format!("{value:.3e}").parse().unwrap_or(value);
+    significant(rounded)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+const STYLE: &str = "body{font:16px/1.45 system-ui,sans-serif;max-width:66rem;margin:2rem auto;\
+padding:0 1rem;color:#1a1a1a;background:#fff}table{border-collapse:collapse;margin:.6rem 0;\
+font-size:.92rem}th,td{border:1px solid #ccc;padding:.25rem .55rem;text-align:left;\
+vertical-align:top}th{background:#f3f3f3}section{border-top:2px solid #ccc;margin-top:2.2rem}\
+figure{margin:1rem 0;overflow-x:auto}svg{max-width:100%;height:auto}.source{color:#555;\
+margin-top:-.6rem}.yes{color:#00694c;font-weight:600}.no{color:#a33a00;font-weight:700}\
+details{margin:.6rem 0}summary{cursor:pointer}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::RunScale;
+    use crate::figure::{Axis, Figure};
+    use crate::plan::{Heading, Reported};
+    use crate::relation::Better;
+    use crate::report::Findings;
+
+    fn report(relations: Vec<Relation>) -> Report {
+        let heading = Heading {
+            experiment: "ricochet-9".to_owned(),
+            title: "Groups & losses".to_owned(),
+            source: "Ricochet, figure 9".to_owned(),
+            reports: "flat".to_owned(),
+            differs: vec!["no Java".to_owned()],
+            reported: vec![Reported {
+                figure: "recovered".to_owned(),
+                label: "points of theirs".to_owned(),
+                points: vec![(2.0, 97.5)],
+            }],
+        };
+        let figure = Figure::new("recovered", "Recovered", Axis::log("d", 2.0), Axis::linear("%"));
+        let mut table = Table::new(&["d"]);
+        table.push(vec![2_u64.into()]);
+        let better = Better::if_higher("recovered", 98.5, 97.5, "%").into_iter().collect();
+        let figures = vec![figure.ours("ours", vec![(2.0, 98.5)])];
+        let findings = Findings { table, figures, relations, better, ..Findings::default() };
+        Report::new(heading, RunScale { quick: false, seed: 1 }, findings)
+    }
+
+    #[test]
+    fn the_page_holds_the_figure_the_papers_points_and_each_relation_with_its_margin() {
+        let holds = Relation::at_least("at least 97 %", 98.5, 97.0, "%").noted("at d = 2");
+        let fails = Relation::at_most("below 5 ms", 8.25, 5.0, "ms");
+        let page = page(&[report(vec![holds, fails])]);
+        for text in [
+            "<svg",
+            "points of theirs",
+            "+1.5 points",
+            "≥ 97 %",
+            "-3.25 ms",
+            "does not hold",
+            "Groups &amp; losses",
+            "Where ours is better",
+            "no Java",
+            "seed 1",
+            "at d = 2",
+        ] {
+            assert!(page.contains(text), "{text} is missing");
+        }
+        assert!(!page.contains("http://") || page.matches("http://").count() == 1);
+    }
+
+    #[test]
+    fn what_is_only_shown_is_said_to_be() {
+        assert!(page(&[report(Vec::new())]).contains("Shown: nothing must hold"));
+    }
+}

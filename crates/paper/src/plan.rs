@@ -1,0 +1,238 @@
+//! Plan files: what an experiment does, in TOML, with units in the values. A key that is not known
+//! is refused with its line and the keys that are.
+
+use std::fmt;
+use std::time::Duration;
+
+use carom_proto::RateOfFire;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::units;
+
+/// A plan file; `S` is what is peculiar to the experiment.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan<S> {
+    /// The experiment that it is for.
+    pub experiment: String,
+    title: String,
+    source: String,
+    reports: String,
+    #[serde(default)]
+    differs: Vec<String>,
+    #[serde(default)]
+    reported: Vec<Reported>,
+    /// What is peculiar to the experiment.
+    pub setup: S,
+}
+
+/// What every plan says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heading {
+    /// The experiment's name.
+    pub experiment: String,
+    /// What it is about, in a few words.
+    pub title: String,
+    /// Paper and figure.
+    pub source: String,
+    /// What the paper reports, in words.
+    pub reports: String,
+    /// What differs from the paper's setting, and why.
+    pub differs: Vec<String>,
+    /// The paper's points.
+    pub reported: Vec<Reported>,
+}
+
+/// Points that the paper reports, drawn beside ours.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reported {
+    /// The figure they belong to.
+    pub figure: String,
+    /// What they are.
+    pub label: String,
+    /// The points, x first.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Why a plan cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PlanError {
+    /// The file.
+    pub file: String,
+    /// The line, from 1; `None` if it is not about one.
+    pub line: Option<usize>,
+    /// What is wrong.
+    pub cause: String,
+    /// What helps.
+    pub fix: String,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.file, self.cause),
+            None => write!(f, "{}: {}", self.file, self.cause),
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+impl<S: DeserializeOwned> Plan<S> {
+    /// Reads a plan.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line.
+    pub fn read(file: &str, text: &str) -> Result<Self, PlanError> {
+        toml::from_str(text).map_err(|error| refused(file, text, &error))
+    }
+}
+
+impl<S> Plan<S> {
+    /// What every plan says, and what is peculiar to this one.
+    pub fn split(self) -> (Heading, S) {
+        let Self { experiment, title, source, reports, differs, reported, setup } = self;
+        (Heading { experiment, title, source, reports, differs, reported }, setup)
+    }
+}
+
+/// The name of the experiment that a plan is for; everything else is left unread.
+///
+/// # Errors
+/// It is not TOML, or does not say.
+pub(crate) fn experiment_of(file: &str, text: &str) -> Result<String, PlanError> {
+    #[derive(Deserialize)]
+    struct Named {
+        experiment: String,
+    }
+    let named: Named = toml::from_str(text).map_err(|error| refused(file, text, &error))?;
+    Ok(named.experiment)
+}
+
+/// Puts file, line and known keys to what the TOML reader says.
+fn refused(file: &str, text: &str, error: &toml::de::Error) -> PlanError {
+    let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
+    let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+    let file = file.to_owned();
+    let Some(rest) = message.strip_prefix("unknown field `") else {
+        let fix = "see the plan that is built in: `carom paper NAME --show-plan`".to_owned();
+        return PlanError { file, line, cause: message, fix };
+    };
+    let (key, expected) = rest.split_once('`').unwrap_or((rest, ""));
+    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    let cause = format!("unknown key '{key}'");
+    PlanError { file, line, cause, fix: format!("known keys here: {}", known.join(", ")) }
+}
+
+/// A value for a whole run, and the one for `--quick`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scaled<T> {
+    full: T,
+    quick: T,
+}
+
+impl<T> Scaled<T> {
+    /// The value for a whole or a quick run.
+    pub fn at(&self, quick: bool) -> &T {
+        if quick { &self.quick } else { &self.full }
+    }
+}
+
+/// A time with its unit.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Span(#[doc = "The time."] pub Duration);
+
+/// A share of the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Share(#[doc = "The share, 0 to 1."] pub f64);
+
+/// A rate-of-fire, `8,5`.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Fire(#[doc = "The rate-of-fire."] pub RateOfFire);
+
+impl TryFrom<String> for Span {
+    type Error = units::UnitError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        units::duration(&text).map(Self)
+    }
+}
+
+impl TryFrom<String> for Share {
+    type Error = units::UnitError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        units::share(&text).map(Self)
+    }
+}
+
+impl TryFrom<String> for Fire {
+    type Error = units::UnitError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        units::rate_of_fire(&text).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Setup {
+        span: Scaled<Span>,
+        loss: Share,
+        fire: Fire,
+    }
+
+    const PLAN: &str = r#"
+experiment = "x"
+title = "t"
+source = "s"
+reports = "r"
+
+[setup]
+span = { full = "8s", quick = "10ms" }
+loss = "1%"
+fire = "8,5"
+"#;
+
+    #[test]
+    fn a_plan_is_read_with_its_units() {
+        let plan: Plan<Setup> = Plan::read("x.toml", PLAN).expect("it is right");
+        let (heading, setup) = plan.split();
+        assert_eq!(heading.title, "t");
+        assert_eq!(setup.span.at(true).0, Duration::from_millis(10));
+        assert_eq!(setup.span.at(false).0, Duration::from_secs(8));
+        assert_eq!((setup.loss.0, setup.fire.0), (0.01, RateOfFire::new(8, 5)));
+        assert_eq!(experiment_of("x.toml", PLAN).as_deref(), Ok("x"));
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_line_and_the_keys_that_are_known() {
+        let wrong = PLAN.replace("loss =", "los =");
+        let error = Plan::<Setup>::read("x.toml", &wrong).expect_err("los is no key");
+        assert_eq!(error.to_string(), "x.toml:9: unknown key 'los'");
+        assert_eq!(error.fix, "known keys here: span, loss, fire");
+        let wrong = PLAN.replace("quick = ", "fast = ");
+        let error = Plan::<Setup>::read("x.toml", &wrong).expect_err("fast is no key");
+        assert_eq!((error.line, error.fix.as_str()), (Some(8), "known keys here: full, quick"));
+    }
+
+    #[test]
+    fn a_value_without_its_unit_is_refused_with_its_line() {
+        let wrong = PLAN.replace("\"10ms\"", "\"10\"");
+        let error = Plan::<Setup>::read("x.toml", &wrong).expect_err("10 what?");
+        assert_eq!(error.line, Some(8));
+        assert!(error.cause.contains("'10' has no unit"), "{error}");
+        let error = experiment_of("x.toml", "title = 1").expect_err("it does not say");
+        assert!(error.cause.contains("experiment"), "{error}");
+    }
+}

@@ -1,0 +1,251 @@
+//! Experiments chosen, run and reported: each piece of work once, over as many threads as asked
+//! for, and results in the order of the plans whatever the threads did.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::experiments::{self, Loaded, Spec};
+use crate::plan::{Heading, PlanError, experiment_of};
+use crate::report::Report;
+use crate::work::{Job, Outcome};
+
+/// Experiments to run together, so that they share what they can.
+#[derive(Debug)]
+pub struct Suite {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    spec: &'static Spec,
+    loaded: Loaded,
+}
+
+/// How experiments are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The plans' short runs instead of the whole ones.
+    pub quick: bool,
+    /// Seed of all that is random.
+    pub seed: u64,
+    /// Pieces of work that run at the same time.
+    pub jobs: NonZeroUsize,
+}
+
+/// Who watches a run.
+pub trait Watch: Sync {
+    /// Whether the run is to end early; what is not finished by then is not reported.
+    fn ends(&self) -> bool {
+        false
+    }
+
+    /// A piece of work is done.
+    fn on_progress(&self, progress: &Progress) {
+        let _ = progress;
+    }
+}
+
+/// Nobody watches.
+impl Watch for () {}
+
+/// How far a run has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Pieces of work done.
+    pub done: usize,
+    /// Pieces of work in all.
+    pub total: usize,
+    /// What the last one was.
+    pub last: String,
+}
+
+/// Why there is no such suite.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SuiteError {
+    /// Nobody knows an experiment of this name.
+    #[error("there is no experiment '{0}'")]
+    Unknown(String),
+}
+
+impl Default for Options {
+    /// Whole runs, seed 1, as many at a time as there are processors.
+    fn default() -> Self {
+        let jobs = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self { quick: false, seed: 1, jobs }
+    }
+}
+
+impl Suite {
+    /// All experiments, with the plans that are built in.
+    ///
+    /// # Panics
+    /// If a plan that is built in is wrong: a test reads them all.
+    pub fn all() -> Self {
+        let entries = experiments::ALL.iter().map(|spec| {
+            let loaded =
+                spec.read(spec.file, spec.plan).expect("plans that are built in are right");
+            Entry { spec, loaded }
+        });
+        Self { entries: entries.collect() }
+    }
+
+    /// The experiments of these names, in the order of the plans, each once.
+    ///
+    /// # Errors
+    /// A name is not known.
+    pub fn named(names: &[impl AsRef<str>]) -> Result<Self, SuiteError> {
+        let known = |name: &str| experiments::ALL.iter().any(|spec| spec.name == name);
+        if let Some(unknown) = names.iter().find(|name| !known(name.as_ref())) {
+            return Err(SuiteError::Unknown(unknown.as_ref().to_owned()));
+        }
+        let mut suite = Self::all();
+        suite.entries.retain(|entry| names.iter().any(|name| name.as_ref() == entry.spec.name));
+        Ok(suite)
+    }
+
+    /// What the plans say of their experiments, in order.
+    pub fn plans(&self) -> impl Iterator<Item = &Heading> {
+        self.entries.iter().map(|entry| &entry.loaded.heading)
+    }
+
+    /// The plan of `name` as it is built in.
+    pub fn built_in_plan(name: &str) -> Option<&'static str> {
+        experiments::ALL.iter().find(|spec| spec.name == name).map(|spec| spec.plan)
+    }
+
+    /// Uses another plan for the experiment that it names.
+    ///
+    /// # Errors
+    /// The plan is wrong, or for an experiment that is not in this suite.
+    pub fn use_plan(&mut self, file: &str, text: &str) -> Result<(), PlanError> {
+        let name = experiment_of(file, text)?;
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.spec.name == name) else {
+            let fix = "name that experiment, or give its plan another `experiment`".to_owned();
+            let cause = format!("it is a plan of '{name}', which is not to be run");
+            return Err(PlanError { file: file.to_owned(), line: None, cause, fix });
+        };
+        entry.loaded = entry.spec.read(file, text)?;
+        Ok(())
+    }
+
+    /// Runs everything, and reports on each experiment whose work was all done.
+    pub fn run(&self, options: &Options, watch: &impl Watch) -> Vec<Report> {
+        let scale = experiments::RunScale { quick: options.quick, seed: options.seed };
+        let mut work = Shared::default();
+        let wanted: Vec<Vec<usize>> = self
+            .entries
+            .iter()
+            .map(|entry| work.add(entry.loaded.experiment.jobs(scale)))
+            .collect();
+        let outcomes = in_parallel(&work.jobs, options.jobs, watch);
+        let reports = self.entries.iter().zip(wanted).filter_map(|(entry, wanted)| {
+            let outcomes: Option<Vec<&Outcome>> =
+                wanted.iter().map(|place| outcomes[*place].as_ref()).collect();
+            let findings = entry.loaded.experiment.evaluate(scale, &outcomes?);
+            Some(Report::new(entry.loaded.heading.clone(), scale, findings))
+        });
+        reports.collect()
+    }
+}
+
+/// Pieces of work, each once.
+#[derive(Debug, Default)]
+struct Shared {
+    jobs: Vec<Job>,
+    /// Where each stands, by all that it says.
+    places: BTreeMap<String, usize>,
+}
+
+impl Shared {
+    fn add(&mut self, jobs: Vec<Job>) -> Vec<usize> {
+        let mut place_of = |job: Job| {
+            let next = self.jobs.len();
+            let place = *self.places.entry(format!("{job:?}")).or_insert(next);
+            if place == next {
+                self.jobs.push(job);
+            }
+            place
+        };
+        jobs.into_iter().map(&mut place_of).collect()
+    }
+}
+
+/// Does `jobs`, the longest first, so that no thread is left with a long one at the end. What was
+/// not finished when the watcher ended the run is `None`.
+fn in_parallel(jobs: &[Job], threads: NonZeroUsize, watch: &impl Watch) -> Vec<Option<Outcome>> {
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by(|a, b| jobs[*b].cost().total_cmp(&jobs[*a].cost()));
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(0));
+    let results: Vec<Mutex<Option<Outcome>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
+    let work = || {
+        while !watch.ends() {
+            let Some(place) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+            let Some(outcome) = jobs[*place].run(&|| watch.ends()) else { return };
+            *results[*place].lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            *done += 1;
+            let last = jobs[*place].to_string();
+            watch.on_progress(&Progress { done: *done, total: jobs.len(), last });
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.get().min(jobs.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let taken = |result: Mutex<_>| result.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().map(taken).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_plan_can_be_read_and_names_its_file() {
+        let suite = Suite::all();
+        assert_eq!(suite.entries.len(), experiments::ALL.len());
+        for entry in &suite.entries {
+            assert_eq!(entry.loaded.heading.experiment, entry.spec.name);
+            assert_eq!(entry.spec.file, format!("plans/{}.toml", entry.spec.name));
+        }
+    }
+
+    #[test]
+    fn a_suite_has_the_experiments_that_were_named_each_once() {
+        let names = ["slingshot-model", "slingshot-model"];
+        let suite = Suite::named(&names).expect("it is known");
+        assert_eq!(suite.plans().count(), 1);
+        let unknown = Suite::named(&["slingshot-99"]).expect_err("nobody knows it");
+        assert_eq!(unknown, SuiteError::Unknown("slingshot-99".to_owned()));
+    }
+
+    #[test]
+    fn another_plan_takes_the_place_of_the_one_that_is_built_in() {
+        let mut suite = Suite::named(&["slingshot-model"]).expect("it is known");
+        let plan = Suite::built_in_plan("slingshot-model").expect("it is known");
+        let other = plan.replace("title = \"", "title = \"Again: ");
+        suite.use_plan("my.toml", &other).expect("it is right");
+        assert!(suite.plans().all(|heading| heading.title.starts_with("Again: ")));
+        let elsewhere = plan.replace("\"slingshot-model\"", "\"slingshot-99\"");
+        let error = suite.use_plan("my.toml", &elsewhere).expect_err("it is not to be run");
+        assert!(error.cause.contains("slingshot-99"), "{error}");
+    }
+
+    #[test]
+    fn a_run_that_is_ended_reports_nothing_that_it_has_not_done() {
+        struct Ended;
+        impl Watch for Ended {
+            fn ends(&self) -> bool {
+                true
+            }
+        }
+        let suite = Suite::named(&["slingshot-model"]).expect("it is known");
+        assert_eq!(suite.run(&Options::default(), &Ended), []);
+        assert_eq!(suite.run(&Options::default(), &()).len(), 1);
+    }
+}

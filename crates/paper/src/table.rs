@@ -1,0 +1,93 @@
+//! The points of an experiment: rows of named columns.
+
+/// Rows of named columns.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// Names of the columns, units last.
+    pub columns: Vec<&'static str>,
+    /// The rows, each with a cell for every column.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// One value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// A count.
+    Count(u64),
+    /// A number; what is not finite is written as nothing.
+    Number(f64),
+    /// A word.
+    Word(String),
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new(columns: &[&'static str]) -> Self {
+        Self { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    ///
+    /// # Panics
+    /// If it has not a cell for every column.
+    pub fn push(&mut self, row: Vec<Cell>) {
+        assert_eq!(row.len(), self.columns.len(), "a row has a cell for every column");
+        self.rows.push(row);
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(word: &str) -> Self {
+        Self::Word(word.to_owned())
+    }
+}
+
+impl Cell {
+    /// The value as text: a number with six significant digits, the same on every machine.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Count(count) => count.to_string(),
+            Self::Number(number) => significant(*number),
+            Self::Word(word) => word.clone(),
+        }
+    }
+}
+
+/// `number` with six significant digits and no trailing zeros; nothing if it is not finite.
+pub(crate) fn significant(number: f64) -> String {
+    if !number.is_finite() {
+        return String::new();
+    }
+    if number == 0.0 {
+        return "0".to_owned();
+    }
+    let rounded: f64 = format!("{number:.5e}").parse().expect("what was formatted is a number");
+    rounded.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_with_six_digits_and_no_more() {
+        assert_eq!(significant(98.123_456_789), "98.1235");
+        assert_eq!(significant(0.000_123_456_78), "0.000123457");
+        assert_eq!(significant(1_234_567.0), "1234570");
+        assert_eq!(significant(5.0), "5");
+        assert_eq!(significant(-0.0), "0");
+        assert_eq!(significant(f64::NAN), "");
+    }
+}
