@@ -3,12 +3,13 @@
 #[cfg(feature = "sim")]
 mod simulated;
 
+use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use carom_proto::loss::Loss;
-use carom_proto::{NodeId, Rng, lateral};
+use carom_proto::{Engine, NodeId, Rng, lateral};
 
 use crate::address_book::AddressBook;
 use crate::driver::Driver;
@@ -44,8 +45,18 @@ pub struct Builder {
     loss: Loss,
     seed: Option<u64>,
     lateral: lateral::Config,
+    guest: Option<MakeGuest>,
     queue_events: usize,
     driver: Option<Driver>,
+}
+
+/// Makes the engine of a node from the node's id and a seed.
+struct MakeGuest(Box<dyn FnOnce(NodeId, u64) -> Box<dyn Engine> + Send>);
+
+impl fmt::Debug for MakeGuest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MakeGuest")
+    }
 }
 
 impl Default for Builder {
@@ -62,6 +73,7 @@ impl Default for Builder {
             loss: Loss::None,
             seed: None,
             lateral: lateral::Config::default(),
+            guest: None,
             queue_events: DEFAULT_QUEUE_EVENTS,
             driver: None,
         }
@@ -139,6 +151,24 @@ impl Builder {
     /// The settings of the lateral engine. An interface with a smaller MTU lowers its `path_mtu`.
     pub fn lateral(mut self, config: lateral::Config) -> Self {
         self.lateral = config;
+        self
+    }
+
+    /// An engine of the caller's own, for whoever wants to run a protocol on this runtime and
+    /// compare it with ours. It carries the groups that are joined with
+    /// [`Profile::guest`](crate::Profile::guest), side by side with the others. `make` is called
+    /// once, with the node's id and a seed for all random choices.
+    ///
+    /// The engine keeps the [contract](carom_proto::engine). Its datagrams begin with the common
+    /// [header](carom_proto::wire) and say [`Protocol::Guest`](carom_proto::wire::Protocol::Guest);
+    /// they must fit the path MTU. All nodes of such a group must have the same engine. A group
+    /// whose engine never answers [`Engine::confirm`] has no use for
+    /// [`Group::confirm`](crate::Group::confirm): it times out.
+    pub fn guest(
+        mut self,
+        make: impl FnOnce(NodeId, u64) -> Box<dyn Engine> + Send + 'static,
+    ) -> Self {
+        self.guest = Some(MakeGuest(Box::new(make)));
         self
     }
 
@@ -236,6 +266,7 @@ impl Builder {
         }
         let founding = Founding {
             lateral: self.lateral,
+            guest: self.guest.map(|MakeGuest(make)| make(id, rng.next_u64())),
             membership,
             seed: node_seed,
             seeds: if has_explicit_seeds { self.seeds } else { Vec::new() },

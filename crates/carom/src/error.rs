@@ -226,6 +226,7 @@ fn refused_fix(error: &JoinError) -> String {
         JoinError::DifferentR { existing, .. } => {
             format!("use r = {existing} in all groups of this node, or another node")
         }
+        JoinError::NoEngine { .. } => "give the node's builder an engine for it (guest)".into(),
         JoinError::AlreadyJoined => "use the group that was joined already".into(),
         JoinError::NameCollision => "choose another name for the group".into(),
         JoinError::Contradiction { theirs, .. } => format!("join with {theirs}, as the group is"),

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use async_channel::Sender as Latch;
 use carom_proto::membership::Membership;
 use carom_proto::node::Node;
-use carom_proto::{GroupId, NodeId, Time, Wakeup, lateral};
+use carom_proto::{Engine, GroupId, NodeId, Time, Wakeup, lateral};
 use mio::Registry;
 
 use crate::clock::Clock;
@@ -43,6 +43,8 @@ pub(crate) struct Host<N> {
 /// What a host begins with.
 pub(crate) struct Founding {
     pub(crate) lateral: lateral::Config,
+    /// The caller's own engine, if there is one.
+    pub(crate) guest: Option<Box<dyn Engine>>,
     pub(crate) membership: Box<dyn Membership>,
     /// Of the node's random choices.
     pub(crate) seed: u64,
@@ -77,8 +79,13 @@ impl<N: Network> Host<N> {
         let (latch, settling) = async_channel::bounded(1);
         let (ready, settled) = (Arc::new(ReadyList::default()), Arc::new(AtomicBool::new(false)));
         let id = first_status.id;
+        let node = Node::new(id, founding.lateral, founding.membership, founding.seed);
+        let node = match founding.guest {
+            Some(guest) => node.with_guest(guest),
+            None => node,
+        };
         let host = Self {
-            node: Node::new(id, founding.lateral, founding.membership, founding.seed),
+            node,
             network,
             seeds: founding.seeds,
             ready: Arc::clone(&ready),

@@ -83,8 +83,8 @@ pub use carom_proto::lateral;
 pub use carom_proto::loss::Loss;
 pub use carom_proto::node::NodeCounters;
 pub use carom_proto::{
-    Event, GroupId, GroupSettings, How, JoinError, LossCause, Lost, Message, NodeId, RateOfFire,
-    Safe, SeqNo, Slow, Time, ViewChange, ViewChangeKind,
+    Engine, Event, GroupId, GroupSettings, How, JoinError, LossCause, Lost, Message, NodeId,
+    RateOfFire, Safe, SeqNo, Slow, Time, ViewChange, ViewChangeKind,
 };
 pub use driver::Driver;
 pub use error::{JoinGroupError, NotSafe, PublishError, StartError, Timeout, TryPublishError};

@@ -16,10 +16,16 @@ impl Profile {
     }
 
     /// For every `r` packets (1 to 32, the same in all groups of a node) that a member receives it
-    /// sends repairs of them to `c` other members on average.
+    /// sends repairs of them to `c` other members on average. The group is time-critical then.
     #[must_use]
     pub fn rate_of_fire(self, r: u8, c: u8) -> Self {
         Self(proto::Profile::TimeCritical(RateOfFire::new(r, c)))
+    }
+
+    /// The group is carried by the engine that the node was given by
+    /// [`Builder::guest`](crate::Builder::guest); without one the join is refused.
+    pub fn guest() -> Self {
+        Self(proto::Profile::Guest)
     }
 
     pub(crate) fn settings(self) -> proto::Profile {

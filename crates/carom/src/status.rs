@@ -86,6 +86,8 @@ pub struct GroupStatus {
 pub struct Stats {
     /// The lateral engine's.
     pub lateral: lateral::Counters,
+    /// Those of the caller's own engine, by name; empty if there is none.
+    pub guest: Vec<(&'static str, u64)>,
     /// What became of the datagrams at the engines' door.
     pub node: NodeCounters,
     /// Datagrams that loss injection dropped on receipt.

@@ -60,7 +60,9 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{Endpoint, GroupId, GroupSettings, NodeId, RateOfFire, SeqNo, Time, ViewChange};
+use crate::{
+    Endpoint, GroupId, GroupSettings, NodeId, Profile, RateOfFire, SeqNo, Time, ViewChange,
+};
 
 /// A protocol engine; the module says how it is driven.
 pub trait Engine: Send {
@@ -106,6 +108,9 @@ pub trait Engine: Send {
 
     /// When [`Engine::handle_timeout`] should be called next, and why.
     fn poll_timeout(&self) -> Option<Wakeup>;
+
+    /// Bytes of the largest message that [`Engine::send`] takes in a group of this profile.
+    fn payload_limit(&self, profile: Profile) -> usize;
 
     /// All counters, by name.
     fn stats(&self) -> Vec<(&'static str, u64)>;
@@ -324,6 +329,12 @@ pub enum JoinError {
         given: u8,
         /// What the node's groups have.
         existing: u8,
+    },
+    /// The node has no engine for groups of this profile.
+    #[error("this node has no engine for a group that is {profile}")]
+    NoEngine {
+        /// What was asked for.
+        profile: Profile,
     },
     /// The node is in the group already.
     #[error("this node is in the group already")]

@@ -17,6 +17,7 @@ use crate::{
 pub struct Node {
     id: NodeId,
     lateral: Lateral,
+    guest: Option<Box<dyn Engine>>,
     membership: Box<dyn Membership>,
     groups: BTreeMap<GroupId, Joined>,
     events: VecDeque<NodeEvent>,
@@ -65,11 +66,20 @@ impl Node {
         Self {
             id,
             lateral: Lateral::new(id, config, seed),
+            guest: None,
             membership,
             groups: BTreeMap::new(),
             events: VecDeque::new(),
             counters: NodeCounters::default(),
         }
+    }
+
+    /// Gives the node an engine of the caller's own, which carries the groups whose profile is
+    /// [`Profile::Guest`]. It must have been made for this node's id.
+    #[must_use]
+    pub fn with_guest(mut self, guest: Box<dyn Engine>) -> Self {
+        self.guest = Some(guest);
+        self
     }
 
     /// The node's id.
@@ -93,7 +103,8 @@ impl Node {
                 JoinError::NameCollision
             });
         }
-        self.lateral.join(now, group, settings)?;
+        let engine = self.engine_for(profile).ok_or(JoinError::NoEngine { profile })?;
+        engine.join(now, group, settings)?;
         self.groups.insert(group, Joined { settings, view: View::default() });
         let joined = self.membership.join(now, group, settings);
         self.take_membership_events(now);
@@ -116,8 +127,10 @@ impl Node {
 
     /// Leaves all groups and tells the other nodes that this one is about to stop.
     pub fn shut_down(&mut self, now: Time) {
-        for group in core::mem::take(&mut self.groups).into_keys() {
-            self.lateral.leave(now, group);
+        for (group, joined) in core::mem::take(&mut self.groups) {
+            if let Some(engine) = self.engine_for(joined.settings.profile) {
+                engine.leave(now, group);
+            }
         }
         self.membership.shut_down(now);
     }
@@ -133,17 +146,23 @@ impl Node {
         payload: Bytes,
         options: SendOptions,
     ) -> Result<SeqNo, SendError> {
-        self.lateral.send(now, group, payload, options)
+        self.engine_of(group).ok_or(SendError::NotJoined)?.send(now, group, payload, options)
     }
 
     /// Asks the members to confirm what was sent so far; see [`Engine::confirm`].
     pub fn confirm(&mut self, now: Time, group: GroupId) {
-        self.lateral.confirm(now, group);
+        if let Some(engine) = self.engine_of(group) {
+            engine.confirm(now, group);
+        }
     }
 
     /// The largest message that can be sent in `group`; `None` if the node is not in it.
     pub fn payload_limit(&self, group: GroupId) -> Option<usize> {
-        self.groups.get(&group).map(|joined| self.lateral.payload_limit(joined.settings.profile))
+        let profile = self.groups.get(&group)?.settings.profile;
+        match profile {
+            Profile::TimeCritical(_) => Some(self.lateral.payload_limit(profile)),
+            Profile::Guest => self.guest.as_ref().map(|guest| guest.payload_limit(profile)),
+        }
     }
 
     /// A datagram arrived from `source`.
@@ -158,32 +177,56 @@ impl Node {
                 self.membership.handle_datagram(now, source, datagram);
                 self.take_membership_events(now);
             }
+            Some((Protocol::Guest, group)) if self.guest.is_some() && self.concerns(group) => {
+                self.counters.datagrams_received += 1;
+                if let Some(guest) = &mut self.guest {
+                    guest.handle_datagram(now, datagram);
+                }
+            }
             Some((Protocol::Lateral, _)) => self.counters.datagrams_foreign += 1,
-            Some((Protocol::Path, _)) | None => self.counters.datagrams_unknown += 1,
+            Some((Protocol::Guest, _)) if self.guest.is_some() => {
+                self.counters.datagrams_foreign += 1;
+            }
+            Some((Protocol::Guest | Protocol::Path, _)) | None => {
+                self.counters.datagrams_unknown += 1;
+            }
         }
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Time) {
         self.lateral.handle_timeout(now);
+        if let Some(guest) = &mut self.guest {
+            guest.handle_timeout(now);
+        }
         self.membership.handle_timeout(now);
         self.take_membership_events(now);
     }
 
     /// Appends the next datagram to `out` and says where it goes.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.lateral.poll_transmit(out).or_else(|| self.membership.poll_transmit(out))
+        let Self { lateral, guest, membership, .. } = self;
+        lateral
+            .poll_transmit(out)
+            .or_else(|| guest.as_mut().and_then(|guest| guest.poll_transmit(out)))
+            .or_else(|| membership.poll_transmit(out))
     }
 
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<NodeEvent> {
-        let event = self.events.pop_front();
-        event.or_else(|| self.lateral.poll_event().map(NodeEvent::Group))
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        let guest = &mut self.guest;
+        let event = self.lateral.poll_event();
+        event.or_else(|| guest.as_mut().and_then(|it| it.poll_event())).map(NodeEvent::Group)
     }
 
     /// When [`Node::handle_timeout`] should be called next, and why.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        Wakeup::earlier(self.lateral.poll_timeout(), self.membership.poll_timeout())
+        let guest = self.guest.as_ref().and_then(|guest| guest.poll_timeout());
+        let engines = Wakeup::earlier(self.lateral.poll_timeout(), guest);
+        Wakeup::earlier(engines, self.membership.poll_timeout())
     }
 
     /// The groups this node is in, with their settings and views.
@@ -206,6 +249,17 @@ impl Node {
         &self.lateral
     }
 
+    /// The caller's own engine, if the node was given one.
+    pub fn guest(&self) -> Option<&dyn Engine> {
+        self.guest.as_deref()
+    }
+
+    /// Members of `group` that have not confirmed all that this node has sent there, as far as the
+    /// group's engine tells.
+    pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
+        self.lateral.unconfirmed(group)
+    }
+
     /// What became of the datagrams at the door.
     pub fn counters(&self) -> NodeCounters {
         self.counters
@@ -217,6 +271,9 @@ impl Node {
     /// If one of them is broken: that is a bug.
     pub fn check(&self) {
         self.lateral.check();
+        if let Some(guest) = &self.guest {
+            guest.check();
+        }
         self.membership.check();
     }
 
@@ -247,14 +304,35 @@ impl Node {
         if joined.view.apply(&change) {
             let ViewChange { group, node: member, kind, version } = change;
             tracing::info!(node = %self.id, %group, %member, ?kind, version, "view change");
-            self.lateral.handle_view(now, &change);
+            if let Some(engine) = self.engine_of(group) {
+                engine.handle_view(now, &change);
+            }
             self.events.push_back(NodeEvent::Group(Event::View(change)));
         }
     }
 
     fn forget(&mut self, now: Time, group: GroupId) {
-        if self.groups.remove(&group).is_some() {
-            self.lateral.leave(now, group);
+        if let Some(joined) = self.groups.remove(&group)
+            && let Some(engine) = self.engine_for(joined.settings.profile)
+        {
+            engine.leave(now, group);
+        }
+    }
+
+    fn engine_of(&mut self, group: GroupId) -> Option<&mut dyn Engine> {
+        let profile = self.groups.get(&group)?.settings.profile;
+        self.engine_for(profile)
+    }
+
+    /// The engine that carries the groups of this profile.
+    fn engine_for(&mut self, profile: Profile) -> Option<&mut dyn Engine> {
+        match profile {
+            Profile::TimeCritical(_) => Some(&mut self.lateral),
+            // A match and not `as_deref_mut`, which would ask for a guest without borrows.
+            Profile::Guest => match &mut self.guest {
+                Some(guest) => Some(&mut **guest),
+                None => None,
+            },
         }
     }
 }

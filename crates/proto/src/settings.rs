@@ -24,6 +24,9 @@ pub struct GroupSettings {
 pub enum Profile {
     /// The lateral engine (Ricochet, Slingshot).
     TimeCritical(RateOfFire),
+    /// An engine that is not part of this crate: the one that the node was
+    /// [given](crate::node::Node::with_guest). Its settings are its own affair.
+    Guest,
 }
 
 /// The rate-of-fire (r, c): for every `r` packets a node receives it sends repairs of them to `c`
@@ -39,7 +42,7 @@ pub struct RateOfFire {
 /// Bytes of [`GroupSettings`] on the wire.
 pub const SETTINGS_BYTES: usize = size_of::<RawSettings>();
 
-/// `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32.
+/// `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32. A guest has 0 for `r` and `c`.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawSettings {
@@ -51,6 +54,7 @@ struct RawSettings {
 }
 
 const TIME_CRITICAL: u8 = 1;
+const GUEST: u8 = 255;
 
 impl RateOfFire {
     /// The largest r: more packets in one repair are hardly ever all there.
@@ -90,6 +94,7 @@ impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimeCritical(rate) => write!(f, "time-critical {rate}"),
+            Self::Guest => f.write_str("guest"),
         }
     }
 }
@@ -108,9 +113,12 @@ impl GroupSettings {
 
     /// Appends the [`SETTINGS_BYTES`] of the wire form to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let Profile::TimeCritical(RateOfFire { r, c }) = self.profile;
+        let (profile, r, c) = match self.profile {
+            Profile::TimeCritical(RateOfFire { r, c }) => (TIME_CRITICAL, r, c),
+            Profile::Guest => (GUEST, 0, 0),
+        };
         let name_check = U32::new(self.name_check);
-        let raw = RawSettings { profile: TIME_CRITICAL, r, c, zero: 0, name_check };
+        let raw = RawSettings { profile, r, c, zero: 0, name_check };
         out.extend_from_slice(raw.as_bytes());
     }
 
@@ -120,16 +128,20 @@ impl GroupSettings {
     /// If the bytes are too few, or of a profile that this program does not know.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let (raw, rest) = RawSettings::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;
-        if raw.profile != TIME_CRITICAL {
-            return Err(DecodeError::Kind);
-        }
         let rate = RateOfFire::new(raw.r, raw.c);
-        rate.validate().map_err(|_| DecodeError::Value)?;
+        let profile = match raw.profile {
+            TIME_CRITICAL => {
+                rate.validate().map_err(|_| DecodeError::Value)?;
+                Profile::TimeCritical(rate)
+            }
+            GUEST if (raw.r, raw.c) == (0, 0) => Profile::Guest,
+            GUEST => return Err(DecodeError::Value),
+            _ => return Err(DecodeError::Kind),
+        };
         if raw.zero != 0 {
             return Err(DecodeError::Value);
         }
-        let name_check = raw.name_check.get();
-        Ok((Self { profile: Profile::TimeCritical(rate), name_check }, rest))
+        Ok((Self { profile, name_check: raw.name_check.get() }, rest))
     }
 }
 
@@ -146,6 +158,17 @@ mod tests {
             settings.encode(&mut bytes);
             prop_assert_eq!(bytes.len(), SETTINGS_BYTES);
             prop_assert_eq!(GroupSettings::decode(&bytes), Ok((settings, &[][..])));
+        }
+
+        #[test]
+        fn a_guest_has_no_parameters_on_the_wire(r: u8, c: u8, name in ".*") {
+            let settings = GroupSettings::new(&name, Profile::Guest);
+            let mut bytes = Vec::new();
+            settings.encode(&mut bytes);
+            prop_assert_eq!(&bytes[..4], &[255, 0, 0, 0]);
+            prop_assert_eq!(GroupSettings::decode(&bytes), Ok((settings, &[][..])));
+            (bytes[1], bytes[2]) = (r, c);
+            prop_assert_eq!(GroupSettings::decode(&bytes).is_ok(), (r, c) == (0, 0));
         }
 
         #[test]

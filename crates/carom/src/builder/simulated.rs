@@ -6,7 +6,7 @@ use std::sync::Arc;
 use carom_proto::membership::Membership;
 use carom_proto::{NodeId, Rng};
 
-use super::Builder;
+use super::{Builder, MakeGuest};
 use crate::error::StartError;
 use crate::home::Home;
 use crate::host::{Founding, Host};
@@ -46,6 +46,7 @@ impl Builder {
         };
         let founding = Founding {
             lateral: self.lateral,
+            guest: self.guest.map(|MakeGuest(make)| make(id, rng.next_u64())),
             membership: membership(provider, &founder),
             seed: rng.next_u64(),
             seeds: if has_explicit_seeds { self.seeds } else { Vec::new() },

@@ -143,6 +143,7 @@ impl<N: Network> Host<N> {
         let publish_dropped: u64 = groups.map(HostedGroup::dropped).sum();
         let mut stats = Stats {
             lateral: self.node.lateral().counters(),
+            guest: self.node.guest().map_or_else(Vec::new, |guest| guest.stats()),
             node: self.node.counters(),
             queue_dropped: self.state.left.queue_dropped + queue_dropped,
             publish_dropped: self.state.left.publish_dropped + publish_dropped,

@@ -155,6 +155,6 @@ impl<N: Network> Host<N> {
 
     /// The members that have not confirmed all that was sent.
     fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
-        self.node.lateral().unconfirmed(group)
+        self.node.unconfirmed(group)
     }
 }

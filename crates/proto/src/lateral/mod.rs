@@ -162,12 +162,6 @@ impl Lateral {
         counters
     }
 
-    /// Bytes of the largest message in a group of this profile.
-    pub fn payload_limit(&self, profile: Profile) -> usize {
-        let Profile::TimeCritical(rate) = profile;
-        self.config.payload_limit(rate)
-    }
-
     /// Members of `group` that have not confirmed all that this node has sent there.
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         let Some(ix) = self.groups.ix(group) else { return Vec::new() };
@@ -254,7 +248,9 @@ impl Engine for Lateral {
         group: GroupId,
         settings: GroupSettings,
     ) -> Result<(), JoinError> {
-        let Profile::TimeCritical(rate) = settings.profile;
+        let Profile::TimeCritical(rate) = settings.profile else {
+            return Err(JoinError::NoEngine { profile: settings.profile });
+        };
         self.admit(group, rate)?;
         if self.r.is_none() {
             self.r = Some(rate.r);
@@ -408,6 +404,14 @@ impl Engine for Lateral {
         ];
         let wakeups = due.into_iter().filter_map(|(at, reason)| Some(Wakeup { at: at?, reason }));
         wakeups.min_by_key(|wakeup| wakeup.at)
+    }
+
+    /// 0 for a profile of another engine.
+    fn payload_limit(&self, profile: Profile) -> usize {
+        match profile {
+            Profile::TimeCritical(rate) => self.config.payload_limit(rate),
+            Profile::Guest => 0,
+        }
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
