@@ -1,0 +1,80 @@
+//! Datagrams that wait to be polled.
+
+use core::ops::Range;
+use std::collections::VecDeque;
+
+use carom_proto::{Class, Destination, Transmit};
+
+/// Encoded datagrams in the order in which they are to be sent, in one buffer that is used again
+/// once everything is polled.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    bytes: Vec<u8>,
+    queue: VecDeque<(Transmit, Range<usize>)>,
+    dropped: u64,
+    sent_bytes: u64,
+}
+
+/// Datagrams that wait at most: what the driver does not fetch is not kept without bound.
+const MAX_WAITING: usize = 1 << 16;
+/// Bytes that the buffer keeps when it is empty.
+const KEPT_BYTES: usize = 1 << 20;
+
+impl Outbox {
+    /// Adds the datagram that `encode` appends; returns its length, 0 if there was no room.
+    pub(crate) fn push(
+        &mut self,
+        class: Class,
+        destination: Destination,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> usize {
+        if self.queue.len() >= MAX_WAITING {
+            self.dropped += 1;
+            return 0;
+        }
+        let start = self.bytes.len();
+        encode(&mut self.bytes);
+        let datagram = start..self.bytes.len();
+        let length = datagram.len();
+        self.sent_bytes += length as u64;
+        self.queue.push_back((Transmit { destination, class }, datagram));
+        length
+    }
+
+    /// Appends the next datagram to `out`.
+    pub(crate) fn poll(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let (transmit, datagram) = self.queue.pop_front()?;
+        out.extend_from_slice(&self.bytes[datagram]);
+        if self.queue.is_empty() {
+            self.bytes.clear();
+            self.bytes.shrink_to(KEPT_BYTES);
+        }
+        Some(transmit)
+    }
+
+    /// Datagrams dropped because too many waited, and bytes of all that were added.
+    pub(crate) fn named(&self) -> [(&'static str, u64); 2] {
+        [("outbox_dropped", self.dropped), ("bytes_sent", self.sent_bytes)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_come_out_in_order_and_what_finds_no_room_is_counted() {
+        let mut outbox = Outbox::default();
+        for byte in 0..MAX_WAITING + 3 {
+            outbox.push(Class::Control, Destination::Lan, |out| out.push(byte as u8));
+        }
+        assert_eq!(outbox.named(), [("outbox_dropped", 3), ("bytes_sent", MAX_WAITING as u64)]);
+        let mut out = Vec::new();
+        for byte in 0..MAX_WAITING {
+            assert!(outbox.poll(&mut out).is_some());
+            assert_eq!(out, [byte as u8]);
+            out.clear();
+        }
+        assert_eq!(outbox.poll(&mut out), None);
+    }
+}

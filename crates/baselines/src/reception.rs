@@ -1,0 +1,416 @@
+//! The groups that a node is in, and what it is owed in each of them: every message is delivered
+//! or reported lost, once.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use carom_proto::{
+    Event, GroupId, GroupSettings, How, JoinError, LossCause, Lost, Message, NodeId, PacketId,
+    Profile, SeqNo, Time, Timers, View, ViewChange,
+};
+
+use crate::block::Block;
+use crate::stream::{Arrival, Gap, Stream};
+
+/// From where on a receiver is owed a sender's messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Owed {
+    /// From the first that it hears of by the sender's own multicast or announcement. Who joins
+    /// late is not owed what was before.
+    #[default]
+    FirstHeard,
+    /// From the sender's very first message, for experiments in which all are there from the
+    /// start: nothing is overlooked then, whatever the first packets meet with.
+    First,
+}
+
+/// What bounds the account of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) owed: Owed,
+    /// Packets of one stream that may be missing at a time; older ones are lost then.
+    pub(crate) max_missing: usize,
+    pub(crate) max_streams: usize,
+    pub(crate) give_up_after: Duration,
+}
+
+/// The account of one node.
+#[derive(Debug)]
+pub(crate) struct Reception {
+    id: NodeId,
+    terms: Terms,
+    groups: BTreeMap<GroupId, Group>,
+    /// Where the streams of a group stood when this node left it.
+    left_at: BTreeMap<GroupId, LeftAt>,
+    give_up: Timers<(GroupId, NodeId)>,
+    events: VecDeque<Event>,
+    counters: Counters,
+}
+
+/// A group that the node is in.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// The other members.
+    pub(crate) view: View,
+    /// The number of this node's next message.
+    pub(crate) next: SeqNo,
+    streams: BTreeMap<NodeId, Stream>,
+    /// How far streams had come that were closed; at most as many as there may be streams.
+    heard_to: BTreeMap<NodeId, SeqNo>,
+}
+
+#[derive(Debug)]
+struct LeftAt {
+    next: SeqNo,
+    heard_to: BTreeMap<NodeId, SeqNo>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    data_received: u64,
+    duplicates: u64,
+    not_owed: u64,
+    streams_refused: u64,
+    missing: u64,
+    late: u64,
+    recovered: u64,
+    retransmitted: u64,
+    lost: u64,
+    abandoned: u64,
+    discovery_ns: u64,
+    missing_ns: u64,
+}
+
+/// Groups that were left and are remembered.
+const MAX_LEFT_GROUPS: usize = 4096;
+
+impl Reception {
+    pub(crate) fn new(id: NodeId, terms: Terms) -> Self {
+        Self {
+            id,
+            terms,
+            groups: BTreeMap::new(),
+            left_at: BTreeMap::new(),
+            give_up: Timers::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The node is in `group`. Its numbers go on where they were if it was there before.
+    pub(crate) fn join(
+        &mut self,
+        group: GroupId,
+        settings: &GroupSettings,
+    ) -> Result<(), JoinError> {
+        if settings.profile != Profile::Guest {
+            return Err(JoinError::NoEngine { profile: settings.profile });
+        }
+        if self.groups.contains_key(&group) {
+            return Err(JoinError::AlreadyJoined);
+        }
+        let before = self.left_at.remove(&group);
+        let LeftAt { next, heard_to } =
+            before.unwrap_or(LeftAt { next: SeqNo::FIRST, heard_to: BTreeMap::new() });
+        let (view, streams) = (View::default(), BTreeMap::new());
+        self.groups.insert(group, Group { view, next, streams, heard_to });
+        Ok(())
+    }
+
+    /// The node is no longer in `group`, and owed nothing there.
+    pub(crate) fn leave(&mut self, group: GroupId) {
+        let Some(left) = self.groups.remove(&group) else { return };
+        let mut heard_to = left.heard_to;
+        for (sender, stream) in left.streams {
+            self.give_up.cancel((group, sender));
+            self.counters.abandoned += stream.missing_count() as u64;
+            heard_to.insert(sender, stream.next());
+        }
+        trim(&mut heard_to, self.terms.max_streams);
+        self.left_at.insert(group, LeftAt { next: left.next, heard_to });
+        trim(&mut self.left_at, MAX_LEFT_GROUPS);
+    }
+
+    /// Applies a change of a view; says whether it changed anything.
+    pub(crate) fn handle_view(&mut self, change: &ViewChange) -> bool {
+        let foreign = change.node != self.id;
+        self.groups.get_mut(&change.group).is_some_and(|it| foreign && it.view.apply(change))
+    }
+
+    pub(crate) fn group(&self, group: GroupId) -> Option<&Group> {
+        self.groups.get(&group)
+    }
+
+    pub(crate) fn group_mut(&mut self, group: GroupId) -> Option<&mut Group> {
+        self.groups.get_mut(&group)
+    }
+
+    pub(crate) fn groups(&self) -> impl Iterator<Item = GroupId> {
+        self.groups.keys().copied()
+    }
+
+    /// A message came by its sender's multicast: it opens the stream if it is the first.
+    pub(crate) fn on_data(&mut self, now: Time, id: PacketId, block: &Block) -> Option<Gap> {
+        if !self.open(id.group, id.sender, id.seqno) {
+            return None;
+        }
+        self.on_block(now, id, block, How::Direct)
+    }
+
+    /// A message came in some way. `None` if it is not to be kept; else it has been delivered, and
+    /// the gap before it is told.
+    pub(crate) fn on_block(
+        &mut self,
+        now: Time,
+        id: PacketId,
+        block: &Block,
+        how: How,
+    ) -> Option<Gap> {
+        let max_missing = self.terms.max_missing;
+        let group = self.groups.get_mut(&id.group)?;
+        let Some(stream) = group.streams.get_mut(&id.sender) else {
+            self.counters.not_owed += 1;
+            return None;
+        };
+        let (arrival, gap) = stream.arrive(now, id.seqno, max_missing);
+        match arrival {
+            Arrival::Fresh(missing_for) => {
+                self.deliver(now, id, block, how, missing_for);
+                self.take_gap(id.group, id.sender, &gap);
+                return Some(gap);
+            }
+            Arrival::Repeated => self.counters.duplicates += 1,
+            Arrival::NotOwed => self.counters.not_owed += 1,
+        }
+        None
+    }
+
+    /// `sender` has sent everything before `next`, as it says itself. Opens the stream: what comes
+    /// after is owed.
+    pub(crate) fn on_announced(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        sender: NodeId,
+        next: SeqNo,
+    ) -> Gap {
+        if !self.open(group, sender, next) {
+            return Gap::default();
+        }
+        self.on_reported(now, group, sender, next)
+    }
+
+    /// `sender` has sent everything before `next`, as somebody says. Nothing if it was never heard
+    /// of: it might have gone long ago.
+    pub(crate) fn on_reported(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        sender: NodeId,
+        next: SeqNo,
+    ) -> Gap {
+        let max_missing = self.terms.max_missing;
+        let Some(stream) = self.stream_mut(group, sender) else { return Gap::default() };
+        let gap = stream.reach(now, next, max_missing);
+        self.take_gap(group, sender, &gap);
+        gap
+    }
+
+    /// Whether the packet is missing here.
+    pub(crate) fn is_missing(&self, id: PacketId) -> bool {
+        self.stream(id.group, id.sender).is_some_and(|stream| stream.is_missing(id.seqno))
+    }
+
+    pub(crate) fn stream(&self, group: GroupId, sender: NodeId) -> Option<&Stream> {
+        self.groups.get(&group)?.streams.get(&sender)
+    }
+
+    /// Gives up what has been missing for too long.
+    pub(crate) fn handle_timeout(&mut self, now: Time) {
+        let noticed_by = now.before(self.terms.give_up_after);
+        while let Some((group, sender)) = self.give_up.pop_due(now) {
+            let Some(stream) = self.stream_mut(group, sender) else { continue };
+            let lost = stream.give_up(noticed_by);
+            let since = stream.missing_since();
+            self.report(group, sender, &lost, LossCause::DeadlinePassed);
+            if let Some(since) = since {
+                self.give_up.set((group, sender), since + self.terms.give_up_after);
+            }
+        }
+    }
+
+    /// When something is to be given up.
+    pub(crate) fn next_due(&self) -> Option<Time> {
+        self.give_up.next_due()
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// How many packets are missing.
+    pub(crate) fn missing_count(&self) -> usize {
+        let streams = self.groups.values().flat_map(|group| group.streams.values());
+        streams.map(Stream::missing_count).sum()
+    }
+
+    /// The counters, by name.
+    pub(crate) fn named(&self) -> [(&'static str, u64); 13] {
+        let it = self.counters;
+        [
+            ("data_received", it.data_received),
+            ("duplicates", it.duplicates),
+            ("not_owed", it.not_owed),
+            ("streams_refused", it.streams_refused),
+            ("missing", it.missing),
+            ("missing_now", self.missing_count() as u64),
+            ("late", it.late),
+            ("recovered", it.recovered),
+            ("retransmitted", it.retransmitted),
+            ("lost", it.lost),
+            ("abandoned", it.abandoned),
+            ("discovery_ns", it.discovery_ns),
+            ("missing_ns", it.missing_ns),
+        ]
+    }
+
+    /// Asserts the invariants.
+    pub(crate) fn check(&self) {
+        let mut missing = 0;
+        for (id, group) in &self.groups {
+            let streams = group.streams.len();
+            assert!(streams <= self.terms.max_streams, "more streams than there is room for");
+            assert!(group.heard_to.len() <= self.terms.max_streams, "too much is remembered");
+            for (sender, stream) in &group.streams {
+                stream.check(self.terms.max_missing);
+                missing += stream.missing_count();
+                let is_watched = self.give_up.is_set((*id, *sender));
+                assert!(stream.missing_count() == 0 || is_watched, "missing for ever");
+            }
+        }
+        let it = self.counters;
+        let settled = it.late + it.recovered + it.retransmitted + it.lost + it.abandoned;
+        assert!(missing as u64 + settled >= it.missing, "a missing packet was forgotten");
+        assert!(self.left_at.len() <= MAX_LEFT_GROUPS, "too many groups are remembered");
+    }
+
+    /// Has the stream, making it if there is room.
+    fn open(&mut self, group: GroupId, sender: NodeId, heard_of: SeqNo) -> bool {
+        let Terms { owed, max_streams, .. } = self.terms;
+        let Some(group) = self.groups.get_mut(&group) else { return false };
+        if group.streams.contains_key(&sender) {
+            return true;
+        }
+        if sender == self.id {
+            self.counters.not_owed += 1;
+            return false;
+        }
+        if group.streams.len() >= max_streams && !group.close_idle(max_streams) {
+            self.counters.streams_refused += 1;
+            return false;
+        }
+        let first = match owed {
+            Owed::FirstHeard => heard_of,
+            Owed::First => SeqNo::FIRST,
+        };
+        let heard_to = group.heard_to.remove(&sender);
+        let first = heard_to.map_or(first, |heard_to| first.later(heard_to));
+        group.streams.insert(sender, Stream::owed_from(first));
+        true
+    }
+
+    fn stream_mut(&mut self, group: GroupId, sender: NodeId) -> Option<&mut Stream> {
+        self.groups.get_mut(&group)?.streams.get_mut(&sender)
+    }
+
+    fn deliver(
+        &mut self,
+        now: Time,
+        id: PacketId,
+        block: &Block,
+        how: How,
+        missing_for: Option<Duration>,
+    ) {
+        let PacketId { sender, group, seqno } = id;
+        let sent_at = block.sent_at();
+        let age = (now >= sent_at).then(|| now.since(sent_at));
+        let counters = &mut self.counters;
+        match (how, missing_for) {
+            (How::Direct, None) => counters.data_received += 1,
+            (How::Direct, Some(_)) => {
+                counters.data_received += 1;
+                counters.late += 1;
+            }
+            (How::Recovered(_), _) => counters.recovered += 1,
+            (How::Retransmitted(_), _) => counters.retransmitted += 1,
+        }
+        let missing_for = match how {
+            How::Direct => Duration::ZERO,
+            // Nobody knew that it was missing until it came.
+            How::Recovered(_) | How::Retransmitted(_) => missing_for.unwrap_or_default(),
+        };
+        if how != How::Direct
+            && let Some(age) = age
+        {
+            counters.missing_ns += missing_for.as_nanos() as u64;
+            counters.discovery_ns += age.saturating_sub(missing_for).as_nanos() as u64;
+        }
+        let payload = block.payload();
+        let message = Message { group, sender, seqno, payload, how, age, missing_for };
+        self.events.push_back(Event::Message(message));
+    }
+
+    fn take_gap(&mut self, group: GroupId, sender: NodeId, gap: &Gap) {
+        self.counters.missing += gap.missing.len() as u64;
+        self.report(group, sender, &gap.lost, LossCause::TooFarBehind);
+        let since = self.stream(group, sender).and_then(Stream::missing_since);
+        if let Some(since) = since {
+            self.give_up.set_no_later((group, sender), since + self.terms.give_up_after);
+        }
+    }
+
+    fn report(
+        &mut self,
+        group: GroupId,
+        sender: NodeId,
+        lost: &[(SeqNo, SeqNo)],
+        cause: LossCause,
+    ) {
+        for (first, last) in lost.iter().copied() {
+            let lost = Lost { group, sender, first, last, cause };
+            self.counters.lost += u64::from(lost.count());
+            self.events.push_back(Event::Lost(lost));
+        }
+    }
+}
+
+impl Group {
+    /// The streams, in order of their senders.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = (NodeId, &Stream)> {
+        self.streams.iter().map(|(sender, stream)| (*sender, stream))
+    }
+
+    /// Closes a stream of which nothing is missing and whose sender has gone.
+    fn close_idle(&mut self, max_remembered: usize) -> bool {
+        let gone = |sender: &NodeId| !self.view.contains(*sender);
+        let idle = self.streams.iter().find(|(sender, it)| gone(sender) && it.missing_count() == 0);
+        let Some((sender, next)) = idle.map(|(sender, stream)| (*sender, stream.next())) else {
+            return false;
+        };
+        self.streams.remove(&sender);
+        self.heard_to.insert(sender, next);
+        trim(&mut self.heard_to, max_remembered);
+        true
+    }
+}
+
+/// Drops the least until at most `count` are left.
+fn trim<K: Ord, V>(map: &mut BTreeMap<K, V>, count: usize) {
+    while map.len() > count {
+        map.pop_first();
+    }
+}
+
+#[cfg(test)]
+#[path = "reception_tests.rs"]
+mod tests;

@@ -1,0 +1,342 @@
+//! SRM's packets. Each follows the common header of [`carom_proto::wire`] and goes to the group.
+
+use carom_proto::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
+use carom_proto::{Class, GroupId, NodeId, SeqNo};
+use zerocopy::byteorder::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// An SRM packet, its variable parts still in the datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packet<'a> {
+    /// A message on its way to the group. Kind 1.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 28 | 4 | sequence number |
+    /// | 32 | n | [block](crate::block) |
+    Data {
+        /// Its number among the sender's packets in the group.
+        seqno: SeqNo,
+        /// The block.
+        block: &'a [u8],
+    },
+    /// The header's sender lacks a packet. Kind 2.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 28 | 8 | its source: who multicast it first |
+    /// | 36 | 4 | its sequence number |
+    /// | 40 | 4 | microseconds that the header's sender believes to be away from the source |
+    Request {
+        /// Who multicast the packet.
+        source: NodeId,
+        /// Its number.
+        seqno: SeqNo,
+        /// The requestor's distance to the source.
+        distance_us: u32,
+    },
+    /// A packet again, by a member that has it. Kind 3.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 28 | 8 | its source |
+    /// | 36 | 4 | its sequence number |
+    /// | 40 | 4 | microseconds that the header's sender believes to be away from the requestor |
+    /// | 44 | 8 | the requestor whose request it answers |
+    /// | 52 | n | [block](crate::block) |
+    Repair {
+        /// Who multicast the packet first.
+        source: NodeId,
+        /// Its number.
+        seqno: SeqNo,
+        /// The repairer's distance to the requestor.
+        distance_us: u32,
+        /// Whose request it answers.
+        requestor: NodeId,
+        /// The block.
+        block: &'a [u8],
+    },
+    /// How far the header's sender has come with each source, and when it heard of whom. Kind 4.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 28 | 8 | when it was sent, by its sender's clock |
+    /// | 36 | 4 | the number of its sender's next message |
+    /// | 40 | 24 n | [reports](Report) |
+    Session {
+        /// When it was sent.
+        sent_at: u64,
+        /// The number of its sender's next message.
+        next: SeqNo,
+        /// What its sender has heard of the others.
+        reports: &'a [Report],
+    },
+}
+
+/// What a member has heard of another one.
+///
+/// | offset | bytes | field |
+/// |---|---|---|
+/// | 0 | 8 | the other member |
+/// | 8 | 4 | the number after the highest known of it; meaningless if nothing is known |
+/// | 12 | 4 | microseconds since its last session message came, bit 31: a number is known |
+/// | 16 | 8 | when that was sent, by its own clock; 0 if none has come |
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct Report {
+    member: U64,
+    next: U32,
+    held: U32,
+    echo: U64,
+}
+
+impl Report {
+    /// A report of `member`. `echo` is when its last session message was sent, by its clock, and
+    /// the microseconds since that came here, of which 35 minutes can be told.
+    pub fn new(member: NodeId, next: Option<SeqNo>, echo: Option<(u64, u32)>) -> Self {
+        let (echo, held_us) = echo.unwrap_or((0, 0));
+        let known = if next.is_some() { KNOWN } else { 0 };
+        Self {
+            member: U64::new(member.0),
+            next: U32::new(next.map_or(0, |next| next.0)),
+            held: U32::new(held_us.min(KNOWN - 1) | known),
+            echo: U64::new(echo),
+        }
+    }
+
+    /// Whom it is of.
+    pub fn member(&self) -> NodeId {
+        NodeId(self.member.get())
+    }
+
+    /// The number after the highest known of the member's messages.
+    pub fn next(&self) -> Option<SeqNo> {
+        (self.held.get() & KNOWN != 0).then(|| SeqNo(self.next.get()))
+    }
+
+    /// When the member's last session message was sent, by its own clock, and the microseconds
+    /// for which it was held.
+    pub fn echo(&self) -> Option<(u64, u32)> {
+        let echo = self.echo.get();
+        (echo != 0).then(|| (echo, self.held.get() & !KNOWN))
+    }
+}
+
+const KNOWN: u32 = 1 << 31;
+/// Bytes of a [`Report`].
+pub const REPORT_BYTES: usize = size_of::<Report>();
+/// Bytes of a session message before its reports.
+pub const SESSION_BYTES: usize = HEADER_BYTES + size_of::<RawSession>();
+/// Bytes of a data packet around its block.
+pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<U32>();
+/// Bytes of the packet with the most around a block.
+pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<RawRepair>();
+
+const DATA: u8 = 1;
+const REQUEST: u8 = 2;
+const REPAIR: u8 = 3;
+const SESSION: u8 = 4;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawRequest {
+    source: U64,
+    seqno: U32,
+    distance_us: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawRepair {
+    request: RawRequest,
+    requestor: U64,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawSession {
+    sent_at: U64,
+    next: U32,
+}
+
+impl<'a> Packet<'a> {
+    /// What a driver should take it for.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Data { .. } => Class::Data,
+            Self::Repair { .. } => Class::Retransmission,
+            Self::Request { .. } | Self::Session { .. } => Class::Control,
+        }
+    }
+
+    /// Reads an SRM datagram, header and all.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(datagram: &'a [u8]) -> Result<(Header, Self), DecodeError> {
+        let (header, body) = Header::decode(datagram)?;
+        if header.protocol != Protocol::Guest {
+            return Err(DecodeError::Kind);
+        }
+        let packet = match header.kind {
+            DATA => {
+                let (seqno, block) = U32::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
+                Self::Data { seqno: SeqNo(seqno.get()), block }
+            }
+            REQUEST => {
+                let raw = RawRequest::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
+                let RawRequest { source, seqno, distance_us } = raw;
+                let (source, seqno) = (NodeId(source.get()), SeqNo(seqno.get()));
+                Self::Request { source, seqno, distance_us: distance_us.get() }
+            }
+            REPAIR => {
+                let (raw, block) =
+                    RawRepair::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
+                let RawRequest { source, seqno, distance_us } = &raw.request;
+                let (source, seqno) = (NodeId(source.get()), SeqNo(seqno.get()));
+                let requestor = NodeId(raw.requestor.get());
+                let distance_us = distance_us.get();
+                Self::Repair { source, seqno, distance_us, requestor, block }
+            }
+            SESSION => {
+                let (raw, rest) =
+                    RawSession::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
+                let reports = <[Report]>::ref_from_bytes(rest).map_err(|_| DecodeError::Length)?;
+                let (sent_at, next) = (raw.sent_at.get(), SeqNo(raw.next.get()));
+                Self::Session { sent_at, next, reports }
+            }
+            _ => return Err(DecodeError::Kind),
+        };
+        Ok((header, packet))
+    }
+
+    /// Appends the whole datagram to `out`.
+    ///
+    /// # Panics
+    /// If it would be longer than UDP can carry: the engine fits its packets into the path MTU.
+    pub fn encode(&self, sender: NodeId, group: GroupId, view: u32, out: &mut Vec<u8>) {
+        let (protocol, kind) = (Protocol::Guest, self.kind());
+        let start = Header { protocol, kind, flags: 0, group, sender, view }.begin(out);
+        match *self {
+            Self::Data { seqno, block } => {
+                out.extend_from_slice(&seqno.0.to_be_bytes());
+                out.extend_from_slice(block);
+            }
+            Self::Request { source, seqno, distance_us } => {
+                out.extend_from_slice(RawRequest::new(source, seqno, distance_us).as_bytes());
+            }
+            Self::Repair { source, seqno, distance_us, requestor, block } => {
+                let request = RawRequest::new(source, seqno, distance_us);
+                let raw = RawRepair { request, requestor: U64::new(requestor.0) };
+                out.extend_from_slice(raw.as_bytes());
+                out.extend_from_slice(block);
+            }
+            Self::Session { sent_at, next, reports } => {
+                let raw = RawSession { sent_at: U64::new(sent_at), next: U32::new(next.0) };
+                out.extend_from_slice(raw.as_bytes());
+                out.extend_from_slice(reports.as_bytes());
+            }
+        }
+        wire::seal(out, start);
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Data { .. } => DATA,
+            Self::Request { .. } => REQUEST,
+            Self::Repair { .. } => REPAIR,
+            Self::Session { .. } => SESSION,
+        }
+    }
+}
+
+impl RawRequest {
+    fn new(source: NodeId, seqno: SeqNo, distance_us: u32) -> Self {
+        let (source, seqno) = (U64::new(source.0), U32::new(seqno.0));
+        Self { source, seqno, distance_us: U32::new(distance_us) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
+    const GROUP: GroupId = GroupId(0x0102_0304);
+
+    /// Kind and body of the datagram; the common header has a golden vector of its own.
+    fn body(packet: Packet<'_>) -> (u8, Vec<u8>) {
+        let mut out = Vec::new();
+        packet.encode(SENDER, GROUP, 9, &mut out);
+        let (header, decoded) = Packet::decode(&out).expect("what was encoded can be decoded");
+        assert_eq!(decoded, packet);
+        assert_eq!((header.sender, header.group, header.view), (SENDER, GROUP, 9));
+        (header.kind, out[HEADER_BYTES..].to_vec())
+    }
+
+    #[test]
+    fn data_and_requests_on_the_wire_are_this() {
+        let data = Packet::Data { seqno: SeqNo(7), block: &[0xEE, 0xFF] };
+        assert_eq!(body(data), (1, vec![0, 0, 0, 7, 0xEE, 0xFF]));
+        let request = Packet::Request { source: NodeId(5), seqno: SeqNo(6), distance_us: 258 };
+        assert_eq!(body(request), (2, vec![0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 1, 2]));
+    }
+
+    #[test]
+    fn a_repair_on_the_wire_is_this() {
+        let (source, seqno, requestor) = (NodeId(5), SeqNo(6), NodeId(0xB));
+        let repair = Packet::Repair { source, seqno, distance_us: 3, requestor, block: &[1] };
+        let expected = [
+            0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 3, // source, seqno, distance
+            0, 0, 0, 0, 0, 0, 0, 0xB, 1, // requestor, block
+        ];
+        assert_eq!(body(repair), (3, expected.to_vec()));
+    }
+
+    #[test]
+    fn a_session_message_on_the_wire_is_this() {
+        let reports = [
+            Report::new(NodeId(3), Some(SeqNo(4)), Some((8, 2))),
+            Report::new(NodeId(2), None, None),
+        ];
+        let session = Packet::Session { sent_at: 9, next: SeqNo(1), reports: &reports };
+        let expected = [
+            0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, // sent at, next
+            0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0x80, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0,
+            8, // report
+            0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // report
+        ];
+        assert_eq!(body(session), (4, expected.to_vec()));
+        assert_eq!((reports[0].next(), reports[0].echo()), (Some(SeqNo(4)), Some((8, 2))));
+        assert_eq!((reports[1].next(), reports[1].echo()), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_under_a_right_header_decodes_to_itself_or_to_an_error(
+            kind in 0..8_u8,
+            body in prop::collection::vec(any::<u8>(), 0..120),
+        ) {
+            let header = Header {
+                protocol: Protocol::Guest, kind, flags: 0, group: GROUP, sender: SENDER, view: 4,
+            };
+            let mut datagram = Vec::new();
+            let start = header.begin(&mut datagram);
+            datagram.extend_from_slice(&body);
+            wire::seal(&mut datagram, start);
+            if let Ok((header, packet)) = Packet::decode(&datagram) {
+                let mut again = Vec::new();
+                packet.encode(header.sender, header.group, header.view, &mut again);
+                prop_assert_eq!(again, datagram);
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+            let _ = Packet::decode(&bytes);
+        }
+    }
+}

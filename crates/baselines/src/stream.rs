@@ -1,0 +1,215 @@
+//! One sender's messages in one group, as a receiver accounts for them.
+
+use core::ops::Range;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use carom_proto::{SeqNo, Time};
+
+/// Where in a stream a packet is: its sequence number, unwrapped so that it can be ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Position(u64);
+
+/// What is owed of a stream, what has come and what is missing. Every packet from the first that
+/// is owed is delivered, missing or lost, and changes from the one to the other only once.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    first: Position,
+    next: Position,
+    /// What is missing, and since when that is known; in both orders the same.
+    missing: BTreeMap<Position, Time>,
+}
+
+/// What became of a packet that arrived.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It is to be delivered; it was known to be missing for this long, or is news.
+    Fresh(Option<Duration>),
+    /// It was delivered or lost before.
+    Repeated,
+    /// It is from before what is owed.
+    NotOwed,
+}
+
+/// What was learnt to be missing, and what is lost because it would be too much.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gap {
+    /// Missing from now on.
+    pub(crate) missing: Vec<SeqNo>,
+    /// Given up, as first and last.
+    pub(crate) lost: Vec<(SeqNo, SeqNo)>,
+}
+
+impl Position {
+    fn seqno(self) -> SeqNo {
+        SeqNo(self.0 as u32)
+    }
+
+    /// The position of `seqno` that is nearest to this one.
+    fn near(self, seqno: SeqNo) -> Self {
+        Self(self.0.wrapping_add_signed(i64::from(seqno.distance_from(self.seqno()))))
+    }
+
+    fn plus(self, count: u64) -> Self {
+        Self(self.0 + count)
+    }
+}
+
+impl Stream {
+    /// A stream of which everything from `first` on is owed.
+    pub(crate) fn owed_from(first: SeqNo) -> Self {
+        // One turn of the circle up, so that what lies before has a position too.
+        let first = Position((1 << 32) + u64::from(first.0));
+        Self { first, next: first, missing: BTreeMap::new() }
+    }
+
+    /// The number after the highest that is known to have been sent.
+    pub(crate) fn next(&self) -> SeqNo {
+        self.next.seqno()
+    }
+
+    /// Packet `seqno` arrived. At most `max_missing` are missing at a time; older ones are lost.
+    pub(crate) fn arrive(&mut self, now: Time, seqno: SeqNo, max_missing: usize) -> (Arrival, Gap) {
+        let position = self.next.near(seqno);
+        if position < self.first {
+            return (Arrival::NotOwed, Gap::default());
+        }
+        if position < self.next {
+            let noticed = self.missing.remove(&position);
+            let fresh = noticed.map(|at| Arrival::Fresh(Some(now.since(at))));
+            return (fresh.unwrap_or(Arrival::Repeated), Gap::default());
+        }
+        let gap = self.reach(now, seqno, max_missing);
+        self.next = position.plus(1);
+        (Arrival::Fresh(None), gap)
+    }
+
+    /// Everything before `next` is known to have been sent.
+    pub(crate) fn reach(&mut self, now: Time, next: SeqNo, max_missing: usize) -> Gap {
+        let end = self.next.near(next);
+        if end <= self.next {
+            return Gap::default();
+        }
+        let mut lost = Vec::new();
+        let start = Position(self.next.0.max(end.0.saturating_sub(max_missing as u64)));
+        let kept_back = max_missing - (end.0 - start.0) as usize;
+        while self.missing.len() > kept_back {
+            let Some((oldest, _)) = self.missing.pop_first() else { break };
+            add_lost(&mut lost, oldest..oldest.plus(1));
+        }
+        if start > self.next {
+            add_lost(&mut lost, self.next..start);
+        }
+        let positions = (start.0..end.0).map(Position);
+        self.missing.extend(positions.clone().map(|position| (position, now)));
+        self.next = end;
+        Gap { missing: positions.map(Position::seqno).collect(), lost: named(lost) }
+    }
+
+    /// Whether `seqno` is missing.
+    pub(crate) fn is_missing(&self, seqno: SeqNo) -> bool {
+        self.missing.contains_key(&self.next.near(seqno))
+    }
+
+    /// What is missing, in order.
+    pub(crate) fn missing(&self) -> impl DoubleEndedIterator<Item = SeqNo> {
+        self.missing.keys().map(|position| position.seqno())
+    }
+
+    /// How many packets are missing.
+    pub(crate) fn missing_count(&self) -> usize {
+        self.missing.len()
+    }
+
+    /// Since when the packet is missing that has been so for longest.
+    pub(crate) fn missing_since(&self) -> Option<Time> {
+        self.missing.first_key_value().map(|(_, at)| *at)
+    }
+
+    /// Gives up what is missing since `noticed_by` or earlier.
+    pub(crate) fn give_up(&mut self, noticed_by: Time) -> Vec<(SeqNo, SeqNo)> {
+        let mut lost = Vec::new();
+        while let Some(entry) = self.missing.first_entry().filter(|it| *it.get() <= noticed_by) {
+            let position = entry.remove_entry().0;
+            add_lost(&mut lost, position..position.plus(1));
+        }
+        named(lost)
+    }
+
+    /// Asserts the invariants.
+    pub(crate) fn check(&self, max_missing: usize) {
+        assert!(self.first <= self.next, "a stream ends before it begins");
+        assert!(self.missing.len() <= max_missing, "more is missing than is kept account of");
+        let known = self.first..self.next;
+        let ends = [self.missing.first_key_value(), self.missing.last_key_value()];
+        let inside = ends.into_iter().flatten().all(|(position, _)| known.contains(position));
+        assert!(inside, "what is missing is not part of what was sent");
+    }
+}
+
+/// Joins `range` to the last of `lost` if it follows it.
+fn add_lost(lost: &mut Vec<Range<Position>>, range: Range<Position>) {
+    match lost.last_mut().filter(|last| last.end == range.start) {
+        Some(last) => last.end = range.end,
+        None => lost.push(range),
+    }
+}
+
+fn named(lost: Vec<Range<Position>>) -> Vec<(SeqNo, SeqNo)> {
+    let ends = |range: Range<Position>| (range.start.seqno(), range.end.seqno().minus(1));
+    lost.into_iter().map(ends).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn numbers(seqnos: &[SeqNo]) -> Vec<u32> {
+        seqnos.iter().map(|seqno| seqno.0).collect()
+    }
+
+    #[test]
+    fn each_packet_is_fresh_once_across_the_wrap() {
+        let mut stream = Stream::owed_from(SeqNo(u32::MAX - 1));
+        let (arrival, gap) = stream.arrive(Time(0), SeqNo(1), 9);
+        assert_eq!(
+            (arrival, numbers(&gap.missing)),
+            (Arrival::Fresh(None), vec![u32::MAX - 1, u32::MAX, 0],)
+        );
+        let later = Time(0) + SECOND;
+        let late = stream.arrive(later, SeqNo(u32::MAX), 9).0;
+        assert_eq!(late, Arrival::Fresh(Some(SECOND)));
+        assert_eq!(stream.arrive(later, SeqNo(u32::MAX), 9).0, Arrival::Repeated);
+        assert_eq!(stream.arrive(later, SeqNo(1), 9).0, Arrival::Repeated);
+        assert_eq!(stream.arrive(later, SeqNo(u32::MAX - 2), 9).0, Arrival::NotOwed);
+        assert_eq!(stream.next(), SeqNo(2));
+        stream.check(9);
+    }
+
+    #[test]
+    fn what_would_be_too_much_is_lost_the_oldest_first_and_told_in_ranges() {
+        let mut stream = Stream::owed_from(SeqNo(1));
+        stream.reach(Time(0), SeqNo(3), 4);
+        let gap = stream.reach(Time(1), SeqNo(10), 4);
+        assert_eq!(numbers(&gap.missing), [6, 7, 8, 9]);
+        assert_eq!(gap.lost, [(SeqNo(1), SeqNo(5))]);
+        assert_eq!(stream.arrive(Time(1), SeqNo(2), 4).0, Arrival::Repeated);
+        assert_eq!(stream.reach(Time(1), SeqNo(4), 4), Gap::default());
+        stream.check(4);
+    }
+
+    #[test]
+    fn what_is_missing_for_too_long_is_given_up_once() {
+        let mut stream = Stream::owed_from(SeqNo(1));
+        stream.reach(Time(5), SeqNo(3), 9);
+        stream.arrive(Time(6), SeqNo(5), 9);
+        stream.arrive(Time(7), SeqNo(1), 9);
+        assert_eq!(stream.missing_since(), Some(Time(5)));
+        assert_eq!(stream.give_up(Time(5)), [(SeqNo(2), SeqNo(2))]);
+        assert!(stream.is_missing(SeqNo(4)) && stream.missing().eq([SeqNo(3), SeqNo(4)]));
+        assert_eq!(stream.give_up(Time(6)), [(SeqNo(3), SeqNo(4))]);
+        assert_eq!((stream.missing_since(), stream.missing_count()), (None, 0));
+    }
+}
