@@ -15,6 +15,7 @@ mod node;
 mod output;
 mod paper;
 mod publish;
+mod sim;
 mod subscribe;
 mod tune;
 
@@ -43,6 +44,7 @@ enum Verb {
     Members(members::Args),
     Tune(tune::Args),
     Paper(paper::Args),
+    Sim(sim::Args),
     /// Print the completions of a shell
     #[command(after_help = COMPLETIONS_EXAMPLE)]
     Completions {
@@ -84,6 +86,7 @@ fn run(verb: Option<Verb>) -> Result<Outcome, CliError> {
         Some(Verb::Members(args)) => members::run(&args),
         Some(Verb::Tune(args)) => tune::run(&args),
         Some(Verb::Paper(args)) => paper::run(&args),
+        Some(Verb::Sim(args)) => sim::run(&args),
         Some(Verb::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "carom", &mut script);

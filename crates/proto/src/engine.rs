@@ -112,6 +112,10 @@ pub trait Engine: Send {
     /// Bytes of the largest message that [`Engine::send`] takes in a group of this profile.
     fn payload_limit(&self, profile: Profile) -> usize;
 
+    /// Bytes of messages and packets that the engine keeps, its own and others': what its settings
+    /// bound.
+    fn held_bytes(&self) -> usize;
+
     /// All counters, by name.
     fn stats(&self) -> Vec<(&'static str, u64)>;
 

@@ -5,12 +5,15 @@
 //! same calls give the same history, byte for byte.
 
 mod agenda;
+pub mod checkers;
 mod clock;
 mod counters;
 mod faults;
+pub mod fuzz;
 mod history;
 mod host;
 mod machine;
+mod member;
 mod network;
 mod packets;
 mod roster;
@@ -22,7 +25,8 @@ pub use agenda::Agenda;
 pub use counters::{Counters, PerClass};
 pub use faults::{Disturbance, Fault};
 pub use host::HostIx;
-pub use machine::{Command, Machine};
+pub use machine::{Command, GroupMember, Machine};
+pub use member::Member;
 pub use roster::Roster;
 pub use topology::{Jitter, Link, Place, Topology};
 pub use world::{Happening, Lossy, World, WorldConfig};

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use carom_proto::{
-    Endpoint, Engine, Event, GroupId, GroupSettings, SendOptions, Time, Transmit, ViewChange,
-    Wakeup,
+    Endpoint, Engine, Event, GroupId, GroupSettings, JoinError, SendOptions, Time, Transmit,
+    ViewChange, Wakeup,
 };
 
 /// A state machine under the [engine contract](carom_proto::engine), as the world drives it: an
@@ -40,6 +40,31 @@ pub trait Machine {
     /// # Panics
     /// If one of them is broken: that is a bug in the machine.
     fn check(&self);
+}
+
+/// A machine that can be asked to join groups and told of views.
+pub trait GroupMember: Machine<Command = Command> {
+    /// Joins a group.
+    ///
+    /// # Errors
+    /// It refuses, and nothing has changed.
+    fn join_group(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError>;
+}
+
+impl<E: Engine + ?Sized> GroupMember for Box<E> {
+    fn join_group(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        self.join(now, group, settings)
+    }
 }
 
 /// What an application can ask of an engine.

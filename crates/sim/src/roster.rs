@@ -4,10 +4,10 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::{
-    Engine, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, ViewChange, ViewChangeKind,
+    GroupId, GroupSettings, JoinError, NodeId, Rng, Time, ViewChange, ViewChangeKind,
 };
 
-use crate::machine::Command;
+use crate::machine::{Command, GroupMember};
 use crate::{HostIx, World};
 
 /// Keeps the members of each group and tells every engine of the others' coming and going. What
@@ -50,15 +50,15 @@ impl Roster {
     ///
     /// # Errors
     /// The engine refuses; nothing has changed then.
-    pub fn join<E: Engine + ?Sized>(
+    pub fn join<M: GroupMember>(
         &mut self,
-        world: &mut World<Box<E>>,
+        world: &mut World<M>,
         host: HostIx,
         group: GroupId,
         settings: GroupSettings,
     ) -> Result<(), JoinError> {
         let Some(newcomer) = world.node_id(host) else { return Ok(()) };
-        world.with(host, |engine, now| engine.join(now, group, settings)).transpose()?;
+        world.with(host, |member, now| member.join_group(now, group, settings)).transpose()?;
         world.subscribe(host, group);
         self.settings.insert(group, settings);
         let others: Vec<HostIx> = self.members(group).filter(|other| *other != host).collect();
@@ -72,12 +72,7 @@ impl Roster {
     }
 
     /// The engine on `host` leaves `group`.
-    pub fn leave<E: Engine + ?Sized>(
-        &mut self,
-        world: &mut World<Box<E>>,
-        host: HostIx,
-        group: GroupId,
-    ) {
+    pub fn leave<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, group: GroupId) {
         let is_member = self.members.get_mut(&group).is_some_and(|hosts| hosts.remove(&host));
         let Some(id) = world.node_id(host).filter(|_| is_member) else { return };
         world.command(host, Command::Leave(group));
@@ -88,11 +83,7 @@ impl Roster {
     }
 
     /// Whatever runs on `host` is killed; the others find out. Returns the groups it was in.
-    pub fn crash<E: Engine + ?Sized>(
-        &mut self,
-        world: &mut World<Box<E>>,
-        host: HostIx,
-    ) -> Vec<GroupId> {
+    pub fn crash<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx) -> Vec<GroupId> {
         let groups = self.groups_of(host);
         let Some(id) = world.node_id(host) else { return groups };
         world.kill(host);
@@ -109,9 +100,34 @@ impl Roster {
         groups
     }
 
-    fn tell<E: Engine + ?Sized>(
+    /// The engine on `host` is told that the one on `other` has failed, though it has not.
+    pub fn suspect<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, other: HostIx) {
+        self.tell_of_all(world, host, other, ViewChangeKind::Failed);
+    }
+
+    /// The engine on `host` is told that the one on `other` is there after all.
+    pub fn trust<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, other: HostIx) {
+        self.tell_of_all(world, host, other, ViewChangeKind::Joined);
+    }
+
+    fn tell_of_all<M: GroupMember>(
         &mut self,
-        world: &mut World<Box<E>>,
+        world: &mut World<M>,
+        host: HostIx,
+        other: HostIx,
+        kind: ViewChangeKind,
+    ) {
+        let Some(id) = world.node_id(other).filter(|_| host != other) else { return };
+        for group in self.groups_of(other) {
+            if self.members.get(&group).is_some_and(|hosts| hosts.contains(&host)) {
+                self.tell(world, host, group, id, kind);
+            }
+        }
+    }
+
+    fn tell<M: GroupMember>(
+        &mut self,
+        world: &mut World<M>,
         host: HostIx,
         group: GroupId,
         node: NodeId,

@@ -414,6 +414,10 @@ impl Engine for Lateral {
         }
     }
 
+    fn held_bytes(&self) -> usize {
+        self.streams.bytes() + self.pending.bytes()
+    }
+
     fn stats(&self) -> Vec<(&'static str, u64)> {
         self.counters().named()
     }

@@ -106,7 +106,12 @@ impl PendingRepairs {
         }
     }
 
-    /// How many were dropped so far.
+    /// Bytes of the sums that are kept.
+    pub(super) fn bytes(&self) -> usize {
+        self.rows.iter().map(|row| row.sum.len()).sum()
+    }
+
+    /// How many repairs were dropped for age or want of room.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }

@@ -1,0 +1,219 @@
+//! `carom sim fuzz`: scenarios from seeds, on all cores.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal as _};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use carom_sim::fuzz::{Failure, Outcome as Run, Scenario, Subject, play, run_seed};
+use serde::Serialize;
+
+use super::subjects;
+use crate::error::{CliError, Outcome};
+use crate::interrupt::{self, Interrupt};
+use crate::output;
+
+/// Look for a seed under which an engine breaks a promise
+///
+/// Each seed is a scenario of 5 to 20 hosts in which they join, leave, send, crash, restart, stand
+/// still, are cut off and lose, reorder, repeat and damage datagrams; then the faults stop, and
+/// all must come right. Exit code 1 if a seed fails.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(super) struct Args {
+    /// How many seeds
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 0, value_name = "SEED")]
+    from: u64,
+    /// The protocol whose engines are tested
+    #[arg(long, default_value = "lateral", value_name = "NAME")]
+    protocol: String,
+    /// Scenarios played at the same time; default: one for each core
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    jobs: Option<u64>,
+    /// Write every packet of the first seed to this file, for Wireshark (pcapng)
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the run came to, as JSON.
+#[derive(Serialize)]
+struct Report {
+    protocol: &'static str,
+    from: u64,
+    /// How many seeds were played.
+    seeds: u64,
+    /// Calls of engines.
+    steps: u64,
+    /// A hash over the histories of all seeds in their order.
+    history: String,
+    seconds: f64,
+    failures: Vec<Failed>,
+}
+
+#[derive(Serialize)]
+struct Failed {
+    seed: u64,
+    violations: Vec<String>,
+    setup: String,
+    scenario: String,
+    replay: String,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If there is no such protocol, or the capture cannot be written.
+pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
+    let subject = subjects::named(&args.protocol).map_err(|names| {
+        let cause = format!("there is no protocol '{}' to test", args.protocol);
+        CliError::new(cause, format!("give one of {}", names.join(", ")))
+    })?;
+    if args.from.checked_add(args.seeds).is_none() {
+        return Err(CliError::new("the seeds do not end", "give a smaller --from or --seeds"));
+    }
+    let interrupt = interrupt::listen()?;
+    // A panic of an engine is a finding, told with its seed; its own lines would drown that.
+    std::panic::set_hook(Box::new(|_| {}));
+    if let Some(path) = &args.trace {
+        trace(&*subject, args.from, path)?;
+    }
+    let start = Instant::now();
+    let runs = play_all(&*subject, args, interrupt);
+    let _ = std::panic::take_hook();
+    let report = Report::new(args, subject.name(), runs, start.elapsed());
+    if args.json {
+        output::json(&report)?;
+    } else {
+        output::lines(&report.text())?;
+    }
+    Ok(Outcome::of(!report.failures.is_empty()))
+}
+
+fn trace(subject: &dyn Subject, seed: u64, path: &PathBuf) -> Result<(), CliError> {
+    let tried = format!("--trace {}", path.display());
+    let not_written = |error: std::io::Error| {
+        let cause = format!("{tried}: {}", crate::error::plain(&error));
+        CliError::new(cause, "give a file that can be written")
+    };
+    let file = BufWriter::new(File::create(path).map_err(not_written)?);
+    play(subject, &Scenario::of_seed(seed), Some(Box::new(file))).trace.map_err(not_written)
+}
+
+fn play_all(subject: &dyn Subject, args: &Args, interrupt: &Interrupt) -> BTreeMap<u64, Run> {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let (end, next) = (args.from + args.seeds, AtomicU64::new(args.from));
+    let runs = Mutex::new(BTreeMap::new());
+    let failures = AtomicU64::new(0);
+    let work = || {
+        while failures.load(Ordering::Relaxed) < MAX_FAILURES && !interrupt.is_asked() {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end {
+                break;
+            }
+            let run = run_seed(subject, seed);
+            failures.fetch_add(u64::from(run.failure.is_some()), Ordering::Relaxed);
+            runs.lock().unwrap_or_else(PoisonError::into_inner).insert(seed, run);
+        }
+    };
+    let count = || runs.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+    std::thread::scope(|scope| {
+        let jobs = args.jobs.unwrap_or(cores).min(args.seeds);
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        let shows = !args.json && std::io::stderr().is_terminal();
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            std::thread::sleep(TICK);
+            if shows {
+                eprint!("\r{} of {} seeds, {:?} failing ", count(), args.seeds, failures);
+            }
+        }
+        if shows {
+            eprintln!();
+        }
+    });
+    runs.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Report {
+    fn new(
+        args: &Args,
+        protocol: &'static str,
+        runs: BTreeMap<u64, Run>,
+        elapsed: Duration,
+    ) -> Self {
+        let mut history = 0_u64;
+        for run in runs.values() {
+            history = history.rotate_left(7).wrapping_add(run.history);
+        }
+        Self {
+            protocol,
+            from: args.from,
+            seeds: runs.len() as u64,
+            steps: runs.values().map(|run| run.steps).sum(),
+            history: format!("{history:016x}"),
+            seconds: elapsed.as_secs_f64(),
+            failures: runs
+                .into_values()
+                .filter_map(|run| run.failure)
+                .map(|failure| Failed::new(protocol, &failure))
+                .collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for failed in &self.failures {
+            text += &format!("seed {} fails:\n", failed.seed);
+            for violation in failed.violations.iter().take(MAX_SHOWN) {
+                text += &format!("  {violation}\n");
+            }
+            if failed.violations.len() > MAX_SHOWN {
+                text += &format!("  and {} more\n", failed.violations.len() - MAX_SHOWN);
+            }
+            text += &format!("settings: {}\n", failed.setup);
+            text += &format!("the smallest scenario that fails so: {}", failed.scenario);
+            text += &format!("replay: {}\n\n", failed.replay);
+        }
+        let Self { protocol, seeds, from, steps, history, seconds, failures } = self;
+        let verdict = match failures.len() {
+            0 => "nothing found".to_owned(),
+            count => format!("{count} seeds fail"),
+        };
+        text += &format!(
+            "{protocol}: {verdict} in {seeds} seeds from {from}, {steps} calls of engines, \
+             {seconds:.1} s, history {history}"
+        );
+        text
+    }
+}
+
+impl Failed {
+    fn new(protocol: &str, failure: &Failure) -> Self {
+        let Failure { seed, violations, setup, scenario } = failure;
+        Self {
+            seed: *seed,
+            violations: violations.iter().map(ToString::to_string).collect(),
+            setup: setup.clone(),
+            scenario: scenario.to_string(),
+            replay: format!("carom sim fuzz --protocol {protocol} --from {seed} --seeds 1"),
+        }
+    }
+}
+
+/// After so many failing seeds no more are tried: one is enough to work on.
+const MAX_FAILURES: u64 = 3;
+/// Violations of one seed that are shown to people.
+const MAX_SHOWN: usize = 5;
+const TICK: Duration = Duration::from_millis(50);
+const EXAMPLE: &str = "Examples:
+  carom sim fuzz --seeds 10000                the long run
+  carom sim fuzz --from 4711 --seeds 1        one seed again
+  carom sim fuzz --from 4711 --seeds 1 --trace 4711.pcapng";

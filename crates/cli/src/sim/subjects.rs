@@ -1,0 +1,82 @@
+//! The protocols that can be tested, with settings that bring their rare paths up.
+
+use std::time::Duration;
+
+use carom_proto::lateral::{Config, Lateral, NakConfig, RepairScope, Solver};
+use carom_proto::{Engine, GroupSettings, NodeId, Profile, RateOfFire, Rng};
+use carom_sim::fuzz::{Setup, Subject};
+
+/// The protocol called `name`; the names of all if there is none.
+pub(super) fn named(name: &str) -> Result<Box<dyn Subject>, Vec<&'static str>> {
+    let all: Vec<Box<dyn Subject>> = vec![Box::new(LateralSubject)];
+    let names = all.iter().map(|subject| subject.name()).collect();
+    all.into_iter().find(|subject| subject.name() == name).ok_or(names)
+}
+
+/// Ricochet and Slingshot.
+struct LateralSubject;
+
+struct LateralSetup {
+    config: Config,
+    rate: RateOfFire,
+}
+
+impl Subject for LateralSubject {
+    fn name(&self) -> &'static str {
+        "lateral"
+    }
+
+    fn set_up(&self, rng: &mut Rng) -> Box<dyn Setup> {
+        let config = Config {
+            own_packets: rng.chance(0.7),
+            window: one_of(rng, &[0, 1, 2, 8, 64, 1 << 14]),
+            max_gap: one_of(rng, &[1 << 16, 1 << 16, 1 << 16, 40, 5]),
+            buffer_bytes: one_of(rng, &[64 << 20, 64 << 20, 20_000, 2_000, 0]),
+            stagger: one_of(rng, &[1, 1, 3]),
+            partial_view: one_of(rng, &[None, None, Some(2)]),
+            solver: one_of(rng, &[Solver::Elimination, Solver::Elimination, Solver::Peeling]),
+            scope: one_of(rng, &[RepairScope::Regions, RepairScope::PerGroup]),
+            pending_repairs: one_of(rng, &[256, 3, 0]),
+            nak: Some(NakConfig {
+                ids_per_second: one_of(rng, &[50_000, 200, 0]),
+                ..NakConfig::default()
+            }),
+            flush_after: one_of(
+                rng,
+                &[None, Some(Duration::ZERO), Some(Duration::from_millis(20))],
+            ),
+            patience: one_of(rng, &[Duration::ZERO, Duration::from_millis(500)]),
+            ..Config::default()
+        };
+        let rate = RateOfFire::new(one_of(rng, &[1, 4, 8]), one_of(rng, &[0, 1, 2, 5, 9]));
+        Box::new(LateralSetup { config, rate })
+    }
+}
+
+impl Setup for LateralSetup {
+    fn describe(&self) -> String {
+        format!("rate-of-fire {}, {:?}", self.rate, self.config)
+    }
+
+    fn group(&self, name: &str) -> GroupSettings {
+        GroupSettings::new(name, Profile::TimeCritical(self.rate))
+    }
+
+    fn engine(&self, id: NodeId, seed: u64) -> Box<dyn Engine> {
+        Box::new(Lateral::new(id, self.config.clone(), seed))
+    }
+
+    /// The data buffer, and what pending repairs may hold besides.
+    fn limit_bytes(&self) -> usize {
+        let repairs = self.config.pending_repairs * self.config.max_datagram_bytes();
+        self.config.buffer_bytes + repairs
+    }
+
+    fn confirms(&self) -> bool {
+        true
+    }
+}
+
+fn one_of<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
+    choices[rng.below(choices.len())].clone()
+}

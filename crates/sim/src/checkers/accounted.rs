@@ -1,0 +1,14 @@
+//! Whoever is owed a message gets it, or is told that it is lost.
+
+use super::{Ledger, Violation};
+
+pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
+    for (id, sent) in &ledger.sent {
+        for node in ledger.owed(id, sent) {
+            if !ledger.got.contains_key(&(node, *id)) {
+                let what = format!("{node}: {id} was neither delivered nor reported lost");
+                found.push(Violation::new("delivered or reported lost", what));
+            }
+        }
+    }
+}

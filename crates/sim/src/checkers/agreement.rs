@@ -1,0 +1,27 @@
+//! Once all is healed and quiet, every member's view of a group is its other members.
+
+use std::collections::BTreeSet;
+
+use carom_proto::NodeId;
+
+use super::{Ledger, Violation};
+
+pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
+    if ledger.healed.is_none() {
+        return;
+    }
+    let nobody = BTreeSet::new();
+    for (group, members) in &ledger.members {
+        for node in members {
+            let view = ledger.views.get(&(*node, *group)).unwrap_or(&nobody);
+            let others: BTreeSet<NodeId> =
+                members.iter().copied().filter(|other| other != node).collect();
+            if *view != others {
+                let missing: Vec<&NodeId> = others.difference(view).collect();
+                let strange: Vec<&NodeId> = view.difference(&others).collect();
+                let what = format!("{node} in {group}: lacks {missing:?}, has {strange:?}");
+                found.push(Violation::new("views agree", what));
+            }
+        }
+    }
+}

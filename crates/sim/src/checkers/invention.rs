@@ -1,0 +1,20 @@
+//! What is delivered was sent, byte for byte; what is reported lost was sent too.
+
+use super::{Ledger, Violation};
+
+pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
+    for ((node, id), got) in &ledger.got {
+        let was_sent = ledger.sent.contains_key(id);
+        if !was_sent {
+            let what = format!("{node}: {id} was never sent");
+            found.push(Violation::new("no invention", what));
+        } else if got.is_altered {
+            let what = format!("{node}: {id} was delivered with another payload");
+            found.push(Violation::new("no invention", what));
+        }
+        if id.sender == *node {
+            let what = format!("{node}: its own {id} came back to it");
+            found.push(Violation::new("no invention", what));
+        }
+    }
+}

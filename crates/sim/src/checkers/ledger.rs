@@ -1,0 +1,204 @@
+//! What happened in a run, as the checkers read it.
+
+use core::fmt;
+use std::collections::{BTreeMap, BTreeSet};
+
+use carom_proto::{Event, GroupId, NodeId, PacketId, Safe, Time, ViewChangeKind};
+
+/// The book of one run: what was sent, what each node got and was told, who was in which view
+/// when.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pub(super) sent: BTreeMap<MessageId, Sent>,
+    pub(super) got: BTreeMap<(NodeId, MessageId), Got>,
+    /// Members of each group at present, as they would say themselves.
+    pub(super) members: BTreeMap<GroupId, BTreeSet<NodeId>>,
+    /// Each member's view at present.
+    pub(super) views: BTreeMap<(NodeId, GroupId), BTreeSet<NodeId>>,
+    /// When an observer last saw a node go from a group, or left the group itself.
+    gone: BTreeMap<(NodeId, GroupId, NodeId), Time>,
+    pub(super) alive: BTreeSet<NodeId>,
+    /// When everything was put right.
+    pub(super) healed: Option<Time>,
+    /// Groups in which a node asked for confirmation after that, and whether it has it.
+    pub(super) awaited: BTreeMap<(NodeId, GroupId), bool>,
+    /// Senders that were still held back after that.
+    pub(super) held_back: Vec<(NodeId, GroupId)>,
+    /// The most bytes that an engine was seen to keep, and the limit.
+    pub(super) memory: Option<(usize, usize)>,
+}
+
+/// A message by its sender, group and number. Runs are short: the number does not wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct MessageId {
+    pub(super) sender: NodeId,
+    pub(super) group: GroupId,
+    pub(super) number: u32,
+}
+
+/// A message as it was sent.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// When.
+    pub at: Time,
+    /// What.
+    pub payload: Vec<u8>,
+    /// Whether it is of no use after a while, so that it may rightly be lost.
+    pub has_deadline: bool,
+    /// Whom its sender knew as members then.
+    pub to: BTreeSet<NodeId>,
+}
+
+/// What one node got of one message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Got {
+    /// How often it was delivered.
+    pub delivered: u32,
+    /// How often it was reported lost.
+    pub lost: u32,
+    /// Whether a delivery had another payload than was sent.
+    pub is_altered: bool,
+}
+
+impl Ledger {
+    /// A node came to life.
+    pub fn born(&mut self, node: NodeId) {
+        self.alive.insert(node);
+    }
+
+    /// A node was killed.
+    pub fn died(&mut self, node: NodeId) {
+        self.alive.remove(&node);
+        self.members.values_mut().for_each(|members| _ = members.remove(&node));
+    }
+
+    /// A node joined a group.
+    pub fn joined(&mut self, node: NodeId, group: GroupId) {
+        self.members.entry(group).or_default().insert(node);
+        self.views.insert((node, group), BTreeSet::new());
+    }
+
+    /// A node left a group: what it saw there is over.
+    pub fn left(&mut self, now: Time, node: NodeId, group: GroupId) {
+        if let Some(members) = self.members.get_mut(&group) {
+            members.remove(&node);
+        }
+        for other in self.views.remove(&(node, group)).unwrap_or_default() {
+            self.gone.insert((node, group, other), now);
+        }
+    }
+
+    /// A node sent a message.
+    pub fn sent(&mut self, now: Time, id: PacketId, payload: Vec<u8>, has_deadline: bool) {
+        let to = self.views.get(&(id.sender, id.group)).cloned().unwrap_or_default();
+        self.sent.insert(id.into(), Sent { at: now, payload, has_deadline, to });
+    }
+
+    /// A node was told something.
+    pub fn told(&mut self, now: Time, node: NodeId, event: Event) {
+        match event {
+            Event::Message(message) => {
+                let (group, sender, seqno) = (message.group, message.sender, message.seqno);
+                let id = MessageId { sender, group, number: seqno.0 };
+                let sent = self.sent.get(&id);
+                let got = self.got.entry((node, id)).or_default();
+                got.delivered += 1;
+                got.is_altered |= sent.is_none_or(|sent| sent.payload != message.payload);
+            }
+            Event::Lost(lost) => {
+                for number in 0..lost.count().min(MAX_LOST) {
+                    let number = lost.first.0.wrapping_add(number);
+                    let id = MessageId { sender: lost.sender, group: lost.group, number };
+                    self.got.entry((node, id)).or_default().lost += 1;
+                }
+            }
+            Event::View(change) => {
+                let view = self.views.entry((node, change.group)).or_default();
+                if change.kind == ViewChangeKind::Joined {
+                    view.insert(change.node);
+                } else if view.remove(&change.node) {
+                    self.gone.insert((node, change.group, change.node), now);
+                }
+            }
+            Event::Safe(safe) => self.safe(node, &safe),
+            _ => {}
+        }
+    }
+
+    /// Everything is put right from now on.
+    pub fn healed(&mut self, now: Time) {
+        self.healed = Some(now);
+    }
+
+    /// A node asks for confirmation in a group, in the healed world.
+    pub fn awaits(&mut self, node: NodeId, group: GroupId) {
+        self.awaited.insert((node, group), false);
+    }
+
+    /// A node cannot send, in the healed world.
+    pub fn held_back(&mut self, node: NodeId, group: GroupId) {
+        self.held_back.push((node, group));
+    }
+
+    /// An engine keeps `bytes`, where it may keep `limit`.
+    pub fn keeps(&mut self, bytes: usize, limit: usize) {
+        let (most, _) = self.memory.unwrap_or_default();
+        self.memory = Some((most.max(bytes), limit));
+    }
+
+    /// Whether all who asked for confirmation in the healed world have it.
+    pub fn is_all_confirmed(&self) -> bool {
+        self.awaited.values().all(|confirmed| *confirmed)
+    }
+
+    /// Whether all views are those of the members.
+    pub fn do_views_agree(&self) -> bool {
+        let mut found = Vec::new();
+        super::agreement::check(self, &mut found);
+        found.is_empty()
+    }
+
+    /// Who is owed the message: who was in the sender's view when it was sent, if neither has seen
+    /// the other go since, and both are there still.
+    pub(super) fn owed<'a>(
+        &'a self,
+        id: &'a MessageId,
+        sent: &'a Sent,
+    ) -> impl Iterator<Item = NodeId> + 'a {
+        let members = self.members.get(&id.group);
+        let is_member = move |node: &NodeId| members.is_some_and(|all| all.contains(node));
+        let has_seen_go = |observer: NodeId, node: NodeId| {
+            let gone = self.gone.get(&(observer, id.group, node));
+            gone.is_some_and(|at| *at >= sent.at)
+        };
+        let both_stayed = move |node: &NodeId| {
+            let (sender, node) = (id.sender, *node);
+            let in_view = self.views.get(&(node, id.group)).is_some_and(|it| it.contains(&sender));
+            in_view && !has_seen_go(sender, node) && !has_seen_go(node, sender)
+        };
+        let is_sender_there = is_member(&id.sender);
+        let to = sent.to.iter().copied().filter(move |_| is_sender_there);
+        to.filter(is_member).filter(both_stayed)
+    }
+
+    fn safe(&mut self, node: NodeId, safe: &Safe) {
+        if let Some(confirmed) = self.awaited.get_mut(&(node, safe.group)) {
+            *confirmed = true;
+        }
+    }
+}
+
+impl From<PacketId> for MessageId {
+    fn from(id: PacketId) -> Self {
+        Self { sender: id.sender, group: id.group, number: id.seqno.0 }
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} #{}", self.sender, self.group, self.number)
+    }
+}
+
+/// Losses of one report that are written down at most: more were never sent in a run.
+const MAX_LOST: u32 = 100_000;

@@ -1,0 +1,28 @@
+//! Once the faults have stopped, everything works again within a bound: nobody is held back, what
+//! is sent is delivered to all who are owed it, and confirmed.
+
+use super::{Ledger, Violation};
+
+const RULE: &str = "alive once healed";
+
+pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
+    let Some(healed) = ledger.healed else { return };
+    for (node, group) in &ledger.held_back {
+        found.push(Violation::new(RULE, format!("{node} is still held back in {group}")));
+    }
+    for ((node, group), _) in ledger.awaited.iter().filter(|(_, confirmed)| !**confirmed) {
+        let what = format!("{node} in {group} got no confirmation");
+        found.push(Violation::new(RULE, what));
+    }
+    for (id, sent) in ledger.sent.iter().filter(|(_, sent)| sent.at >= healed) {
+        if sent.has_deadline {
+            continue;
+        }
+        for node in ledger.owed(id, sent) {
+            let got = ledger.got.get(&(node, *id)).copied().unwrap_or_default();
+            if got.delivered == 0 {
+                found.push(Violation::new(RULE, format!("{node}: {id} was not delivered")));
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! No engine keeps more than its settings allow.
+
+use super::{Ledger, Violation};
+
+pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
+    if let Some((bytes, limit)) = ledger.memory.filter(|(bytes, limit)| bytes > limit) {
+        let what = format!("{bytes} bytes were kept where {limit} are allowed");
+        found.push(Violation::new("memory is bounded", what));
+    }
+}

@@ -1,0 +1,47 @@
+//! What must hold of every run, whatever the protocol. Each checker reads the [`Ledger`] in which
+//! the run was written down.
+
+mod accounted;
+mod agreement;
+mod at_most_once;
+mod invention;
+mod ledger;
+mod liveness;
+mod memory;
+
+use core::fmt;
+
+pub use ledger::{Got, Ledger, Sent};
+
+/// One thing that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What should have held.
+    pub rule: &'static str,
+    /// Where and how it did not.
+    pub what: String,
+}
+
+impl Violation {
+    pub(crate) fn new(rule: &'static str, what: String) -> Self {
+        Self { rule, what }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.what)
+    }
+}
+
+/// Everything that does not hold of the run.
+pub fn all(ledger: &Ledger) -> Vec<Violation> {
+    let mut found = Vec::new();
+    at_most_once::check(ledger, &mut found);
+    invention::check(ledger, &mut found);
+    accounted::check(ledger, &mut found);
+    agreement::check(ledger, &mut found);
+    memory::check(ledger, &mut found);
+    liveness::check(ledger, &mut found);
+    found
+}

@@ -1,0 +1,340 @@
+//! Plays a scenario: first with faults, then healed; writes the ledger on the way.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use carom_proto::loss::Loss;
+use carom_proto::membership::gossip::{self, Gossip};
+use carom_proto::{GroupId, NodeId, PacketId, Rng, SendError, SendOptions, Time};
+
+use super::scenario::{Act, Scenario, Views};
+use super::subject::{Setup, Subject};
+use crate::checkers::Ledger;
+use crate::machine::{Command, GroupMember as _};
+use crate::member::Member;
+use crate::roster::Roster;
+use crate::{Disturbance, Fault, Happening, HostIx, Jitter, Link, Topology, World, WorldConfig};
+
+/// A run as it was played.
+pub struct Played {
+    /// Everything the checkers need.
+    pub ledger: Ledger,
+    /// The hash of its history.
+    pub history: u64,
+    /// Calls of engines.
+    pub steps: u64,
+    /// Whether the capture could be written.
+    pub trace: io::Result<()>,
+}
+
+/// A scenario under way.
+pub(super) struct Player<'a> {
+    scenario: &'a Scenario,
+    setup: Box<dyn Setup>,
+    world: World<Member>,
+    roster: Roster,
+    ledger: Ledger,
+    ids: BTreeMap<HostIx, NodeId>,
+    lives: u64,
+    /// Groups of a host that was killed, for when it comes back.
+    groups_of_dead: BTreeMap<HostIx, Vec<GroupId>>,
+    groups: BTreeMap<HostIx, BTreeSet<GroupId>>,
+    suspicions: BTreeSet<(HostIx, HostIx)>,
+    rng: Rng,
+    start: Time,
+    messages: u64,
+}
+
+impl<'a> Player<'a> {
+    pub(super) fn new(subject: &dyn Subject, scenario: &'a Scenario) -> Self {
+        let mut rng = setup_rng(scenario.seed);
+        let setup = subject.set_up(&mut rng);
+        let jitter = Jitter::Exponential(Duration::from_micros(30));
+        let link = Link::of_delay(Duration::from_micros(100)).with_jitter(jitter);
+        let topology = match rng.below(3) {
+            0 => Topology::rack(scenario.hosts.div_ceil(4), 4, link, link),
+            _ => Topology::lan(scenario.hosts, link),
+        };
+        let config = WorldConfig {
+            loss: scenario.loss,
+            receive_buffer: [1024, 64, 8][rng.below(3)],
+            ..WorldConfig::new(topology, rng.next_u64())
+        };
+        let world: World<Member> = World::new(config);
+        let delay = match scenario.views {
+            Views::Roster(delay) => delay,
+            Views::Gossip => Duration::ZERO,
+        };
+        let start = world.now();
+        let mut player = Self {
+            scenario,
+            setup,
+            world,
+            roster: Roster::new(delay, rng.next_u64()),
+            ledger: Ledger::default(),
+            ids: BTreeMap::new(),
+            lives: 0,
+            groups_of_dead: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            suspicions: BTreeSet::new(),
+            rng,
+            start,
+            messages: 0,
+        };
+        (0..scenario.hosts).for_each(|host| player.start(HostIx(host)));
+        player
+    }
+
+    /// Captures every packet from now on.
+    pub(super) fn trace_to(&mut self, out: Box<dyn Write + Send>) {
+        self.world.trace_to(out);
+    }
+
+    /// Plays all of it.
+    pub(super) fn play(mut self) -> Played {
+        for (at, act) in &self.scenario.acts {
+            self.run_until(self.start + *at);
+            self.act(act);
+        }
+        self.heal();
+        Played {
+            trace: self.world.end_trace(),
+            history: self.world.history(),
+            steps: self.world.counters().steps,
+            ledger: self.ledger,
+        }
+    }
+
+    fn start(&mut self, host: HostIx) {
+        self.lives += 1;
+        let id = NodeId(u64::from(host.0) + 1 + 1000 * self.lives);
+        let engine = self.setup.engine(id, self.rng.next_u64());
+        let provider = (self.scenario.views == Views::Gossip).then(|| {
+            let seed = self.rng.next_u64();
+            let config = gossip::Config::default();
+            Box::new(Gossip::new(id, host.endpoint(), config, seed)) as Box<_>
+        });
+        self.ids.insert(host, id);
+        self.ledger.born(id);
+        self.world.spawn(host, id, Member::new(engine, provider));
+    }
+
+    fn act(&mut self, act: &Act) {
+        match act {
+            Act::Join(host, group) => self.join(*host, *group),
+            Act::Leave(host, group) => self.leave(*host, *group),
+            Act::Send { host, group, count, bytes, deadline } => {
+                for _ in 0..*count {
+                    let options = SendOptions { deadline: *deadline };
+                    _ = self.send(*host, *group, *bytes, options);
+                }
+            }
+            Act::Confirm(host, group) => self.world.command(*host, Command::Confirm(*group)),
+            Act::Crash(host) => self.crash(*host),
+            Act::Restart(host) => self.restart(*host),
+            Act::Suspect(host, other) => self.suspect(*host, *other),
+            Act::Trust(host, other) => self.trust(*host, *other),
+            Act::Fault(fault) => self.world.apply(fault),
+        }
+        self.take_events();
+    }
+
+    fn is_alive(&self, host: HostIx) -> bool {
+        self.world.node_id(host).is_some()
+    }
+
+    fn is_in(&self, host: HostIx, group: GroupId) -> bool {
+        self.groups.get(&host).is_some_and(|groups| groups.contains(&group))
+    }
+
+    fn join(&mut self, host: HostIx, group: GroupId) {
+        if !self.is_alive(host) || self.is_in(host, group) || self.world.is_paused(host) {
+            return;
+        }
+        self.ledger.joined(self.ids[&host], group);
+        let settings = self.setup.group(&format!("group {}", group.0));
+        let joined = match self.scenario.views {
+            Views::Roster(_) => self.roster.join(&mut self.world, host, group, settings),
+            Views::Gossip => {
+                self.world.subscribe(host, group);
+                let join = |member: &mut Member, now| member.join_group(now, group, settings);
+                self.world.with(host, join).unwrap_or(Ok(()))
+            }
+        };
+        joined.expect("all members have the same settings");
+        self.groups.entry(host).or_default().insert(group);
+    }
+
+    fn leave(&mut self, host: HostIx, group: GroupId) {
+        if !self.is_in(host, group) || self.world.is_paused(host) {
+            return;
+        }
+        self.take_events();
+        match self.scenario.views {
+            Views::Roster(_) => self.roster.leave(&mut self.world, host, group),
+            Views::Gossip => {
+                self.world.command(host, Command::Leave(group));
+                self.world.unsubscribe(host, group);
+            }
+        }
+        self.take_events();
+        if let Some(groups) = self.groups.get_mut(&host) {
+            groups.remove(&group);
+        }
+        self.ledger.left(self.world.now(), self.ids[&host], group);
+    }
+
+    fn crash(&mut self, host: HostIx) {
+        if !self.is_alive(host) {
+            return;
+        }
+        self.take_events();
+        self.ledger.died(self.ids[&host]);
+        self.roster.crash(&mut self.world, host);
+        self.world.kill(host);
+        let groups = self.groups.remove(&host).unwrap_or_default();
+        self.groups_of_dead.insert(host, groups.into_iter().collect());
+    }
+
+    fn restart(&mut self, host: HostIx) {
+        let Some(groups) = self.groups_of_dead.remove(&host).filter(|_| !self.is_alive(host))
+        else {
+            return;
+        };
+        self.start(host);
+        groups.into_iter().for_each(|group| self.join(host, group));
+    }
+
+    /// Only the roster makes mistakes to order; gossip makes its own.
+    fn suspect(&mut self, host: HostIx, other: HostIx) {
+        if self.scenario.views != Views::Gossip {
+            self.suspicions.insert((host, other));
+            self.roster.suspect(&mut self.world, host, other);
+        }
+    }
+
+    fn trust(&mut self, host: HostIx, other: HostIx) {
+        if self.suspicions.remove(&(host, other)) {
+            self.roster.trust(&mut self.world, host, other);
+        }
+    }
+
+    fn send(
+        &mut self,
+        host: HostIx,
+        group: GroupId,
+        bytes: usize,
+        options: SendOptions,
+    ) -> Result<(), SendError> {
+        if !self.is_in(host, group) || self.world.is_paused(host) {
+            return Ok(());
+        }
+        self.messages += 1;
+        let mut payload = self.messages.to_be_bytes().to_vec();
+        payload.resize(bytes.max(8), self.messages as u8);
+        let sent = self
+            .world
+            .with(host, |member, now| member.send(now, group, payload.clone().into(), options));
+        let seqno = sent.unwrap_or(Err(SendError::NotJoined))?;
+        let id = PacketId { sender: self.ids[&host], group, seqno };
+        self.ledger.sent(self.world.now(), id, payload, options.deadline.is_some());
+        Ok(())
+    }
+
+    /// The faults stop: what is dead stays dead, everything else must come right.
+    fn heal(&mut self) {
+        self.world.apply(&Fault::Heal);
+        self.world.apply(&Fault::Disturb(Disturbance::default()));
+        for host in self.world.topology().all_hosts() {
+            self.world.apply(&Fault::Resume(host));
+            self.world.apply(&Fault::Slow(host, Duration::ZERO));
+            self.world.apply(&Fault::Loss(host, Loss::None));
+        }
+        for (host, other) in std::mem::take(&mut self.suspicions) {
+            self.roster.trust(&mut self.world, host, other);
+        }
+        self.settle();
+        let now = self.world.now();
+        self.ledger.healed(now);
+        let members: Vec<(HostIx, GroupId)> = self
+            .groups
+            .iter()
+            .flat_map(|(host, groups)| groups.iter().map(|group| (*host, *group)))
+            .collect();
+        for (host, group) in &members {
+            self.say_one_thing_more(*host, *group);
+        }
+        let end = self.world.now() + CONFIRM_WITHIN;
+        while !self.ledger.is_all_confirmed() && self.world.now() < end {
+            self.run_for(Duration::from_millis(200));
+        }
+        self.run_for(GIVE_UP_WITHIN);
+    }
+
+    /// Lets what was done before the faults stopped come to its end, and the views agree.
+    fn settle(&mut self) {
+        self.run_for(Duration::from_secs(4));
+        if self.scenario.views == Views::Gossip {
+            self.ledger.healed(self.world.now());
+            let end = self.world.now() + AGREE_WITHIN;
+            while !self.ledger.do_views_agree() && self.world.now() < end {
+                self.run_for(Duration::from_millis(500));
+            }
+        }
+    }
+
+    /// A member that was held back by others is so no longer a second later.
+    fn say_one_thing_more(&mut self, host: HostIx, group: GroupId) {
+        if self.send(host, group, 20, SendOptions::default()).is_err() {
+            self.run_for(Duration::from_secs(1));
+            if self.send(host, group, 20, SendOptions::default()).is_err() {
+                self.ledger.held_back(self.ids[&host], group);
+            }
+        }
+        if self.setup.confirms() {
+            self.ledger.awaits(self.ids[&host], group);
+            self.world.command(host, Command::Confirm(group));
+        }
+        self.take_events();
+    }
+
+    fn run_for(&mut self, span: Duration) {
+        self.run_until(self.world.now() + span);
+    }
+
+    fn run_until(&mut self, end: Time) {
+        while self.world.next_at().is_some_and(|at| at <= end) {
+            self.world.step();
+            self.take_events();
+            assert!(self.world.counters().steps < MAX_STEPS, "too much happens");
+        }
+        self.world.run_until(end, &mut |_| {});
+        for host in self.world.topology().all_hosts() {
+            if let Some(member) = self.world.machine(host) {
+                self.ledger.keeps(member.engine().held_bytes(), self.setup.limit_bytes());
+            }
+        }
+    }
+
+    fn take_events(&mut self) {
+        while let Some(Happening { at, host, event }) = self.world.poll_event() {
+            self.ledger.told(at, self.ids[&host], event);
+        }
+    }
+}
+
+/// The randomness of a run besides the scenario's; the protocol's settings are drawn first.
+pub(super) fn setup_rng(seed: u64) -> Rng {
+    Rng::new(seed ^ 0x91a7)
+}
+
+/// Views of gossiping members agree so long after the faults have stopped: a failed member is
+/// tried again and again, and news of it takes a while.
+const AGREE_WITHIN: Duration = Duration::from_secs(40);
+/// Confirmations come within this time.
+const CONFIRM_WITHIN: Duration = Duration::from_secs(15);
+/// What is missing is given up within this time: the default of ten seconds, and some.
+const GIVE_UP_WITHIN: Duration = Duration::from_secs(12);
+/// A run in which more happens has gone wrong.
+const MAX_STEPS: u64 = 5_000_000;

@@ -1,0 +1,279 @@
+//! What happens in one run: drawn from a seed, in a form that can be printed and made smaller.
+
+use core::fmt;
+use core::time::Duration;
+
+use carom_proto::loss::Loss;
+use carom_proto::{GroupId, Rng};
+
+use crate::{Disturbance, Fault, HostIx};
+
+/// One run, but for the protocol's settings.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Where everything else comes from.
+    pub seed: u64,
+    /// How many hosts there are.
+    pub hosts: u32,
+    /// How many groups.
+    pub groups: u32,
+    /// Who tells the members of each other.
+    pub views: Views,
+    /// What every host loses from the start.
+    pub loss: Loss,
+    /// The kinds of faults that may happen: a random choice, so that rare combinations come up
+    /// (swarm testing).
+    pub kinds: Vec<Kind>,
+    /// What happens, in order of time since the start.
+    pub acts: Vec<(Duration, Act)>,
+}
+
+/// Who tells the members of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Views {
+    /// The world, after up to this time.
+    Roster(Duration),
+    /// The members, by gossip.
+    Gossip,
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A host is killed for good.
+    Crash,
+    /// A host is killed and comes back.
+    Restart,
+    /// A host stands still for a while.
+    Pause,
+    /// Some hosts and the others do not hear each other for a while.
+    Partition,
+    /// Some hosts do not hear some others for a while.
+    OneWay,
+    /// Datagrams come late, twice or damaged for a while.
+    Disturb,
+    /// A host loses much for a while.
+    Loss,
+    /// A host's clock is stepped.
+    Clock,
+    /// A host is slow for a while.
+    Slow,
+    /// A host takes another for dead for a while.
+    Suspicion,
+    /// A host leaves a group and joins it again.
+    Churn,
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Act {
+    /// The host joins the group, unless it is in it.
+    Join(HostIx, GroupId),
+    /// The host leaves the group, if it is in it.
+    Leave(HostIx, GroupId),
+    /// The host sends messages.
+    Send {
+        /// Who.
+        host: HostIx,
+        /// Where.
+        group: GroupId,
+        /// How many.
+        count: u32,
+        /// Bytes in each.
+        bytes: usize,
+        /// How long they are of use.
+        deadline: Option<Duration>,
+    },
+    /// The host asks the members for confirmation.
+    Confirm(HostIx, GroupId),
+    /// The host is killed.
+    Crash(HostIx),
+    /// A killed host comes back, as another node, in the groups that it was in.
+    Restart(HostIx),
+    /// The first host is told that the second has failed: a failure detector's mistake.
+    Suspect(HostIx, HostIx),
+    /// The first host is told that the second is there after all.
+    Trust(HostIx, HostIx),
+    /// Something else goes wrong or right.
+    Fault(Fault),
+}
+
+const ALL_KINDS: [Kind; 11] = [
+    Kind::Crash,
+    Kind::Restart,
+    Kind::Pause,
+    Kind::Partition,
+    Kind::OneWay,
+    Kind::Disturb,
+    Kind::Loss,
+    Kind::Clock,
+    Kind::Slow,
+    Kind::Suspicion,
+    Kind::Churn,
+];
+
+impl Scenario {
+    /// The scenario of `seed`: 5 to 20 hosts, some of the kinds of faults, a second or two.
+    pub fn of_seed(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let most = if rng.chance(0.7) { 4 } else { 16 };
+        let hosts = 5 + rng.below(most) as u32;
+        let groups = 1 + rng.below(4) as u32;
+        let delay = [0, 0, 5_000, 100_000][rng.below(4)];
+        let views = match rng.below(4) {
+            0 => Views::Gossip,
+            _ => Views::Roster(Duration::from_micros(delay)),
+        };
+        let losses = [
+            Loss::None,
+            Loss::Uniform(0.01),
+            Loss::Uniform(0.05),
+            Loss::Uniform(0.2),
+            Loss::Burst { rate: 0.05, length: 10 },
+            Loss::Markov { rate: 0.1, mean_burst: 5.0 },
+        ];
+        let loss = losses[rng.below(losses.len())];
+        let share = [0.0, 0.3, 0.6, 1.0][rng.below(4)];
+        let kinds = ALL_KINDS.into_iter().filter(|_| rng.chance(share)).collect();
+        let mut scenario = Self { seed, hosts, groups, views, loss, kinds, acts: Vec::new() };
+        scenario.draw_acts(&mut rng);
+        scenario
+    }
+
+    /// The groups of the run.
+    pub fn group(number: u32) -> GroupId {
+        GroupId(100 + number)
+    }
+
+    fn draw_acts(&mut self, rng: &mut Rng) {
+        let mut at = Duration::ZERO;
+        for host in 0..self.hosts {
+            for group in 0..self.groups {
+                if rng.chance(0.75) {
+                    self.acts.push((at, Act::Join(HostIx(host), Self::group(group))));
+                }
+            }
+        }
+        if self.views == Views::Gossip {
+            at += Duration::from_millis(rng.below(2000) as u64);
+        }
+        let pause_us = [2_000, 10_000, 40_000][rng.below(3)];
+        for _ in 0..40 + rng.below(160) {
+            at += Duration::from_micros(rng.below(pause_us) as u64);
+            let fault = (rng.chance(0.12) && !self.kinds.is_empty())
+                .then(|| self.kinds[rng.below(self.kinds.len())]);
+            match fault {
+                Some(kind) => self.draw_fault(at, kind, rng),
+                None => {
+                    let act = self.draw_use(rng);
+                    self.acts.push((at, act));
+                }
+            }
+        }
+        self.acts.sort_by_key(|(at, _)| *at);
+    }
+
+    fn draw_use(&self, rng: &mut Rng) -> Act {
+        let (host, group) = (self.any_host(rng), self.any_group(rng));
+        if rng.chance(0.05) {
+            return Act::Confirm(host, group);
+        }
+        let most = if rng.chance(0.1) { 1000 } else { 200 };
+        Act::Send {
+            host,
+            group,
+            count: 1 + rng.below(8) as u32,
+            bytes: 8 + rng.below(most),
+            deadline: rng.chance(0.1).then_some(Duration::from_millis(30)),
+        }
+    }
+
+    /// A fault, and the end of it.
+    fn draw_fault(&mut self, at: Duration, kind: Kind, rng: &mut Rng) {
+        let host = self.any_host(rng);
+        let spans_ms = [1, 10, 100, 600, 4000];
+        let span = Duration::from_millis(spans_ms[rng.below(spans_ms.len())]);
+        let end = at + span;
+        let mut add = |at, act| self.acts.push((at, act));
+        match kind {
+            Kind::Crash => add(at, Act::Crash(host)),
+            Kind::Restart => {
+                add(at, Act::Crash(host));
+                add(end, Act::Restart(host));
+            }
+            Kind::Pause => {
+                add(at, Act::Fault(Fault::Pause(host)));
+                add(end, Act::Fault(Fault::Resume(host)));
+            }
+            Kind::Partition => {
+                let hosts = self.some_hosts(rng);
+                self.acts.push((at, Act::Fault(Fault::Partition(hosts))));
+                self.acts.push((end, Act::Fault(Fault::Heal)));
+            }
+            Kind::OneWay => {
+                let (from, to) = (self.some_hosts(rng), self.some_hosts(rng));
+                self.acts.push((at, Act::Fault(Fault::OneWay(from, to))));
+                self.acts.push((end, Act::Fault(Fault::Heal)));
+            }
+            Kind::Disturb => {
+                let disturbance = Disturbance {
+                    reorder: [0.0, 0.1, 0.5][rng.below(3)],
+                    duplicate: [0.0, 0.05, 0.3][rng.below(3)],
+                    corrupt: [0.0, 0.01, 0.1][rng.below(3)],
+                    spread: Duration::from_micros([500, 20_000, 300_000][rng.below(3)]),
+                };
+                add(at, Act::Fault(Fault::Disturb(disturbance)));
+                add(end, Act::Fault(Fault::Disturb(Disturbance::default())));
+            }
+            Kind::Loss => {
+                let loss = Loss::Uniform([0.1, 0.5, 1.0][rng.below(3)]);
+                add(at, Act::Fault(Fault::Loss(host, loss)));
+                let usual = self.loss;
+                self.acts.push((end, Act::Fault(Fault::Loss(host, usual))));
+            }
+            Kind::Clock => {
+                let by_ms = [-40, -5, 5, 40, 1000, 20_000][rng.below(6)];
+                add(at, Act::Fault(Fault::ClockStep(host, by_ms * 1_000_000)));
+            }
+            Kind::Slow => {
+                let extra = Duration::from_micros([50, 500, 5_000][rng.below(3)]);
+                add(at, Act::Fault(Fault::Slow(host, extra)));
+                add(end, Act::Fault(Fault::Slow(host, Duration::ZERO)));
+            }
+            Kind::Suspicion => {
+                let other = self.any_host(rng);
+                self.acts.push((at, Act::Suspect(host, other)));
+                self.acts.push((end, Act::Trust(host, other)));
+            }
+            Kind::Churn => {
+                let group = self.any_group(rng);
+                self.acts.push((at, Act::Leave(host, group)));
+                self.acts.push((end, Act::Join(host, group)));
+            }
+        }
+    }
+
+    fn any_host(&self, rng: &mut Rng) -> HostIx {
+        HostIx(rng.below(self.hosts as usize) as u32)
+    }
+
+    fn any_group(&self, rng: &mut Rng) -> GroupId {
+        Self::group(rng.below(self.groups as usize) as u32)
+    }
+
+    fn some_hosts(&self, rng: &mut Rng) -> Vec<HostIx> {
+        (0..self.hosts).filter(|_| rng.chance(0.4)).map(HostIx).collect()
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hosts, groups, views, loss, kinds, acts, .. } = self;
+        writeln!(f, "{hosts} hosts, {groups} groups, views by {views:?}, loss {loss}")?;
+        writeln!(f, "kinds of faults: {kinds:?}")?;
+        for (at, act) in acts {
+            writeln!(f, "  {:>10.3} ms  {act:?}", at.as_secs_f64() * 1e3)?;
+        }
+        Ok(())
+    }
+}

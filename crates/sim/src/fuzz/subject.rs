@@ -1,0 +1,30 @@
+//! What is tested: engines of one protocol, made by who knows it.
+
+use carom_proto::{Engine, GroupSettings, NodeId, Rng};
+
+/// A protocol whose engines are tested.
+pub trait Subject: Sync {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Draws settings for one scenario, all engines of which have them.
+    fn set_up(&self, rng: &mut Rng) -> Box<dyn Setup>;
+}
+
+/// The settings of one scenario.
+pub trait Setup {
+    /// The settings that differ from the default, for the reader of a failure.
+    fn describe(&self) -> String;
+
+    /// The settings of a group that is called `name`.
+    fn group(&self, name: &str) -> GroupSettings;
+
+    /// An engine.
+    fn engine(&self, id: NodeId, seed: u64) -> Box<dyn Engine>;
+
+    /// Bytes that an engine with these settings may keep.
+    fn limit_bytes(&self) -> usize;
+
+    /// Whether [`Engine::confirm`] is answered.
+    fn confirms(&self) -> bool;
+}

@@ -1,0 +1,164 @@
+//! An engine together with whoever tells it of views.
+
+use bytes::Bytes;
+use carom_proto::membership::{Membership, MembershipEvent};
+use carom_proto::wire::{Header, Protocol};
+use carom_proto::{
+    Endpoint, Engine, Event, GroupId, GroupSettings, JoinError, SendError, SendOptions, SeqNo,
+    Time, Transmit, View, ViewChange, Wakeup,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::machine::{Command, GroupMember, Machine};
+
+/// Any engine, with a membership provider of its own or with the world's [`Roster`](crate::Roster)
+/// to tell it of views. It keeps the view of each group, and tells the engine's events and the
+/// changes of views alike.
+pub struct Member {
+    engine: Box<dyn Engine>,
+    provider: Option<Box<dyn Membership>>,
+    views: BTreeMap<GroupId, View>,
+    events: VecDeque<Event>,
+}
+
+impl Member {
+    /// `engine`, and the provider of its views unless the roster is that.
+    pub fn new(engine: Box<dyn Engine>, provider: Option<Box<dyn Membership>>) -> Self {
+        Self { engine, provider, views: BTreeMap::new(), events: VecDeque::new() }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    /// The member's view of `group`; `None` if it is not in it.
+    pub fn view(&self, group: GroupId) -> Option<&View> {
+        self.views.get(&group)
+    }
+
+    /// Multicasts a message; see [`Engine::send`].
+    ///
+    /// # Errors
+    /// Nothing of it was sent.
+    pub fn send(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<SeqNo, SendError> {
+        self.engine.send(now, group, payload, options)
+    }
+
+    fn leave(&mut self, now: Time, group: GroupId) {
+        if self.views.remove(&group).is_none() {
+            return;
+        }
+        if let Some(provider) = &mut self.provider {
+            provider.leave(now, group);
+        }
+        self.take_provider_events(now);
+        self.engine.leave(now, group);
+    }
+
+    fn on_view(&mut self, now: Time, change: ViewChange) {
+        let Some(view) = self.views.get_mut(&change.group) else { return };
+        if view.apply(&change) {
+            self.engine.handle_view(now, &change);
+            self.events.push_back(Event::View(change));
+        }
+    }
+
+    fn take_provider_events(&mut self, now: Time) {
+        while let Some(event) = self.provider.as_mut().and_then(|it| it.poll_event()) {
+            match event {
+                MembershipEvent::View(change) => self.on_view(now, change),
+                MembershipEvent::Refused(group, _) => {
+                    self.views.remove(&group);
+                    self.engine.leave(now, group);
+                }
+                MembershipEvent::Met(..) | MembershipEvent::Parted(_) => {}
+                MembershipEvent::Settled => {}
+            }
+        }
+    }
+}
+
+impl GroupMember for Member {
+    /// Joins with the engine and with the provider.
+    fn join_group(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        self.engine.join(now, group, settings)?;
+        self.views.insert(group, View::default());
+        if let Some(provider) = &mut self.provider
+            && let Err(error) = provider.join(now, group, settings)
+        {
+            self.views.remove(&group);
+            self.engine.leave(now, group);
+            return Err(error);
+        }
+        self.take_provider_events(now);
+        Ok(())
+    }
+}
+
+impl Machine for Member {
+    type Command = Command;
+    type Event = Event;
+
+    fn handle_command(&mut self, now: Time, command: Command) {
+        match command {
+            Command::Join(group, settings) => _ = self.join_group(now, group, settings),
+            Command::Leave(group) => self.leave(now, group),
+            Command::Send(group, payload, options) => {
+                _ = self.send(now, group, payload, options);
+            }
+            Command::Confirm(group) => self.engine.confirm(now, group),
+            Command::View(change) => self.on_view(now, change),
+        }
+    }
+
+    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+        match (Header::peek(datagram), &mut self.provider) {
+            (Some((Protocol::Membership, _)), Some(provider)) => {
+                provider.handle_datagram(now, source, datagram);
+                self.take_provider_events(now);
+            }
+            _ => Engine::handle_datagram(&mut *self.engine, now, datagram),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.engine.handle_timeout(now);
+        if let Some(provider) = &mut self.provider {
+            provider.handle_timeout(now);
+        }
+        self.take_provider_events(now);
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let provider = &mut self.provider;
+        self.engine.poll_transmit(out).or_else(|| provider.as_mut()?.poll_transmit(out))
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front().or_else(|| self.engine.poll_event())
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        let provider = self.provider.as_ref().and_then(|provider| provider.poll_timeout());
+        Wakeup::earlier(self.engine.poll_timeout(), provider)
+    }
+
+    fn check(&self) {
+        self.engine.check();
+        if let Some(provider) = &self.provider {
+            provider.check();
+        }
+    }
+}
