@@ -29,4 +29,4 @@ pub use machine::{Command, GroupMember, Machine};
 pub use member::Member;
 pub use roster::Roster;
 pub use topology::{Jitter, Link, Place, Topology};
-pub use world::{Happening, Lossy, World, WorldConfig};
+pub use world::{Happening, Lossy, Scheduled, World, WorldConfig};

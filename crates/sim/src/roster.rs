@@ -8,7 +8,7 @@ use carom_proto::{
 };
 
 use crate::machine::{Command, GroupMember};
-use crate::{HostIx, World};
+use crate::{HostIx, Scheduled, World};
 
 /// Keeps the members of each group and tells every engine of the others' coming and going. What
 /// one engine is told comes in the order in which it happened, each a random delay after it.
@@ -18,6 +18,8 @@ pub struct Roster {
     settings: BTreeMap<GroupId, GroupSettings>,
     delay: Duration,
     told: BTreeMap<HostIx, Time>,
+    /// What each member is still to be told of a group.
+    untold: BTreeMap<(HostIx, GroupId), Vec<Scheduled>>,
     versions: BTreeMap<(HostIx, GroupId), u32>,
     rng: Rng,
 }
@@ -30,6 +32,7 @@ impl Roster {
             settings: BTreeMap::new(),
             delay,
             told: BTreeMap::new(),
+            untold: BTreeMap::new(),
             versions: BTreeMap::new(),
             rng: Rng::new(seed),
         }
@@ -76,6 +79,9 @@ impl Roster {
         let is_member = self.members.get_mut(&group).is_some_and(|hosts| hosts.remove(&host));
         let Some(id) = world.node_id(host).filter(|_| is_member) else { return };
         world.command(host, Command::Leave(group));
+        // Nothing of this membership may follow into the next.
+        let untold = self.untold.remove(&(host, group)).unwrap_or_default();
+        untold.into_iter().for_each(|news| world.cancel(news));
         world.unsubscribe(host, group);
         for other in self.members(group).collect::<Vec<_>>() {
             self.tell(world, other, group, id, ViewChangeKind::Left);
@@ -93,6 +99,7 @@ impl Roster {
                 hosts.remove(&host);
             }
             self.versions.remove(&(host, *group));
+            self.untold.remove(&(host, *group));
             for other in self.members(*group).collect::<Vec<_>>() {
                 self.tell(world, other, *group, id, ViewChangeKind::Failed);
             }
@@ -144,6 +151,7 @@ impl Roster {
         let at = world.now() + Duration::from_nanos(delay as u64);
         let last = self.told.entry(host).or_default();
         *last = at.max(*last);
-        world.command_at(*last, host, Command::View(change));
+        let news = world.command_at(*last, host, Command::View(change));
+        self.untold.entry((host, group)).or_default().push(news);
     }
 }

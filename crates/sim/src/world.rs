@@ -62,6 +62,10 @@ pub struct Happening<E> {
     pub event: E,
 }
 
+/// A command that is given for later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheduled(u64);
+
 /// Machines on hosts in a network, in virtual time. The same seed and the same calls give the
 /// same history.
 ///
@@ -292,12 +296,18 @@ impl<M: Machine> World<M> {
     }
 
     /// Gives the machine that is on `host` now a command later: never, if it is gone by then.
-    pub fn command_at(&mut self, at: Time, host: HostIx, command: M::Command) {
+    pub fn command_at(&mut self, at: Time, host: HostIx, command: M::Command) -> Scheduled {
         let number = self.next_command;
         self.next_command += 1;
         self.commands.insert(number, command);
         let incarnation = self.hosts[host.0 as usize].incarnation;
         self.agenda.add(at.max(self.now), Due::Command(host, incarnation, number));
+        Scheduled(number)
+    }
+
+    /// Takes back a command that was given for later, unless it is past.
+    pub fn cancel(&mut self, command: Scheduled) {
+        self.commands.remove(&command.0);
     }
 
     /// Something goes wrong, or right again.
@@ -417,7 +427,9 @@ impl<M: Machine> World<M> {
         let is_there = host.incarnation == incarnation && host.tenant.is_some();
         match self.commands.remove(&number) {
             Some(command) if is_there => self.command(ix, command),
-            _ => self.counters.commands_missed += 1,
+            Some(_) => self.counters.commands_missed += 1,
+            // It was taken back.
+            None => {}
         }
     }
 

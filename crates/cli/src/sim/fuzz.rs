@@ -65,6 +65,7 @@ struct Failed {
     violations: Vec<String>,
     setup: String,
     scenario: String,
+    violations_left: Vec<String>,
     replay: String,
 }
 
@@ -180,6 +181,9 @@ impl Report {
             }
             text += &format!("settings: {}\n", failed.setup);
             text += &format!("the smallest scenario that fails so: {}", failed.scenario);
+            for violation in failed.violations_left.iter().take(MAX_SHOWN) {
+                text += &format!("  {violation}\n");
+            }
             text += &format!("replay: {}\n\n", failed.replay);
         }
         let Self { protocol, seeds, from, steps, history, seconds, failures } = self;
@@ -197,12 +201,13 @@ impl Report {
 
 impl Failed {
     fn new(protocol: &str, failure: &Failure) -> Self {
-        let Failure { seed, violations, setup, scenario } = failure;
+        let Failure { seed, violations, setup, scenario, left } = failure;
         Self {
             seed: *seed,
             violations: violations.iter().map(ToString::to_string).collect(),
             setup: setup.clone(),
             scenario: scenario.to_string(),
+            violations_left: left.iter().map(ToString::to_string).collect(),
             replay: format!("carom sim fuzz --protocol {protocol} --from {seed} --seeds 1"),
         }
     }

@@ -72,6 +72,11 @@ impl Setup for LateralSetup {
         self.config.buffer_bytes + repairs
     }
 
+    /// The first packet after a jump of more than `max_gap` must be asked for.
+    fn delivers_all(&self) -> bool {
+        self.config.nak.as_ref().is_some_and(|nak| nak.ids_per_second > 0)
+    }
+
     fn confirms(&self) -> bool {
         true
     }

@@ -18,7 +18,7 @@ use core::time::Duration;
 
 use super::block::{Block, xor_growing};
 use super::config::RepairScope;
-use super::fills::{BinIx, Cell, Fill, Lane, Source, draw_free};
+use super::fills::{BinIx, Cell, Fill, Lane, MAX_FILLS_AHEAD, Source, draw_free};
 use super::groups::GroupIx;
 use super::packet::WireId;
 use super::regions::{RegionIx, Regions};
@@ -78,9 +78,6 @@ struct Flush {
     lane: usize,
     generation: u32,
 }
-
-/// For how many fills in advance it is decided at once that they draw no target.
-const MAX_FILLS_AHEAD: u32 = 1000;
 
 /// What a fill may owe at most, so that a debt which cannot be paid does not grow for ever.
 const MAX_OWED: f64 = 8.0;

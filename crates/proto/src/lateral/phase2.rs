@@ -146,15 +146,16 @@ impl Lateral {
         }
     }
 
-    /// Asks a stream's sender from where on it is owed; after too many times without an answer,
-    /// what was seen first is the beginning.
+    /// Asks a stream's sender from where on it is owed. After too many times without an answer
+    /// the next is asked when the sender is heard again: it is cut off, or we are, and what it
+    /// sent before is owed all the same.
     pub(super) fn ask_to_open(&mut self, now: Time, ix: StreamIx) {
         let stream = self.streams.get_mut(ix);
         if stream.opened {
             return;
         }
         if stream.opens >= MAX_OPENS {
-            stream.opened = true;
+            stream.opens -= 1;
             return;
         }
         let wait = OPEN_INTERVAL * (1 << stream.opens.min(4));
@@ -163,6 +164,13 @@ impl Lateral {
         self.counters.opens_sent += 1;
         self.transmit(Destination::Node(sender), group, Packet::Open);
         self.timers.set(TimerKey::Open(ix), now + wait);
+    }
+
+    /// The sender of a stream that is not yet opened was heard again.
+    pub(super) fn ask_again_to_open(&mut self, now: Time, ix: StreamIx) {
+        if !self.timers.is_set(TimerKey::Open(ix)) {
+            self.ask_to_open(now, ix);
+        }
     }
 
     pub(super) fn on_open(&mut self, from: NodeId, ix: GroupIx) {
@@ -193,9 +201,7 @@ impl Lateral {
     pub(super) fn acknowledge(&mut self, now: Time, ix: StreamIx) {
         let stream = self.streams.get(ix);
         if !stream.opened {
-            if !self.timers.is_set(TimerKey::Open(ix)) {
-                self.ask_to_open(now, ix);
-            }
+            self.ask_again_to_open(now, ix);
             return;
         }
         let packet = Packet::Ack { settled_to: stream.settled_to(), lost: stream.lost };
@@ -339,5 +345,5 @@ enum Answer {
 
 /// The time from the first open to the second; it doubles four times.
 const OPEN_INTERVAL: Duration = Duration::from_millis(10);
-/// Opens sent for one stream at most.
+/// Opens sent in a row at most.
 const MAX_OPENS: u8 = 20;

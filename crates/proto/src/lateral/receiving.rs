@@ -113,6 +113,9 @@ impl Lateral {
         base: SeqNo,
     ) -> Option<StreamIx> {
         if let Some(ix) = self.streams.find(group, sender) {
+            if !self.streams.get(ix).opened {
+                self.ask_again_to_open(now, ix);
+            }
             return Some(ix);
         }
         let is_full = self.groups.get(group).streams >= self.config.streams_per_group;
@@ -161,7 +164,7 @@ impl Lateral {
             return true;
         }
         if ahead as u32 > self.config.max_gap {
-            return self.on_jump(ix, end);
+            return self.on_jump(now, ix, end);
         }
         stream.doubted = None;
         if self.missing.len() + ahead as usize > MAX_MISSING {
@@ -226,18 +229,22 @@ impl Lateral {
     }
 
     /// A number further ahead than [`Config::max_gap`](super::Config::max_gap) is believed when a
-    /// second one agrees with it; then this node does not try to catch up.
-    fn on_jump(&mut self, ix: StreamIx, end: SeqNo) -> bool {
+    /// second one agrees with it; then this node does not try to catch up with what lies before
+    /// the first of the two. What lies between them came after the jump, and is owed.
+    fn on_jump(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
         let max_gap = self.config.max_gap as i32;
         let stream = self.streams.get_mut(ix);
-        let agrees = |doubted: SeqNo| (0..=max_gap).contains(&end.distance_from(doubted));
-        if !stream.doubted.is_some_and(agrees) {
+        let agrees = |doubted: &SeqNo| (0..=max_gap).contains(&end.distance_from(*doubted));
+        let Some(doubted) = stream.doubted.filter(agrees) else {
             stream.doubted = Some(end);
             self.counters.jumps_doubted += 1;
             return false;
-        }
+        };
         stream.doubted = None;
-        self.skip_to(ix, end);
+        self.skip_to(ix, doubted);
+        for _ in 0..end.distance_from(doubted) {
+            self.notice_next(now, ix);
+        }
         true
     }
 

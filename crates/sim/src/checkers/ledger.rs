@@ -20,6 +20,8 @@ pub struct Ledger {
     pub(super) alive: BTreeSet<NodeId>,
     /// When everything was put right.
     pub(super) healed: Option<Time>,
+    /// Whether what is sent in the healed world must be delivered, and not only accounted for.
+    pub(super) must_deliver: bool,
     /// Groups in which a node asked for confirmation after that, and whether it has it.
     pub(super) awaited: BTreeMap<(NodeId, GroupId), bool>,
     /// Senders that were still held back after that.
@@ -125,9 +127,11 @@ impl Ledger {
         }
     }
 
-    /// Everything is put right from now on.
-    pub fn healed(&mut self, now: Time) {
+    /// Everything is put right from now on; from here on all must be delivered, or at least
+    /// accounted for.
+    pub fn healed(&mut self, now: Time, must_deliver: bool) {
         self.healed = Some(now);
+        self.must_deliver = must_deliver;
     }
 
     /// A node asks for confirmation in a group, in the healed world.

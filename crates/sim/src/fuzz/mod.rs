@@ -27,6 +27,8 @@ pub struct Failure {
     pub setup: String,
     /// A scenario as small as it was possible to make it in which the first of them still fails.
     pub scenario: Scenario,
+    /// What does not hold there.
+    pub left: Vec<Violation>,
 }
 
 /// What one seed came to.
@@ -60,7 +62,8 @@ pub fn run_seed(subject: &dyn Subject, seed: u64) -> Outcome {
         check(subject, candidate).violations.iter().any(|violation| violation.rule == rule)
     });
     let setup = subject.set_up(&mut player::setup_rng(seed)).describe();
-    let failure = Failure { seed, violations, setup, scenario: small };
+    let left = check(subject, &small).violations;
+    let failure = Failure { seed, violations, setup, scenario: small, left };
     Outcome { history, steps, failure: Some(Box::new(failure)) }
 }
 

@@ -256,7 +256,7 @@ impl<'a> Player<'a> {
         }
         self.settle();
         let now = self.world.now();
-        self.ledger.healed(now);
+        self.ledger.healed(now, self.setup.delivers_all());
         let members: Vec<(HostIx, GroupId)> = self
             .groups
             .iter()
@@ -274,9 +274,9 @@ impl<'a> Player<'a> {
 
     /// Lets what was done before the faults stopped come to its end, and the views agree.
     fn settle(&mut self) {
-        self.run_for(Duration::from_secs(4));
+        self.run_for(SETTLE_WITHIN);
         if self.scenario.views == Views::Gossip {
-            self.ledger.healed(self.world.now());
+            self.ledger.healed(self.world.now(), self.setup.delivers_all());
             let end = self.world.now() + AGREE_WITHIN;
             while !self.ledger.do_views_agree() && self.world.now() < end {
                 self.run_for(Duration::from_millis(500));
@@ -329,6 +329,9 @@ pub(super) fn setup_rng(seed: u64) -> Rng {
     Rng::new(seed ^ 0x91a7)
 }
 
+/// Everybody has heard from everybody twice within this time: heartbeats come every 6.4 s at the
+/// least, and a jump is believed the second time.
+const SETTLE_WITHIN: Duration = Duration::from_secs(15);
 /// Views of gossiping members agree so long after the faults have stopped: a failed member is
 /// tried again and again, and news of it takes a while.
 const AGREE_WITHIN: Duration = Duration::from_secs(40);

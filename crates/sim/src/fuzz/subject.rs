@@ -25,6 +25,10 @@ pub trait Setup {
     /// Bytes that an engine with these settings may keep.
     fn limit_bytes(&self) -> usize;
 
+    /// Whether everything that is sent without faults is delivered. Where it is not, it must be
+    /// reported lost.
+    fn delivers_all(&self) -> bool;
+
     /// Whether [`Engine::confirm`] is answered.
     fn confirms(&self) -> bool;
 }
