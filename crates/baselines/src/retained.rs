@@ -63,6 +63,11 @@ impl Retained {
         self.blocks.get(id)
     }
 
+    /// Bytes that the buffer takes up.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Drops what is older than the buffer keeps.
     pub(crate) fn evict_old(&mut self, now: Time) {
         let horizon = now.before(self.max_age);

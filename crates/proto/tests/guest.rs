@@ -60,6 +60,10 @@ impl Engine for Scribe {
     fn payload_limit(&self, _: Profile) -> usize {
         321
     }
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
     fn stats(&self) -> Vec<(&'static str, u64)> {
         vec![("pages", 9)]
     }

@@ -363,6 +363,10 @@ impl Engine for Srm {
         if profile == Profile::Guest { self.config.payload_limit() } else { 0 }
     }
 
+    fn held_bytes(&self) -> usize {
+        self.retained.bytes()
+    }
+
     fn stats(&self) -> Vec<(&'static str, u64)> {
         let own = self.counters.named();
         let stats = own.into_iter().chain(self.reception.named()).chain(self.retained.named());
