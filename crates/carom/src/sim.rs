@@ -62,6 +62,7 @@ mod machine;
 mod network;
 mod oracle;
 mod switchboard;
+mod troubles;
 mod world;
 
 use std::sync::{Arc, Mutex};
@@ -74,6 +75,7 @@ pub use carom_sim::{
 };
 pub use host::Host;
 pub use oracle::Membership;
+pub use troubles::{Trouble, Troubles};
 pub use world::World;
 
 pub(crate) use host::Founder;

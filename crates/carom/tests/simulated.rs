@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use carom::sim::{
-    Disturbance, Fault, Host, Link, Membership, PerClass, Topology, World, WorldConfig,
+    Disturbance, Fault, Host, Link, Membership, PerClass, Topology, Troubles, World, WorldConfig,
 };
 use carom::{
     Builder, Event, Group, JoinGroupError, Loss, Node, NodeId, Profile, PublishError, StartError,
@@ -91,15 +91,14 @@ fn the_same_program_gives_the_same_result_on_sockets_and_in_a_simulated_world() 
     let lossy = |builder: Builder| builder.loss(Loss::Uniform(0.1));
     let port = multicast_port();
     let real = [(), ()].map(|()| lossy(on_loopback(port)).start().expect("a node"));
-    let on_sockets = Cell::new(None);
-    block_on(async { on_sockets.set(Some(both(real).await)) });
+    let on_sockets = block_on(both(real));
 
     let mut world = World::new(config(2, 1));
     let simulated =
         [0, 1].map(|host| lossy(Node::builder()).start_on(&world.host(host)).expect("a node"));
     let in_simulation = world.block_on(PATIENCE, both(simulated));
-    assert_eq!(on_sockets.take(), in_simulation);
-    let [a, b] = in_simulation.expect("both have heard all");
+    assert_eq!(Some(&on_sockets), in_simulation.as_ref());
+    let [a, b] = on_sockets;
     assert_eq!((a, b), ((1000..1100).collect(), (0..100).collect()));
 }
 
@@ -448,6 +447,46 @@ fn a_task_starts_tasks_and_a_join_that_it_gives_up_is_undone() {
     world.run_for(Duration::from_secs(5));
     let status = world.block_on(PATIENCE, node.status_async()).expect("at once");
     assert_eq!(status.groups, []);
+}
+
+#[test]
+fn troubles_of_every_kind_come_and_all_of_them_end() {
+    let mut world = World::new(config(5, 13));
+    let starts = Rc::new(Cell::new(0));
+    for host in world.hosts() {
+        let starts = Rc::clone(&starts);
+        world.install(&host, move |host| {
+            starts.set(starts.get() + 1);
+            async move {
+                let node = Node::builder().start_on(&host).expect("a node");
+                let group = join(&node).await;
+                loop {
+                    group.publish_async("tick").await.expect("published");
+                    node.sleep(Duration::from_millis(10)).await;
+                    while group.try_recv().is_some() {}
+                }
+            }
+        });
+    }
+    world.run_troubled(Duration::from_secs(60), &Troubles::default());
+    let during = *world.counters();
+    let evils = [
+        during.lost_at_host,
+        during.cut_off,
+        during.nobody_there,
+        during.duplicated,
+        during.corrupted,
+        during.reordered,
+    ];
+    assert!(evils.iter().all(|evil| *evil > 0) && starts.get() > 5, "{during:#?}");
+    // What was under way may still suffer from a host that was not there.
+    world.run_for(Duration::from_secs(1));
+    let before = *world.counters();
+    world.run_for(Duration::from_secs(20));
+    let after = *world.counters();
+    assert_eq!((after.lost_at_host, after.cut_off), (before.lost_at_host, before.cut_off));
+    assert_eq!((after.corrupted, after.buffer_full), (before.corrupted, before.buffer_full));
+    assert!(world.hosts().iter().all(|host| world.tasks_of(host) == 1));
 }
 
 #[test]

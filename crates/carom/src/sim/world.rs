@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use carom_proto::loss::Loss;
 use carom_proto::{Rng, Time};
 use carom_sim::{Counters, Fault, Happening, HostIx, WorldConfig};
 
@@ -30,6 +31,9 @@ pub struct World {
     /// The node that runs on each host.
     leases: BTreeMap<HostIx, Lease>,
     oracle: Option<Oracle>,
+    usual_loss: Loss,
+    /// The source of troubles.
+    rng: Rng,
     /// Polls of tasks since time last passed.
     polls: u32,
 }
@@ -55,6 +59,8 @@ impl World {
     /// As [`World::new`].
     pub fn with_membership(config: WorldConfig, membership: Membership) -> Self {
         let seed = Rng::new(config.seed).fork(NODE_STREAM).next_u64();
+        let rng = Rng::new(config.seed).fork(TROUBLE_STREAM);
+        let usual_loss = config.loss;
         let network = carom_sim::World::new(config);
         let oracle = match membership {
             Membership::Gossip => None,
@@ -67,6 +73,8 @@ impl World {
             programs: BTreeMap::new(),
             leases: BTreeMap::new(),
             oracle,
+            usual_loss,
+            rng,
             polls: 0,
         }
     }
@@ -146,6 +154,7 @@ impl World {
         drop(self.network.kill(ix));
         self.network.apply(&Fault::Resume(ix));
         self.executor.kill(ix);
+        self.executor.resume(ix);
         if let (Some(oracle), Some(id)) = (&mut self.oracle, id) {
             let mut news = Vec::new();
             oracle.crash(id, &mut news);
@@ -160,6 +169,21 @@ impl World {
         if let Some(program) = self.programs.get_mut(&host.ix()) {
             self.executor.spawn(host.ix(), program(host.clone()));
         }
+    }
+
+    /// Whether the host runs something when it restarts.
+    pub(super) fn has_program(&self, host: HostIx) -> bool {
+        self.programs.contains_key(&host)
+    }
+
+    /// What every host loses when nothing is wrong.
+    pub(super) fn usual_loss(&self) -> Loss {
+        self.usual_loss
+    }
+
+    /// A source of randomness of its own for whatever comes next.
+    pub(super) fn fork_rng(&mut self) -> Rng {
+        self.rng.fork(0)
     }
 
     /// Something goes wrong, or right again. The tasks of a paused host stand still with it. A
@@ -336,5 +360,7 @@ impl Drop for World {
 
 /// Keeps the ids of nodes apart from what the network draws from the same seed.
 const NODE_STREAM: u64 = 0x1d5;
+/// Likewise the troubles.
+const TROUBLE_STREAM: u64 = 0x7b0;
 /// Tasks that are polled so often at one moment wait for nothing.
 const MAX_POLLS: u32 = 10_000_000;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use carom::{Builder, Node, NodeId, Status};
@@ -71,7 +71,7 @@ pub fn wait_for(node: &Node, what: &str, is_so: impl Fn(&Status) -> bool) -> Sta
 }
 
 /// The least runtime there can be.
-pub fn block_on(future: impl Future<Output = ()>) {
+pub fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(std::thread::Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
@@ -80,7 +80,10 @@ pub fn block_on(future: impl Future<Output = ()>) {
     }
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(future);
-    while future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-        std::thread::park();
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
     }
 }

@@ -1,0 +1,65 @@
+//! Three replicas of a store of counters, over real sockets. The store itself is in `store.rs`;
+//! `tests/replicated_counters.rs` has the same code in a simulated world.
+//!
+//! `cargo run --example replicated_counters`
+
+#![expect(clippy::print_stdout, reason = "this is what the user asked for")]
+
+pub mod store;
+
+use std::error::Error;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use carom::Node;
+use store::Counters;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut replicas = Vec::new();
+    for _ in 0..REPLICAS {
+        let node = Node::builder().interface("127.0.0.1").port(0).multicast_port(7412).start()?;
+        println!("replica {} at {}", node.id(), node.endpoint());
+        replicas.push(Arc::new(block_on(Counters::join(node, "votes"))?));
+    }
+    for replica in &replicas {
+        let replica = Arc::clone(replica);
+        thread::spawn(move || block_on(replica.replicate()));
+    }
+    for (number, replica) in replicas.iter().enumerate() {
+        block_on(replica.add("apples", 10 + number as i64))?;
+        block_on(replica.add("pears", -(number as i64)))?;
+    }
+    while replicas.iter().any(|replica| (replica.value("apples"), replica.value("pears")) != SUMS) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    for replica in &replicas {
+        println!("{:?}, beside {} others", replica.values(), replica.replicas().len());
+    }
+    Ok(())
+}
+
+/// Runs a future on this thread; any runtime does as well.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+const REPLICAS: usize = 3;
+/// What the counters come to once everybody knows everything.
+const SUMS: (i64, i64) = (33, -3);

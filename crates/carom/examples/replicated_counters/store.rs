@@ -1,0 +1,225 @@
+//! Counters that every replica has and any replica can change at any time.
+//!
+//! Each replica keeps, for every counter, how much each replica has added and taken away so far.
+//! These totals only grow, so a replica that hears of two takes the greater: it does not matter in
+//! which order they come, or how often (a PN-counter, as the literature has it). A change is
+//! multicast as the new totals of whoever made it.
+//!
+//! What is lost is made good by comparing: every second, and whenever somebody comes or something
+//! is known to be lost, a replica multicasts a digest of all it knows. Whoever knows something else
+//! answers with all of it. So replicas that were apart, or have just started, catch up.
+//!
+//! Nothing here knows whether the node is real or simulated: it waits by async calls alone, and
+//! its time is the node's.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use carom::{Event, Group, JoinGroupError, Node, NodeId, Profile, PublishError};
+
+/// One replica of the counters.
+pub struct Counters {
+    node: Node,
+    group: Group,
+    known: Mutex<Known>,
+}
+
+/// What a replica knows: for each counter, each replica's totals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Known(BTreeMap<String, BTreeMap<NodeId, Totals>>);
+
+/// What one replica has done to one counter so far. Both only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Totals {
+    added: u64,
+    taken: u64,
+}
+
+impl Counters {
+    /// Joins the replicas that share the counters called `name`.
+    ///
+    /// # Errors
+    /// As [`Node::join`].
+    pub async fn join(node: Node, name: &str) -> Result<Self, JoinGroupError> {
+        let group = node.join_async(name, Profile::time_critical()).await?;
+        Ok(Self { node, group, known: Mutex::new(Known::default()) })
+    }
+
+    /// Changes a counter, here at once and at the other replicas soon.
+    ///
+    /// # Errors
+    /// As [`Group::publish`]; the counter has changed here.
+    ///
+    /// # Panics
+    /// If the counter's name has more than 255 bytes.
+    pub async fn add(&self, counter: &str, amount: i64) -> Result<(), PublishError> {
+        assert!(counter.len() <= 255, "a counter's name has at most 255 bytes");
+        let own = self.node.id();
+        let change = {
+            let replicas = &mut self.known().0;
+            let replicas = replicas.entry(counter.to_owned()).or_default();
+            let totals = replicas.entry(own).or_default();
+            match amount {
+                0.. => totals.added += amount.unsigned_abs(),
+                _ => totals.taken += amount.unsigned_abs(),
+            }
+            encode_totals(counter, own, *totals)
+        };
+        self.group.publish_async([&[TOTALS], &change[..]].concat()).await
+    }
+
+    /// A counter's value, as far as it is known here.
+    pub fn value(&self, counter: &str) -> i64 {
+        self.known().0.get(counter).map_or(0, value)
+    }
+
+    /// All counters.
+    pub fn values(&self) -> BTreeMap<String, i64> {
+        self.known()
+            .0
+            .iter()
+            .map(|(counter, replicas)| (counter.clone(), value(replicas)))
+            .collect()
+    }
+
+    /// The other replicas that are there now.
+    pub fn replicas(&self) -> Vec<NodeId> {
+        self.group.members()
+    }
+
+    /// Takes part in the replication, until the group is closed.
+    pub async fn replicate(&self) {
+        let mut next_digest = self.node.now() + DIGEST_PERIOD;
+        loop {
+            let now = self.node.now();
+            let news = match next_digest.since(now) {
+                Duration::ZERO => News::Digest,
+                left => match self.group.recv_timeout_async(left).await {
+                    Ok(Some(event)) => self.take(event),
+                    Ok(None) => return,
+                    Err(_) => News::Digest,
+                },
+            };
+            let published = match news {
+                News::Nothing => Ok(()),
+                News::Digest => {
+                    next_digest = self.node.now() + DIGEST_PERIOD;
+                    self.publish_digest().await
+                }
+                News::Difference => self.publish_all().await,
+            };
+            if published.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes in what an event says; returns what is to be done about it.
+    fn take(&self, event: Event) -> News {
+        match event {
+            Event::Message(message) => match message.payload.split_first() {
+                Some((&TOTALS, mut rest)) => {
+                    let known = &mut *self.known();
+                    while let Some((counter, replica, totals)) = decode_totals(&mut rest) {
+                        known.learn(counter, replica, totals);
+                    }
+                    News::Nothing
+                }
+                Some((&DIGEST, digest)) if *digest != self.known().digest().to_be_bytes() => {
+                    News::Difference
+                }
+                _ => News::Nothing,
+            },
+            Event::Lost(_) => News::Digest,
+            Event::View(change) if self.group.members().contains(&change.node) => News::Digest,
+            _ => News::Nothing,
+        }
+    }
+
+    async fn publish_digest(&self) -> Result<(), PublishError> {
+        let digest = self.known().digest().to_be_bytes();
+        self.group.publish_async([&[DIGEST], &digest[..]].concat()).await
+    }
+
+    /// Multicasts all that is known, in as many messages as it takes.
+    async fn publish_all(&self) -> Result<(), PublishError> {
+        let known = self.known().clone();
+        let limit = self.group.payload_limit();
+        let mut message = vec![TOTALS];
+        for entry in known.entries() {
+            if message.len() + entry.len() > limit {
+                self.group.publish_async(std::mem::replace(&mut message, vec![TOTALS])).await?;
+            }
+            message.extend(entry);
+        }
+        self.group.publish_async(message).await
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is to be done.
+enum News {
+    Nothing,
+    /// The others should compare.
+    Digest,
+    /// Somebody knows something else.
+    Difference,
+}
+
+impl Known {
+    fn learn(&mut self, counter: &str, replica: NodeId, totals: Totals) {
+        let ours = self.0.entry(counter.to_owned()).or_default().entry(replica).or_default();
+        ours.added = ours.added.max(totals.added);
+        ours.taken = ours.taken.max(totals.taken);
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.0.iter().flat_map(|(counter, replicas)| {
+            replicas.iter().map(|(replica, totals)| encode_totals(counter, *replica, *totals))
+        })
+    }
+
+    /// The same for all who know the same (FNV-1a, 64 bits).
+    fn digest(&self) -> u64 {
+        self.entries().flatten().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    }
+}
+
+fn value(replicas: &BTreeMap<NodeId, Totals>) -> i64 {
+    let of_one = |it: &Totals| it.added.cast_signed().wrapping_sub(it.taken.cast_signed());
+    replicas.values().map(of_one).sum()
+}
+
+/// The name's length (1 byte), the name, the replica (8), what it added (8), what it took (8).
+fn encode_totals(counter: &str, replica: NodeId, totals: Totals) -> Vec<u8> {
+    let mut out = vec![u8::try_from(counter.len()).expect("checked where counters are changed")];
+    out.extend(counter.as_bytes());
+    for number in [replica.0, totals.added, totals.taken] {
+        out.extend(number.to_be_bytes());
+    }
+    out
+}
+
+fn decode_totals<'a>(bytes: &mut &'a [u8]) -> Option<(&'a str, NodeId, Totals)> {
+    let (&length, rest) = bytes.split_first()?;
+    let (name, rest) = rest.split_at_checked(usize::from(length))?;
+    let (numbers, rest) = rest.split_at_checked(24)?;
+    let number = |place: usize| {
+        let bytes = numbers[8 * place..][..8].try_into().expect("eight bytes");
+        u64::from_be_bytes(bytes)
+    };
+    *bytes = rest;
+    let totals = Totals { added: number(1), taken: number(2) };
+    Some((std::str::from_utf8(name).ok()?, NodeId(number(0)), totals))
+}
+
+/// The first byte of a message: totals follow, or a digest.
+const TOTALS: u8 = 1;
+const DIGEST: u8 = 2;
+const DIGEST_PERIOD: Duration = Duration::from_secs(1);

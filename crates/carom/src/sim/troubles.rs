@@ -1,0 +1,204 @@
+//! Faults at random, each of which ends.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use carom_proto::loss::Loss;
+use carom_proto::{Rng, Time};
+use carom_sim::{Disturbance, Fault, HostIx};
+
+use super::world::World;
+
+/// What goes wrong during [`World::run_troubled`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Troubles {
+    /// The kinds, each equally likely. Default: all.
+    pub kinds: Vec<Trouble>,
+    /// From one beginning to the next, on average. Default 300 ms.
+    pub mean_gap: Duration,
+    /// How long one lasts at most. Default 5 s, which is longer than gossip takes to find out that
+    /// a node has failed.
+    pub longest: Duration,
+}
+
+/// A kind of trouble. Each lasts for a while, during which others may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// A host that has a [program](World::install) crashes, and restarts.
+    Crash,
+    /// A host stands still.
+    Pause,
+    /// Some hosts and the others do not hear each other. The end of one partition, of either kind,
+    /// ends all.
+    Partition,
+    /// Some hosts do not hear some others.
+    OneWay,
+    /// Datagrams come late, twice or damaged.
+    Disturbance,
+    /// A host loses 10 to 100 % of what reaches it.
+    Loss,
+    /// The clock of a host's engines is stepped by up to a second, and stays so.
+    ClockStep,
+    /// A host takes up to 5 ms for each datagram.
+    Slowness,
+}
+
+impl Trouble {
+    /// All kinds.
+    pub const ALL: [Self; 8] = [
+        Self::Crash,
+        Self::Pause,
+        Self::Partition,
+        Self::OneWay,
+        Self::Disturbance,
+        Self::Loss,
+        Self::ClockStep,
+        Self::Slowness,
+    ];
+}
+
+impl Default for Troubles {
+    fn default() -> Self {
+        Self {
+            kinds: Trouble::ALL.to_vec(),
+            mean_gap: Duration::from_millis(300),
+            longest: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The troubles under way.
+struct Under<'a> {
+    world: &'a mut World,
+    rng: Rng,
+    /// What ends each, and when.
+    ends: Vec<(Time, Relief)>,
+    down: BTreeSet<HostIx>,
+}
+
+/// The end of a trouble.
+enum Relief {
+    Restart(HostIx),
+    Fault(Fault),
+}
+
+impl World {
+    /// Lets `span` pass while things go wrong at random, as the world's seed has it. In the end all
+    /// of it is over: what is to be observed after the faults can be observed from then on.
+    pub fn run_troubled(&mut self, span: Duration, troubles: &Troubles) {
+        let end = self.now() + span;
+        let rng = self.fork_rng();
+        let mut under = Under { world: self, rng, ends: Vec::new(), down: BTreeSet::new() };
+        let mut next = under.draw_gap(troubles);
+        while next < end {
+            under.run_to(next);
+            under.begin_one(troubles);
+            next = under.draw_gap(troubles);
+        }
+        under.run_to(end);
+        under.end_all();
+    }
+}
+
+impl Under<'_> {
+    fn draw_gap(&mut self, troubles: &Troubles) -> Time {
+        let gap = troubles.mean_gap.mul_f64(2.0 * self.rng.fraction());
+        self.world.now() + gap.max(Duration::from_micros(1))
+    }
+
+    /// Lets time pass, and ends what is over.
+    fn run_to(&mut self, end: Time) {
+        while let Some(place) = self.first_end().filter(|place| self.ends[*place].0 <= end) {
+            let (at, relief) = self.ends.remove(place);
+            self.world.run_for(at.since(self.world.now()));
+            self.relieve(relief);
+        }
+        self.world.run_for(end.since(self.world.now()));
+    }
+
+    fn first_end(&self) -> Option<usize> {
+        (0..self.ends.len()).min_by_key(|place| self.ends[*place].0)
+    }
+
+    fn end_all(&mut self) {
+        while let Some(place) = self.first_end() {
+            let (_, relief) = self.ends.remove(place);
+            self.relieve(relief);
+        }
+    }
+
+    fn relieve(&mut self, relief: Relief) {
+        match relief {
+            Relief::Restart(ix) => {
+                self.down.remove(&ix);
+                let host = self.world.host(ix.0);
+                self.world.restart(&host);
+            }
+            Relief::Fault(fault) => self.world.apply(&fault),
+        }
+    }
+
+    fn begin_one(&mut self, troubles: &Troubles) {
+        if troubles.kinds.is_empty() {
+            return;
+        }
+        let kind = troubles.kinds[self.rng.below(troubles.kinds.len())];
+        let lasting = troubles.longest.mul_f64(self.rng.fraction());
+        let hosts = self.world.hosts().len();
+        let host = HostIx(self.rng.below(hosts) as u32);
+        let (fault, relief) = match kind {
+            Trouble::Crash => return self.crash(host, lasting),
+            Trouble::Pause => (Fault::Pause(host), Some(Fault::Resume(host))),
+            Trouble::Partition => (Fault::Partition(self.some_hosts()), Some(Fault::Heal)),
+            Trouble::OneWay => {
+                (Fault::OneWay(self.some_hosts(), self.some_hosts()), Some(Fault::Heal))
+            }
+            Trouble::Disturbance => {
+                let calm = Disturbance::default();
+                (Fault::Disturb(self.draw_disturbance()), Some(Fault::Disturb(calm)))
+            }
+            Trouble::Loss => {
+                let loss = Loss::Uniform([0.1, 0.5, 1.0][self.rng.below(3)]);
+                let usual = self.world.usual_loss();
+                (Fault::Loss(host, loss), Some(Fault::Loss(host, usual)))
+            }
+            Trouble::ClockStep => {
+                let by_ns = self.rng.below(2 * MAX_STEP_NS) as i64 - MAX_STEP_NS as i64;
+                (Fault::ClockStep(host, by_ns), None)
+            }
+            Trouble::Slowness => {
+                let extra = Duration::from_micros([50, 500, 5_000][self.rng.below(3)]);
+                (Fault::Slow(host, extra), Some(Fault::Slow(host, Duration::ZERO)))
+            }
+        };
+        self.world.apply(&fault);
+        if let Some(relief) = relief {
+            self.ends.push((self.world.now() + lasting, Relief::Fault(relief)));
+        }
+    }
+
+    /// A host that would not come back is left alone, and one that is down already too.
+    fn crash(&mut self, ix: HostIx, lasting: Duration) {
+        if self.world.has_program(ix) && self.down.insert(ix) {
+            let host = self.world.host(ix.0);
+            self.world.crash(&host);
+            self.ends.push((self.world.now() + lasting, Relief::Restart(ix)));
+        }
+    }
+
+    fn draw_disturbance(&mut self) -> Disturbance {
+        Disturbance {
+            reorder: [0.0, 0.1, 0.5][self.rng.below(3)],
+            duplicate: [0.0, 0.05, 0.3][self.rng.below(3)],
+            corrupt: [0.0, 0.01, 0.1][self.rng.below(3)],
+            spread: Duration::from_micros([500, 20_000, 300_000][self.rng.below(3)]),
+        }
+    }
+
+    fn some_hosts(&mut self) -> Vec<HostIx> {
+        let hosts = self.world.hosts();
+        hosts.iter().filter(|_| self.rng.chance(0.4)).map(super::Host::ix).collect()
+    }
+}
+
+const MAX_STEP_NS: usize = 1_000_000_000;
