@@ -12,6 +12,9 @@
 //!
 //! [`Node`] and [`Group`] close and leave when they are dropped.
 //!
+//! With the feature `sim` there is the module `sim`, which runs programs on this API in a simulated
+//! world, to test them under faults.
+//!
 //! ```
 //! use carom::{Event, Node, Profile};
 //! use std::time::Duration;
@@ -98,6 +101,11 @@ pub use pool::{MulticastPool, PoolParseError};
 pub use profile::Profile;
 pub use routes::PathChoice;
 pub use status::{Buffers, GroupStatus, MemberPath, MemberStatus, Notice, Stats, Status};
+
+/// The page about simulation is tested with the documentation's examples.
+#[cfg(all(doctest, feature = "sim"))]
+#[doc = include_str!("../../../docs/simulation.md")]
+struct SimulationPage;
 
 /// The README's program is compiled with the documentation's examples.
 #[cfg(doctest)]
