@@ -102,9 +102,10 @@ fn the_same_program_gives_the_same_result_on_sockets_and_in_a_simulated_world() 
     assert_eq!((a, b), ((1000..1100).collect(), (0..100).collect()));
 }
 
-/// A busy world under losses; returns its history, its capture and what each node heard.
-fn busy(seed: u64) -> (u64, Vec<u8>, BTreeMap<NodeId, Vec<String>>) {
-    let mut world = World::new(WorldConfig { loss: Loss::Uniform(0.05), ..config(4, seed) });
+/// A busy world under losses and disturbances, with a restart; returns its history, its capture and what each node heard.
+fn busy(seed: u64, membership: Membership) -> (u64, Vec<u8>, BTreeMap<NodeId, Vec<String>>) {
+    let config = WorldConfig { loss: Loss::Uniform(0.05), ..config(4, seed) };
+    let mut world = World::with_membership(config, membership);
     let capture = Capture::default();
     world.trace_to(Box::new(capture.clone()));
     let heard = Rc::new(RefCell::new(BTreeMap::<NodeId, Vec<String>>::new()));
@@ -166,14 +167,16 @@ impl std::io::Write for Capture {
 
 #[test]
 fn a_seed_gives_the_same_history_byte_for_byte_and_another_seed_another() {
-    let (once, again, other) = (busy(11), busy(11), busy(12));
-    assert_eq!(once.0, again.0);
-    assert!(once.1 == again.1, "the captures differ");
-    assert_eq!(once.2, again.2);
-    assert_ne!(once.0, other.0);
-    assert!(once.1 != other.1 && once.1.len() > 100_000);
-    assert_eq!(once.2.len(), 5, "four nodes, and a fifth after the restart");
-    assert!(once.2.keys().ne(other.2.keys()), "the ids follow from the seed too");
+    for membership in [Membership::Gossip, Membership::Oracle { delay: Duration::from_millis(1) }] {
+        let [once, again, other] = [11, 11, 12].map(|seed| busy(seed, membership));
+        assert_eq!(once.0, again.0);
+        assert!(once.1 == again.1, "the captures differ");
+        assert_eq!(once.2, again.2);
+        assert_ne!(once.0, other.0);
+        assert!(once.1 != other.1 && once.1.len() > 100_000);
+        assert_eq!(once.2.len(), 5, "four nodes, and a fifth after the restart");
+        assert!(once.2.keys().ne(other.2.keys()), "the ids follow from the seed too");
+    }
 }
 
 #[test]
@@ -487,6 +490,40 @@ fn troubles_of_every_kind_come_and_all_of_them_end() {
     assert_eq!((after.lost_at_host, after.cut_off), (before.lost_at_host, before.cut_off));
     assert_eq!((after.corrupted, after.buffer_full), (before.corrupted, before.buffer_full));
     assert!(world.hosts().iter().all(|host| world.tasks_of(host) == 1));
+}
+
+#[test]
+fn static_members_are_reached_at_their_hosts_addresses() {
+    let mut world = World::new(config(2, 14));
+    let hosts = world.hosts();
+    let id = |host: &Host| NodeId(u64::from(host.ix().0) + 7);
+    let members: Vec<_> = hosts.iter().map(|host| (id(host), host.endpoint())).collect();
+    let nodes = [0, 1].map(|number| {
+        let builder = Node::builder().node_id(members[number].0).static_members(members.clone());
+        builder.start_on(&hosts[number]).expect("a node")
+    });
+    let told = async {
+        let groups = [join(&nodes[0]).await, join(&nodes[1]).await];
+        groups[0].publish("here").expect("published");
+        groups[0].confirm_async(PATIENCE).await.expect("confirmed");
+        messages(&groups[1])
+    };
+    assert_eq!(world.block_on(PATIENCE, told), Some(vec!["here".to_owned()]));
+}
+
+#[test]
+#[should_panic(expected = "no time passes")]
+fn a_task_that_never_waits_is_found_out() {
+    let mut world = World::new(config(1, 15));
+    let host = world.host(0);
+    world.spawn(&host, async {
+        poll_fn(|context| {
+            context.waker().wake_by_ref();
+            Poll::<()>::Pending
+        })
+        .await;
+    });
+    world.run_for(PATIENCE);
 }
 
 #[test]

@@ -146,3 +146,89 @@ impl Wake for Bell {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    const HERE: HostIx = HostIx(0);
+    const THERE: HostIx = HostIx(1);
+
+    type Log = Rc<RefCell<Vec<u32>>>;
+
+    fn run(executor: &mut Executor) {
+        while let Some(task) = executor.next_ready() {
+            executor.poll(Time(1), task);
+        }
+    }
+
+    /// A task that notes `number` whenever something comes over the channel.
+    fn spawn(executor: &mut Executor, host: HostIx, log: &Log, number: u32) -> Sender {
+        let (sender, receiver) = async_channel::unbounded();
+        let log = Rc::clone(log);
+        let task = async move {
+            while receiver.recv().await.is_ok() {
+                log.borrow_mut().push(number);
+            }
+        };
+        executor.spawn(host, Box::pin(task));
+        sender
+    }
+
+    type Sender = async_channel::Sender<()>;
+
+    fn send(sender: &Sender) {
+        sender.try_send(()).expect("unbounded, and received");
+    }
+
+    #[test]
+    fn tasks_run_in_the_order_in_which_they_were_woken() {
+        let (mut executor, log) = (Executor::new(), Log::default());
+        let tasks = [1, 2, 3].map(|number| spawn(&mut executor, HERE, &log, number));
+        run(&mut executor);
+        [2, 0, 1].into_iter().for_each(|task| send(&tasks[task]));
+        run(&mut executor);
+        assert_eq!(*log.borrow(), [3, 1, 2]);
+        let history = executor.history();
+        [0, 0, 0].into_iter().for_each(|task| send(&tasks[task]));
+        assert!(executor.next_ready().is_some() && executor.next_ready().is_none(), "woken once");
+        assert_eq!(executor.history(), history, "nothing has run");
+    }
+
+    #[test]
+    fn a_task_ends_with_its_future_or_with_its_host() {
+        let (mut executor, log) = (Executor::new(), Log::default());
+        let here = [1, 2].map(|number| spawn(&mut executor, HERE, &log, number));
+        let there = spawn(&mut executor, THERE, &log, 3);
+        run(&mut executor);
+        let [first, second] = here;
+        drop(first);
+        run(&mut executor);
+        assert_eq!((executor.tasks_of(HERE), executor.tasks_of(THERE)), (1, 1));
+        send(&second);
+        assert_eq!(executor.kill(HERE), 1);
+        send(&there);
+        run(&mut executor);
+        assert!(second.is_closed(), "what it held is dropped");
+        assert_eq!(*log.borrow(), [3]);
+    }
+
+    #[test]
+    fn a_held_task_is_ready_again_once_its_host_goes_on() {
+        let (mut executor, log) = (Executor::new(), Log::default());
+        let task = spawn(&mut executor, HERE, &log, 1);
+        run(&mut executor);
+        send(&task);
+        let woken = executor.next_ready().expect("it was woken");
+        assert_eq!(executor.host_of(woken), Some(HERE));
+        executor.hold(woken);
+        executor.resume(THERE);
+        run(&mut executor);
+        assert_eq!(*log.borrow(), []);
+        executor.resume(HERE);
+        run(&mut executor);
+        assert_eq!(*log.borrow(), [1]);
+    }
+}
