@@ -102,7 +102,8 @@ fn the_same_program_gives_the_same_result_on_sockets_and_in_a_simulated_world() 
     assert_eq!((a, b), ((1000..1100).collect(), (0..100).collect()));
 }
 
-/// A busy world under losses and disturbances, with a restart; returns its history, its capture and what each node heard.
+/// A busy world under losses and disturbances, with a restart; returns its history, its capture and
+/// what each node heard.
 fn busy(seed: u64, membership: Membership) -> (u64, Vec<u8>, BTreeMap<NodeId, Vec<String>>) {
     let config = WorldConfig { loss: Loss::Uniform(0.05), ..config(4, seed) };
     let mut world = World::with_membership(config, membership);
