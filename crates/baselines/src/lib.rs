@@ -4,11 +4,17 @@
 //! | module | protocol |
 //! |---|---|
 //! | [`srm`] | Scalable Reliable Multicast: requests and repairs by multicast, spread by timers |
+//! | [`bimodal`] | Bimodal Multicast: rounds of gossip about what everybody has |
+//! | [`fec`] | sender-based FEC: parity packets beside the data |
+//! | [`ack`] | acknowledgements by every receiver, and timeouts |
 //!
 //! All of them carry groups of the profile [`Guest`](carom_proto::Profile::Guest). They run in
 //! the simulator, and on real sockets by `carom::Builder::guest`.
 
+pub mod ack;
+pub mod bimodal;
 pub mod block;
+pub mod fec;
 mod outbox;
 mod reception;
 mod retained;

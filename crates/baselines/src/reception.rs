@@ -225,6 +225,14 @@ impl Reception {
         self.groups.get(&group)?.streams.get(&sender)
     }
 
+    /// Gives up one packet, if it is missing.
+    pub(crate) fn give_up_one(&mut self, id: PacketId, cause: LossCause) {
+        let PacketId { sender, group, seqno } = id;
+        if self.stream_mut(group, sender).is_some_and(|stream| stream.give_up_one(seqno)) {
+            self.report(group, sender, &[(seqno, seqno)], cause);
+        }
+    }
+
     /// Gives up what has been missing for too long.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         let noticed_by = now.before(self.terms.give_up_after);
@@ -242,6 +250,10 @@ impl Reception {
     /// When something is to be given up.
     pub(crate) fn next_due(&self) -> Option<Time> {
         self.give_up.next_due()
+    }
+
+    pub(crate) fn push_event(&mut self, event: Event) {
+        self.events.push_back(event);
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {

@@ -18,6 +18,7 @@ pub(crate) struct Stream {
     next: Position,
     /// What is missing, and since when that is known; in both orders the same.
     missing: BTreeMap<Position, Time>,
+    lost: u32,
 }
 
 /// What became of a packet that arrived.
@@ -60,7 +61,7 @@ impl Stream {
     pub(crate) fn owed_from(first: SeqNo) -> Self {
         // One turn of the circle up, so that what lies before has a position too.
         let first = Position((1 << 32) + u64::from(first.0));
-        Self { first, next: first, missing: BTreeMap::new() }
+        Self { first, next: first, missing: BTreeMap::new(), lost: 0 }
     }
 
     /// The number after the highest that is known to have been sent.
@@ -103,7 +104,8 @@ impl Stream {
         let positions = (start.0..end.0).map(Position);
         self.missing.extend(positions.clone().map(|position| (position, now)));
         self.next = end;
-        Gap { missing: positions.map(Position::seqno).collect(), lost: named(lost) }
+        let lost = self.count_lost(lost);
+        Gap { missing: positions.map(Position::seqno).collect(), lost }
     }
 
     /// Whether `seqno` is missing.
@@ -126,6 +128,12 @@ impl Stream {
         self.missing.first_key_value().map(|(_, at)| *at)
     }
 
+    /// The first packet that is neither delivered nor lost.
+    pub(crate) fn settled_to(&self) -> SeqNo {
+        let first = self.missing.first_key_value().map(|(position, _)| *position);
+        first.unwrap_or(self.next).seqno()
+    }
+
     /// Gives up what is missing since `noticed_by` or earlier.
     pub(crate) fn give_up(&mut self, noticed_by: Time) -> Vec<(SeqNo, SeqNo)> {
         let mut lost = Vec::new();
@@ -133,7 +141,27 @@ impl Stream {
             let position = entry.remove_entry().0;
             add_lost(&mut lost, position..position.plus(1));
         }
-        named(lost)
+        self.count_lost(lost)
+    }
+
+    /// Gives up one packet; says whether it was missing.
+    pub(crate) fn give_up_one(&mut self, seqno: SeqNo) -> bool {
+        let is_lost = self.missing.remove(&self.next.near(seqno)).is_some();
+        self.lost = self.lost.wrapping_add(u32::from(is_lost));
+        is_lost
+    }
+
+    /// How many packets were lost so far; wraps around.
+    pub(crate) fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// Counts what is lost, and names the ranges by their first and last.
+    fn count_lost(&mut self, lost: Vec<Range<Position>>) -> Vec<(SeqNo, SeqNo)> {
+        let count = |range: &Range<Position>| (range.end.0 - range.start.0) as u32;
+        self.lost = lost.iter().map(count).fold(self.lost, u32::wrapping_add);
+        let ends = |range: Range<Position>| (range.start.seqno(), range.end.seqno().minus(1));
+        lost.into_iter().map(ends).collect()
     }
 
     /// Asserts the invariants.
@@ -153,11 +181,6 @@ fn add_lost(lost: &mut Vec<Range<Position>>, range: Range<Position>) {
         Some(last) => last.end = range.end,
         None => lost.push(range),
     }
-}
-
-fn named(lost: Vec<Range<Position>>) -> Vec<(SeqNo, SeqNo)> {
-    let ends = |range: Range<Position>| (range.start.seqno(), range.end.seqno().minus(1));
-    lost.into_iter().map(ends).collect()
 }
 
 #[cfg(test)]
@@ -184,7 +207,7 @@ mod tests {
         assert_eq!(stream.arrive(later, SeqNo(u32::MAX), 9).0, Arrival::Repeated);
         assert_eq!(stream.arrive(later, SeqNo(1), 9).0, Arrival::Repeated);
         assert_eq!(stream.arrive(later, SeqNo(u32::MAX - 2), 9).0, Arrival::NotOwed);
-        assert_eq!(stream.next(), SeqNo(2));
+        assert_eq!((stream.settled_to(), stream.next()), (SeqNo(u32::MAX - 1), SeqNo(2)));
         stream.check(9);
     }
 
@@ -209,7 +232,9 @@ mod tests {
         assert_eq!(stream.missing_since(), Some(Time(5)));
         assert_eq!(stream.give_up(Time(5)), [(SeqNo(2), SeqNo(2))]);
         assert!(stream.is_missing(SeqNo(4)) && stream.missing().eq([SeqNo(3), SeqNo(4)]));
-        assert_eq!(stream.give_up(Time(6)), [(SeqNo(3), SeqNo(4))]);
+        assert!(stream.give_up_one(SeqNo(3)) && !stream.give_up_one(SeqNo(3)));
+        assert_eq!(stream.give_up(Time(6)), [(SeqNo(4), SeqNo(4))]);
         assert_eq!((stream.missing_since(), stream.missing_count()), (None, 0));
+        assert_eq!(stream.lost(), 3);
     }
 }

@@ -127,6 +127,13 @@ impl World {
         sent
     }
 
+    /// A host sends its messages of these rounds, all at once.
+    pub fn sends(&mut self, number: usize, rounds: std::ops::Range<usize>) {
+        for round in rounds {
+            self.send(number, &payload(number, round)).expect("there is room");
+        }
+    }
+
     pub fn confirm(&mut self, number: usize) {
         let now = self.now;
         self.hosts[number].engine.confirm(now, GROUP);

@@ -1,0 +1,418 @@
+//! Positive acknowledgements and timeouts: the oldest of reliable multicasts.
+//!
+//! Source: the scheme that Ricochet (section 2, "ACK timeout") and Slingshot (section 2) name first
+//! among those they set themselves apart from, as RMTP and others refine it: every receiver
+//! acknowledges every packet to its sender by unicast, and the sender sends it again to those who
+//! have not acknowledged it in time. The timeout is that of V. Jacobson, *Congestion Avoidance and
+//! Control*, 1988, with Karn's rule.
+//!
+//! | scheme | here |
+//! |---|---|
+//! | acknowledgements by every receiver | `AckTimeout::on_block` |
+//! | who has not acknowledged what | `window.rs` |
+//! | timeouts from round trips, doubled each time | `round_trips.rs` |
+//! | retransmission to those who lack it | `AckTimeout::on_timeout` |
+//!
+//! A message that is sent again is delivered as [`How::Retransmitted`], from its sender.
+//!
+//! What the scheme leaves open, and how it is here:
+//! - Whom a sender waits for: the members of its view when it sends.
+//! - A member that does not acknowledge after [`Config::max_retransmissions`] is no longer waited
+//!   for, [`Event::Slow`] says so, and a horizon tells it, for as long as it is in the view and
+//!   silent, that it missed something. It reports that as lost. Else one member could stop a group
+//!   for ever.
+//! - An acknowledgement also says up to where all is settled, so that a lost one does no harm.
+//! - Past its deadline a message is not sent again: who has not acknowledged it is told so, and
+//!   reports it lost.
+
+mod config;
+mod counters;
+pub mod packet;
+mod round_trips;
+mod slow;
+mod window;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use carom_proto::{
+    Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, LossCause, NodeId,
+    PacketId, Profile, Safe, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
+    ViewChangeKind, Wakeup,
+};
+
+pub use self::config::{Config, ConfigError};
+pub use self::counters::Counters;
+use self::packet::Packet;
+use self::round_trips::RoundTrips;
+use self::slow::Lag;
+use self::window::Window;
+use crate::block::Block;
+use crate::outbox::Outbox;
+use crate::reception::{Reception, Terms};
+
+/// The ACK/timeout engine of one node.
+#[derive(Debug)]
+pub struct AckTimeout {
+    id: NodeId,
+    config: Config,
+    reception: Reception,
+    members: BTreeMap<GroupId, Member>,
+    timers: Timers<TimerKey>,
+    outbox: Outbox,
+    counters: Counters,
+}
+
+/// What this node is as a member of one group.
+#[derive(Debug)]
+struct Member {
+    window: Window,
+    round_trips: RoundTrips,
+    /// Members that are not waited for, or were not until just now.
+    slow: BTreeMap<NodeId, Lag>,
+    /// How many messages each of the others has lost, as it said last, and when it was last told.
+    losses: BTreeMap<NodeId, Losses>,
+    /// The number up to which confirmation is asked for.
+    confirm: Option<SeqNo>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Losses {
+    reported: u32,
+    told: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum TimerKey {
+    Retransmit(GroupId, u32),
+    Horizon(GroupId, NodeId),
+}
+
+impl AckTimeout {
+    /// The engine of node `id`. It draws nothing at random, so that `_seed` is of no effect.
+    ///
+    /// # Panics
+    /// If the configuration is not [valid](Config::validate).
+    pub fn new(id: NodeId, config: Config, _seed: u64) -> Self {
+        if let Err(error) = config.validate() {
+            panic!("ACK/timeout was given a configuration that cannot work: {error}");
+        }
+        let terms = Terms {
+            owed: config.owed,
+            max_missing: config.max_missing,
+            max_streams: config.max_streams,
+            give_up_after: config.give_up_after,
+        };
+        Self {
+            id,
+            config,
+            reception: Reception::new(id, terms),
+            members: BTreeMap::new(),
+            timers: Timers::new(),
+            outbox: Outbox::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The counters so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// A message came, for the first time or again: it is acknowledged in any case.
+    fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], is_again: bool) {
+        let Ok(block) = Block::copy(bytes) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let PacketId { sender, group, seqno } = id;
+        if is_again && self.reception.stream(group, sender).is_some() {
+            self.reception.on_block(now, id, &block, How::Retransmitted(sender));
+        } else {
+            self.reception.on_data(now, id, &block);
+        }
+        self.acknowledge(group, sender, seqno);
+    }
+
+    fn acknowledge(&mut self, group: GroupId, sender: NodeId, seqno: SeqNo) {
+        let Some(stream) = self.reception.stream(group, sender) else { return };
+        let (settled_to, lost) = (stream.settled_to(), stream.lost());
+        self.counters.acks_sent += 1;
+        let ack = Packet::Ack { seqno, settled_to, lost };
+        self.transmit(Destination::Node(sender), group, ack);
+    }
+
+    fn on_ack(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        node: NodeId,
+        (seqno, settled_to): (SeqNo, SeqNo),
+        lost: u32,
+    ) {
+        let Some(member) = self.members.get_mut(&group) else { return };
+        if settled_to.is_after(member.window.next()) {
+            self.counters.malformed += 1;
+            return;
+        }
+        self.counters.acks_received += 1;
+        let (is_news, sent_at) = member.window.acknowledge(node, seqno, settled_to);
+        self.counters.acks_duplicate += u64::from(!is_news);
+        if let Some(sent_at) = sent_at {
+            member.round_trips.measure(now.since(sent_at));
+        }
+        let in_view = self.reception.group(group).is_some_and(|it| it.view.contains(node));
+        if in_view {
+            member.losses.entry(node).or_default().reported = lost;
+        }
+        if let Some(lag) = member.slow.get_mut(&node) {
+            lag.settled_to = settled_to;
+            self.on_slow_ack(now, group, node);
+        }
+        self.look_whether_safe(group);
+    }
+
+    /// A message has waited long enough: it is sent again to those who have not acknowledged it.
+    fn on_timeout(&mut self, now: Time, group: GroupId, seqno: SeqNo) {
+        let max_retransmissions = self.config.max_retransmissions;
+        let Some(member) = self.members.get_mut(&group) else { return };
+        let timeout = member.round_trips.timeout(&self.config);
+        let most = self.config.timeouts.1;
+        let Some(sent) = member.window.get_mut(seqno).filter(|it| !it.waiting.is_empty()) else {
+            return;
+        };
+        let waiting = sent.waiting.clone();
+        if sent.retransmissions >= max_retransmissions {
+            waiting.into_iter().for_each(|node| self.make_slow(now, group, node));
+            return;
+        }
+        sent.retransmissions += 1;
+        let doubled = timeout.saturating_mul(1 << sent.retransmissions.min(20)).min(most);
+        let block = sent.block.clone();
+        self.timers.set(TimerKey::Retransmit(group, seqno.0), now + doubled);
+        for node in waiting {
+            let packet = if block.is_expired(now) {
+                Packet::Expired { seqno }
+            } else {
+                self.counters.retransmissions_sent += 1;
+                Packet::Retransmission { seqno, block: block.bytes() }
+            };
+            self.transmit(Destination::Node(node), group, packet);
+        }
+    }
+
+    /// Answers a confirmation once nobody is waited for.
+    fn look_whether_safe(&mut self, group: GroupId) {
+        let (Some(member), Some(joined)) =
+            (self.members.get_mut(&group), self.reception.group(group))
+        else {
+            return;
+        };
+        let Some(up_to) = member.confirm else { return };
+        if up_to.is_after(member.window.first().minus(1)) {
+            return;
+        }
+        member.confirm = None;
+        let mut incomplete = BTreeMap::new();
+        for (node, losses) in &mut member.losses {
+            let count = losses.reported.wrapping_sub(losses.told);
+            losses.told = losses.reported;
+            if count > 0 {
+                incomplete.insert(*node, count);
+            }
+        }
+        for (node, lag) in &member.slow {
+            let behind = up_to.next().distance_from(lag.settled_to);
+            if behind > 0 {
+                *incomplete.entry(*node).or_default() += behind as u32;
+            }
+        }
+        let (members, incomplete) = (joined.view.members().len(), incomplete.into_iter().collect());
+        self.reception.push_event(Event::Safe(Safe { group, up_to, members, incomplete }));
+    }
+
+    fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
+        let view = self.reception.group(group).map_or(0, |it| it.view.version());
+        self.outbox
+            .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));
+    }
+}
+
+impl Engine for AckTimeout {
+    fn join(
+        &mut self,
+        _now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        self.reception.join(group, &settings)?;
+        let next = self.reception.group(group).map_or(SeqNo::FIRST, |joined| joined.next);
+        let member = Member {
+            window: Window::new(next),
+            round_trips: RoundTrips::default(),
+            slow: BTreeMap::new(),
+            losses: BTreeMap::new(),
+            confirm: None,
+        };
+        self.members.insert(group, member);
+        Ok(())
+    }
+
+    fn leave(&mut self, _now: Time, group: GroupId) {
+        let Some(left) = self.members.remove(&group) else { return };
+        for seqno in left.window.waiting() {
+            self.timers.cancel(TimerKey::Retransmit(group, seqno.0));
+        }
+        for node in left.slow.into_keys() {
+            self.timers.cancel(TimerKey::Horizon(group, node));
+        }
+        self.reception.leave(group);
+    }
+
+    fn send(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<SeqNo, SendError> {
+        let limit = self.config.payload_limit();
+        let (Some(member), Some(joined)) =
+            (self.members.get_mut(&group), self.reception.group_mut(group))
+        else {
+            return Err(SendError::NotJoined);
+        };
+        if payload.len() > limit {
+            return Err(SendError::TooLarge { bytes: payload.len(), limit });
+        }
+        if member.window.len() >= self.config.window
+            && let Some((by, behind)) = member.window.furthest_behind()
+        {
+            self.counters.held_back += 1;
+            return Err(SendError::HeldBack { by, behind });
+        }
+        let seqno = joined.next;
+        joined.next = seqno.next();
+        let block = Block::of_message(now, options.deadline, &payload);
+        let others = joined.view.members().iter().copied();
+        let waiting: BTreeSet<NodeId> =
+            others.filter(|node| member.slow.get(node).is_none_or(|it| it.is_waited_for)).collect();
+        if !waiting.is_empty() {
+            let timeout = member.round_trips.timeout(&self.config);
+            self.timers.set(TimerKey::Retransmit(group, seqno.0), now + timeout);
+        }
+        member.window.push(now, block.clone(), waiting);
+        self.counters.data_sent += 1;
+        let packet = Packet::Data { seqno, block: block.bytes() };
+        self.transmit(Destination::Group(group), group, packet);
+        Ok(seqno)
+    }
+
+    fn confirm(&mut self, _now: Time, group: GroupId) {
+        if let Some(member) = self.members.get_mut(&group) {
+            member.confirm = Some(member.window.next().minus(1));
+            self.look_whether_safe(group);
+        }
+    }
+
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
+        let Ok((header, packet)) = Packet::decode(datagram) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let (group, sender) = (header.group, header.sender);
+        if sender == self.id || !self.members.contains_key(&group) {
+            self.counters.foreign += 1;
+            return;
+        }
+        match packet {
+            Packet::Data { seqno, block } => {
+                self.on_block(now, PacketId { sender, group, seqno }, block, false);
+            }
+            Packet::Retransmission { seqno, block } => {
+                self.on_block(now, PacketId { sender, group, seqno }, block, true);
+            }
+            Packet::Ack { seqno, settled_to, lost } => {
+                self.on_ack(now, group, sender, (seqno, settled_to), lost);
+            }
+            Packet::Horizon { next } => self.on_horizon(now, group, sender, next),
+            Packet::Expired { seqno } => {
+                self.reception.on_announced(now, group, sender, seqno.next());
+                let id = PacketId { sender, group, seqno };
+                self.reception.give_up_one(id, LossCause::DeadlinePassed);
+                self.acknowledge(group, sender, seqno);
+            }
+        }
+    }
+
+    fn handle_view(&mut self, _now: Time, change: &ViewChange) {
+        let is_gone = change.kind != ViewChangeKind::Joined;
+        if !self.reception.handle_view(change) || !is_gone {
+            return;
+        }
+        if let Some(member) = self.members.get_mut(&change.group) {
+            member.window.forget(change.node);
+            member.losses.remove(&change.node);
+            if member.slow.remove(&change.node).is_some() {
+                self.timers.cancel(TimerKey::Horizon(change.group, change.node));
+            }
+            self.look_whether_safe(change.group);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.reception.handle_timeout(now);
+        while let Some(key) = self.timers.pop_due(now) {
+            match key {
+                TimerKey::Retransmit(group, seqno) => self.on_timeout(now, group, SeqNo(seqno)),
+                TimerKey::Horizon(group, node) => self.send_horizon(now, group, node),
+            }
+        }
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        self.outbox.poll(out)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.reception.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        let own = self.timers.next_due().map(|at| Wakeup { at, reason: "send again" });
+        let lost = self.reception.next_due().map(|at| Wakeup { at, reason: "give up a packet" });
+        Wakeup::earlier(own, lost)
+    }
+
+    fn payload_limit(&self, profile: Profile) -> usize {
+        if profile == Profile::Guest { self.config.payload_limit() } else { 0 }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.members.values().map(|member| member.window.bytes()).sum()
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        let own = self.counters.named();
+        own.into_iter().chain(self.reception.named()).chain(self.outbox.named()).collect()
+    }
+
+    fn check(&self) {
+        self.reception.check();
+        assert!(self.reception.groups().eq(self.members.keys().copied()), "groups differ");
+        for (group, member) in &self.members {
+            let joined = self.reception.group(*group).expect("it is in both");
+            assert_eq!(joined.next, member.window.next(), "a message is not in the window");
+            assert!(member.window.len() <= self.config.window, "the window is overfull");
+            for seqno in member.window.waiting() {
+                let is_set = self.timers.is_set(TimerKey::Retransmit(*group, seqno.0));
+                assert!(is_set, "{seqno} waits and would never be sent again");
+            }
+            for node in member.slow.keys() {
+                assert!(joined.view.contains(*node), "{node} is slow and not in the view");
+                assert!(self.timers.is_set(TimerKey::Horizon(*group, *node)), "{node} is left");
+            }
+            assert!(member.losses.keys().all(|node| joined.view.contains(*node)), "a loss of none");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Several ACK/timeout engines together.
+
+mod rig;
+
+use carom_baselines::Owed;
+use carom_baselines::ack::{AckTimeout, Config};
+use carom_proto::loss::Loss;
+use carom_proto::{Class, NodeId, SendError, SendOptions, SeqNo};
+use rig::{MILLISECOND, SECOND, World, payload};
+
+fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
+    let config = Config { owed: Owed::First, ..config };
+    World::new(hosts, loss, seed, move |id, seed| {
+        Box::new(AckTimeout::new(id, config.clone(), seed))
+    })
+}
+
+#[test]
+fn everything_is_sent_again_until_it_is_acknowledged() {
+    let mut world = world(6, Config::default(), Loss::Uniform(0.2), 1);
+    world.everybody_sends(100, 10 * MILLISECOND);
+    world.run_for(SECOND * 30);
+    assert_eq!(world.assert_all_settled(100), 0);
+    assert!(world.total("retransmissions_sent") > 600);
+    assert_eq!(world.total("slow"), 0);
+    (0..6).for_each(|number| world.confirm(number));
+    for host in &world.hosts {
+        host.engine.check();
+        let [safe] = &host.safe[..] else { panic!("{:?}", host.safe) };
+        assert_eq!((safe.up_to, safe.members, &safe.incomplete[..]), (SeqNo(100), 5, &[][..]));
+    }
+}
+
+#[test]
+fn without_loss_every_receiver_acknowledges_each_message_once() {
+    let mut world = world(4, Config::default(), Loss::None, 2);
+    world.everybody_sends(50, 10 * MILLISECOND);
+    world.run_for(SECOND);
+    assert_eq!(world.total("acks_sent"), 4 * 50 * 3);
+    assert_eq!(world.total("retransmissions_sent"), 0);
+    assert_eq!(world.sent.get(&Class::Retransmission), None);
+}
+
+#[test]
+fn a_full_window_holds_the_sender_back() {
+    let config = Config { window: 4, ..Config::default() };
+    let mut world = world(3, config, Loss::None, 3);
+    world.filter = Box::new(|_, to, _, _| to != 2);
+    for round in 0..4 {
+        world.send(0, &payload(0, round)).expect("there is room");
+    }
+    world.run_for(SECOND);
+    let held_back = world.send(0, b"more");
+    assert_eq!(held_back, Err(SendError::HeldBack { by: NodeId(3), behind: 4 }));
+    world.filter = Box::new(|_, _, _, _| true);
+    world.run_for(SECOND * 3);
+    assert_eq!(world.send(0, &payload(0, 4)), Ok(SeqNo(5)));
+}
+
+#[test]
+fn a_silent_member_stops_nobody_and_learns_what_it_has_missed() {
+    let mut world = world(3, Config::default(), Loss::None, 4);
+    world.send(0, &payload(0, 0)).expect("there is room");
+    world.run_for(SECOND);
+    world.filter = Box::new(|from, to, _, _| from != 2 && to != 2);
+    for round in 1..4 {
+        world.send(0, &payload(0, round)).expect("there is room");
+    }
+    world.confirm(0);
+    world.run_for(SECOND * 30);
+    let [slow] = &world.hosts[0].slow[..] else { panic!("{:?}", world.hosts[0].slow) };
+    assert_eq!((slow.node, slow.behind), (NodeId(3), 3));
+    let [safe] = &world.hosts[0].safe[..] else { panic!("{:?}", world.hosts[0].safe) };
+    assert_eq!(safe.incomplete, [(NodeId(3), 3)]);
+    world.filter = Box::new(|_, _, _, _| true);
+    world.run_for(SECOND * 5);
+    assert_eq!(world.hosts[2].account(NodeId(1)), (vec![1], vec![2, 3, 4]));
+    // It is waited for again.
+    world.filter = Box::new(|_, to, class, _| class != Class::Data || to != 2);
+    world.send(0, &payload(0, 4)).expect("there is room");
+    world.run_for(SECOND * 5);
+    assert_eq!(world.hosts[2].account(NodeId(1)).0, [1, 5]);
+    world.hosts.iter().for_each(|host| host.engine.check());
+}
+
+#[test]
+fn a_member_that_comes_back_under_load_is_waited_for_again() {
+    let config = Config { max_retransmissions: 3, ..Config::default() };
+    let mut world = world(3, config, Loss::None, 5);
+    world.everybody_sends(5, 10 * MILLISECOND);
+    world.filter = Box::new(|from, to, _, _| from != 2 && to != 2);
+    world.everybody_sends(100, 10 * MILLISECOND);
+    world.filter = Box::new(|_, _, _, _| true);
+    world.everybody_sends(400, 10 * MILLISECOND);
+    world.run_for(SECOND * 40);
+    let (_, lost) = world.hosts[2].account(NodeId(1));
+    assert!(lost.len() >= 50, "{lost:?}");
+    world.filter = Box::new(|_, to, class, _| class != Class::Data || to != 2);
+    world.send(0, b"the last one").expect("there is room");
+    world.run_for(SECOND * 5);
+    let last = world.hosts[2].messages.last().map(|message| &message.payload[..]);
+    assert_eq!(last, Some(&b"the last one"[..]));
+    world.hosts.iter().for_each(|host| host.engine.check());
+}
+
+#[test]
+fn past_its_deadline_a_message_is_not_sent_again_and_reported_lost() {
+    let mut world = world(2, Config::default(), Loss::None, 6);
+    world.filter = Box::new(|_, _, class, _| class != Class::Data);
+    let options = SendOptions { deadline: Some(10 * MILLISECOND) };
+    world.send_with(0, &payload(0, 0), options).expect("there is room");
+    world.run_for(SECOND * 2);
+    assert_eq!(world.hosts[1].account(NodeId(1)), (vec![], vec![1]));
+    assert_eq!(world.total("retransmissions_sent"), 0);
+    world.confirm(0);
+    assert_eq!(world.hosts[0].safe[0].incomplete, [(NodeId(2), 1)]);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let history = |seed| {
+        let mut world = world(5, Config::default(), Loss::Uniform(0.05), seed);
+        world.everybody_sends(50, 10 * MILLISECOND);
+        world.run_for(SECOND * 5);
+        world.history
+    };
+    assert_eq!(history(1), history(1));
+    assert_ne!(history(1), history(2));
+}

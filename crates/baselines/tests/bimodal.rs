@@ -1,0 +1,80 @@
+//! Several Bimodal Multicast engines together.
+
+mod rig;
+
+use carom_baselines::Owed;
+use carom_baselines::bimodal::{Bimodal, Config};
+use carom_proto::loss::Loss;
+use carom_proto::{Class, How, NodeId};
+use rig::{MILLISECOND, SECOND, World, payload};
+
+fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
+    let config = Config { owed: Owed::First, ..config };
+    World::new(hosts, loss, seed, move |id, seed| Box::new(Bimodal::new(id, config.clone(), seed)))
+}
+
+#[test]
+fn gossip_repairs_losses_in_a_few_rounds() {
+    let mut world = world(8, Config::default(), Loss::Uniform(0.1), 1);
+    world.everybody_sends(100, 20 * MILLISECOND);
+    world.run_for(SECOND * 10);
+    assert_eq!(world.assert_all_settled(100), 0);
+    let all = world.hosts.iter().flat_map(|host| &host.messages);
+    let repaired: Vec<_> = all.filter(|it| matches!(it.how, How::Retransmitted(_))).collect();
+    assert!(repaired.len() > 400, "{} repaired", repaired.len());
+    let age = |it: &&carom_proto::Message| it.age.expect("one clock").as_secs_f64();
+    let mean = repaired.iter().map(age).sum::<f64>() / repaired.len() as f64;
+    // A digest comes once in a round of 100 ms on average, from somebody who has it or not.
+    assert!((0.05..=0.3).contains(&mean), "{mean} s");
+    world.hosts.iter().for_each(|host| host.engine.check());
+}
+
+#[test]
+fn the_multicast_may_reach_nobody_and_gossip_reaches_all() {
+    let mut world = world(8, Config::default(), Loss::None, 2);
+    world.filter = Box::new(|_, _, class, _| class != Class::Data);
+    world.send(3, &payload(3, 0)).expect("there is room");
+    world.run_for(SECOND * 3);
+    let got = world.hosts.iter().filter(|host| host.messages.len() == 1).count();
+    assert_eq!(got, 7);
+    assert_eq!(world.total("retransmissions_sent"), 7);
+}
+
+#[test]
+fn a_round_sends_no_more_again_than_its_limit_the_most_recent_first() {
+    let config = Config { retransmissions_per_round: 3, give_up_rounds: 200, ..Config::default() };
+    let config = Config { history_rounds: 200, ..config };
+    let mut world = world(2, config, Loss::None, 3);
+    world.filter = Box::new(|_, _, class, _| class != Class::Data);
+    world.sends(0, 0..10);
+    world.run_for(120 * MILLISECOND);
+    let (mut first, _) = world.hosts[1].account(NodeId(1));
+    first.truncate(3);
+    first.sort_unstable();
+    assert_eq!(first, [8, 9, 10]);
+    assert!(world.total("retransmissions_limited") >= 7);
+    world.run_for(SECOND * 2);
+    assert_eq!(world.hosts[1].messages.len(), 10);
+}
+
+#[test]
+fn what_gossip_does_not_bring_in_time_is_reported_lost() {
+    let mut world = world(3, Config::default(), Loss::None, 4);
+    world.filter = Box::new(|_, to, class, _| class == Class::Control || to == 2);
+    world.send(0, &payload(0, 0)).expect("there is room");
+    world.run_for(SECOND * 5);
+    assert_eq!(world.hosts[1].account(NodeId(1)), (vec![], vec![1]));
+    assert_eq!(world.hosts[2].account(NodeId(1)), (vec![1], vec![]));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let history = |seed| {
+        let mut world = world(5, Config::default(), Loss::Uniform(0.05), seed);
+        world.everybody_sends(50, 10 * MILLISECOND);
+        world.run_for(SECOND * 5);
+        world.history
+    };
+    assert_eq!(history(1), history(1));
+    assert_ne!(history(1), history(2));
+}

@@ -1,0 +1,92 @@
+//! Several engines of sender-based FEC together.
+
+mod rig;
+
+use carom_baselines::Owed;
+use carom_baselines::fec::{Config, SenderFec};
+use carom_proto::loss::Loss;
+use carom_proto::{Class, How};
+use rig::{GROUP, MILLISECOND, SECOND, World, payload};
+
+fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
+    let config = Config { owed: Owed::First, ..config };
+    World::new(hosts, loss, seed, move |id, seed| {
+        Box::new(SenderFec::new(id, config.clone(), seed))
+    })
+}
+
+#[test]
+fn parity_repairs_most_losses_and_the_rest_is_reported() {
+    let mut world = world(6, Config::default(), Loss::Uniform(0.1), 1);
+    world.everybody_sends(200, 10 * MILLISECOND);
+    world.run_for(SECOND * 60);
+    let lost = world.assert_all_settled(200);
+    let missing = world.total("missing");
+    assert!(missing > 500, "{missing} were missing");
+    // More than 5 of 13 are lost in one set of 1300, and its lost data are about half of the set.
+    assert!(lost < 20, "{lost} lost of {missing} missing");
+    assert_eq!(world.total("parity_sent"), 6 * 200 / 8 * 5);
+    assert_eq!(world.sent[&Class::Repair], world.total("parity_sent"));
+    assert_eq!(world.total("parity_contradictory"), 0);
+    world.hosts.iter().for_each(|host| host.engine.check());
+}
+
+#[test]
+fn five_of_thirteen_may_be_lost_and_not_six() {
+    for (count, lost) in [(5_usize, 0), (6, 6)] {
+        let mut world = world(2, Config::default(), Loss::None, 2);
+        let mut left = count;
+        world.filter = Box::new(move |_, _, class, _| {
+            let drops = class == Class::Data && left > 0;
+            left -= usize::from(drops);
+            !drops
+        });
+        world.sends(0, 0..8);
+        world.run_for(MILLISECOND);
+        let recovered = world.hosts[1].messages.iter();
+        let recovered = recovered.filter(|it| it.how == How::Recovered(it.sender)).count();
+        assert_eq!(recovered, if lost == 0 { 5 } else { 0 });
+        world.run_for(SECOND * 20);
+        assert_eq!(world.hosts[1].messages.len(), 8 - lost);
+        assert_eq!(world.hosts[1].account(carom_proto::NodeId(1)).1.len(), lost);
+    }
+}
+
+#[test]
+fn a_set_that_does_not_fill_is_protected_in_proportion() {
+    let mut world = world(2, Config::default(), Loss::None, 3);
+    world.filter = Box::new(|_, _, class, _| class != Class::Data);
+    world.sends(0, 0..3);
+    world.filter = Box::new(|_, _, class, _| class != Class::Data);
+    world.run_for(50 * MILLISECOND);
+    assert_eq!(world.hosts[1].messages.len(), 0);
+    world.run_for(SECOND * 20);
+    // ceil(3 * 5 / 8) = 2 of 3: what is missing is one too many.
+    assert_eq!(world.total("parity_sent"), 2);
+    assert_eq!(world.hosts[1].account(carom_proto::NodeId(1)), (vec![], vec![1, 2, 3]));
+}
+
+#[test]
+fn a_last_message_that_is_lost_is_noticed_by_a_heartbeat() {
+    let config = Config { flush_after: None, ..Config::default() };
+    let mut world = world(2, config, Loss::None, 4);
+    world.filter = Box::new(|_, _, class, _| class == Class::Control);
+    world.send(0, &payload(0, 0)).expect("there is room");
+    world.run_for(SECOND * 20);
+    assert_eq!(world.hosts[1].account(carom_proto::NodeId(1)), (vec![], vec![1]));
+    world.leave(0, GROUP);
+    world.run_for(SECOND);
+    assert_eq!(world.hosts[0].engine.poll_timeout(), None);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let history = |seed| {
+        let mut world = world(5, Config::default(), Loss::Uniform(0.05), seed);
+        world.everybody_sends(50, 10 * MILLISECOND);
+        world.run_for(SECOND * 20);
+        world.history
+    };
+    assert_eq!(history(1), history(1));
+    assert_ne!(history(1), history(2));
+}

@@ -1,0 +1,164 @@
+//! Each baseline over real sockets on loopback, as a guest of `carom`'s nodes.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "real sockets take real time"
+)]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use carom::{Event, Group, Loss, Node, NodeId, PathChoice, Profile};
+use carom_baselines::Owed;
+use carom_baselines::{ack, bimodal, fec, srm};
+use carom_proto::Engine;
+
+const NODES: usize = 3;
+const MESSAGES: u32 = 120;
+/// How long anything may take that must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often each message of each other node was delivered or reported lost to one node.
+type Account = BTreeMap<(NodeId, u32), (u32, u32)>;
+
+/// Starts nodes that lose 5 % of what they receive, has each multicast in one group, and waits
+/// until every message is delivered or reported lost at every other node. Returns how many were
+/// lost, and the nodes for their counters.
+fn run(make: fn(NodeId, u64) -> Box<dyn Engine>) -> (u32, Vec<Node>) {
+    let nodes = start(make);
+    let join = |node: &Node| node.join("prices", Profile::guest()).expect("a guest's group");
+    let groups: Vec<Group> = nodes.iter().map(join).collect();
+    let start = Instant::now();
+    while groups.iter().any(|group| group.members().len() < NODES - 1) {
+        assert!(start.elapsed() < PATIENCE, "the nodes do not find each other");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for number in 1..=MESSAGES {
+        for (node, group) in nodes.iter().zip(&groups) {
+            group.publish(payload(node.id(), number)).expect("it is published");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let lost = nodes.iter().zip(&groups).map(|(node, group)| settle(node, &nodes, group)).sum();
+    (lost, nodes)
+}
+
+fn start(make: fn(NodeId, u64) -> Box<dyn Engine>) -> Vec<Node> {
+    let sockets: Vec<_> = (0..NODES)
+        .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port"))
+        .collect();
+    let members: Vec<_> = sockets
+        .iter()
+        .zip(1..)
+        .map(|(socket, id)| (NodeId(id), socket.local_addr().expect("it is bound")))
+        .collect();
+    drop(sockets);
+    let node = |(id, address): &(NodeId, std::net::SocketAddr)| {
+        let builder = Node::builder().interface("127.0.0.1").port(address.port());
+        let builder = builder.static_members(members.clone()).node_id(*id).seed(id.0);
+        let builder = builder.path(PathChoice::Unicast).loss(Loss::Uniform(0.05));
+        builder.guest(make).start().expect("a node")
+    };
+    members.iter().map(node).collect()
+}
+
+fn payload(sender: NodeId, number: u32) -> String {
+    format!("message {number} of {sender}")
+}
+
+/// Takes the node's events until all messages of the others are settled; returns how many are
+/// lost.
+fn settle(node: &Node, nodes: &[Node], group: &Group) -> u32 {
+    let expected = (nodes.len() - 1) * MESSAGES as usize;
+    let mut account = Account::new();
+    let deadline = Instant::now() + PATIENCE;
+    while account.len() < expected {
+        let left = deadline.saturating_duration_since(Instant::now());
+        take(node, group, left, &mut account);
+    }
+    // Nothing comes twice, however long one waits.
+    let quiet = Instant::now() + Duration::from_millis(300);
+    while let Some(left) = quiet.checked_duration_since(Instant::now()) {
+        if let Ok(Some(event)) = group.recv_timeout(left) {
+            add(&event, &mut account);
+        }
+    }
+    for (id, (got, lost)) in &account {
+        assert_eq!(got + lost, 1, "{id:?} came {got} times and was lost {lost} times");
+    }
+    assert_eq!(account.len(), expected);
+    account.values().map(|(_, lost)| lost).sum()
+}
+
+fn take(node: &Node, group: &Group, left: Duration, account: &mut Account) {
+    match group.recv_timeout(left) {
+        Ok(Some(event)) => add(&event, account),
+        other => panic!("{other:?} at {} with {}: {:?}", node.id(), account.len(), node.status()),
+    }
+}
+
+fn add(event: &Event, account: &mut Account) {
+    match event {
+        Event::Message(message) => {
+            let expected = payload(message.sender, message.seqno.0);
+            assert_eq!(message.payload, expected.as_bytes(), "it was never sent");
+            account.entry((message.sender, message.seqno.0)).or_default().0 += 1;
+        }
+        Event::Lost(lost) => {
+            for number in lost.first.0..=lost.last.0 {
+                account.entry((lost.sender, number)).or_default().1 += 1;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn counter(nodes: &[Node], name: &str) -> u64 {
+    let of_node = |node: &Node| {
+        let guest = node.status().stats.guest;
+        guest.into_iter().find(|(counter, _)| *counter == name).expect("it is counted").1
+    };
+    nodes.iter().map(of_node).sum()
+}
+
+#[test]
+fn srm_delivers_everything_on_real_sockets() {
+    let (lost, nodes) = run(|id, seed| {
+        let config = srm::Config { owed: Owed::First, ..srm::Config::datacenter() };
+        Box::new(srm::Srm::new(id, config, seed))
+    });
+    assert_eq!(lost, 0);
+    assert!(counter(&nodes, "retransmitted") > 0 && counter(&nodes, "requests_sent") > 0);
+}
+
+#[test]
+fn bimodal_multicast_settles_everything_on_real_sockets() {
+    let (lost, nodes) = run(|id, seed| {
+        let config = bimodal::Config { owed: Owed::First, ..bimodal::Config::default() };
+        Box::new(bimodal::Bimodal::new(id, config, seed))
+    });
+    assert!(lost < 10, "{lost} lost");
+    assert!(counter(&nodes, "retransmitted") > 0);
+}
+
+#[test]
+fn sender_based_fec_settles_everything_on_real_sockets() {
+    let (lost, nodes) = run(|id, seed| {
+        let give_up_after = Duration::from_secs(2);
+        let config = fec::Config { owed: Owed::First, give_up_after, ..fec::Config::default() };
+        Box::new(fec::SenderFec::new(id, config, seed))
+    });
+    assert!(lost < 10, "{lost} lost");
+    assert!(counter(&nodes, "recovered") > 0);
+}
+
+#[test]
+fn acknowledgements_and_timeouts_deliver_everything_on_real_sockets() {
+    let (lost, nodes) = run(|id, seed| {
+        let config = ack::Config { owed: Owed::First, ..ack::Config::default() };
+        Box::new(ack::AckTimeout::new(id, config, seed))
+    });
+    assert_eq!(lost, 0);
+    assert!(counter(&nodes, "retransmitted") > 0);
+}
