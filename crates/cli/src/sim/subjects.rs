@@ -72,9 +72,12 @@ impl Setup for LateralSetup {
         self.config.buffer_bytes + repairs
     }
 
-    /// The first packet after a jump of more than `max_gap` must be asked for.
+    /// What is lost, and the first packet after a jump of more than `max_gap`, must be asked for,
+    /// and be there still.
     fn delivers_all(&self) -> bool {
-        self.config.nak.as_ref().is_some_and(|nak| nak.ids_per_second > 0)
+        let Config { nak, max_gap, buffer_bytes, .. } = &self.config;
+        let asks = nak.as_ref().is_some_and(|nak| nak.ids_per_second > 0);
+        asks && *buffer_bytes >= 20_000 && *max_gap >= 40
     }
 
     fn confirms(&self) -> bool {

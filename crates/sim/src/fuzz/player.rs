@@ -242,34 +242,48 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// The faults stop: what is dead stays dead, everything else must come right.
+    /// The faults stop: what is dead stays dead, everything else must come right, under no more
+    /// than the losses of every day.
     fn heal(&mut self) {
         self.world.apply(&Fault::Heal);
         self.world.apply(&Fault::Disturb(Disturbance::default()));
         for host in self.world.topology().all_hosts() {
             self.world.apply(&Fault::Resume(host));
             self.world.apply(&Fault::Slow(host, Duration::ZERO));
-            self.world.apply(&Fault::Loss(host, Loss::None));
         }
+        self.lose(Loss::None);
         for (host, other) in std::mem::take(&mut self.suspicions) {
             self.roster.trust(&mut self.world, host, other);
         }
         self.settle();
-        let now = self.world.now();
-        self.ledger.healed(now, self.setup.delivers_all());
+        self.ledger.healed(self.world.now(), self.setup.delivers_all());
+        self.lose(USUAL_LOSS);
         let members: Vec<(HostIx, GroupId)> = self
             .groups
             .iter()
             .flat_map(|(host, groups)| groups.iter().map(|group| (*host, *group)))
             .collect();
-        for (host, group) in &members {
-            self.say_one_thing_more(*host, *group);
+        for _ in 0..LAST_WORDS {
+            for (host, group) in &members {
+                self.say_one_thing_more(*host, *group);
+            }
+        }
+        for (host, group) in members.iter().filter(|_| self.setup.confirms()) {
+            self.ledger.awaits(self.ids[host], *group);
+            self.world.command(*host, Command::Confirm(*group));
         }
         let end = self.world.now() + CONFIRM_WITHIN;
         while !self.ledger.is_all_confirmed() && self.world.now() < end {
             self.run_for(Duration::from_millis(200));
         }
+        self.lose(Loss::None);
         self.run_for(GIVE_UP_WITHIN);
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        for host in self.world.topology().all_hosts() {
+            self.world.apply(&Fault::Loss(host, loss));
+        }
     }
 
     /// Lets what was done before the faults stopped come to its end, and the views agree.
@@ -291,10 +305,6 @@ impl<'a> Player<'a> {
             if self.send(host, group, 20, SendOptions::default()).is_err() {
                 self.ledger.held_back(self.ids[&host], group);
             }
-        }
-        if self.setup.confirms() {
-            self.ledger.awaits(self.ids[&host], group);
-            self.world.command(host, Command::Confirm(group));
         }
         self.take_events();
     }
@@ -332,6 +342,10 @@ pub(super) fn setup_rng(seed: u64) -> Rng {
 /// Everybody has heard from everybody twice within this time: heartbeats come every 6.4 s at the
 /// least, and a jump is believed the second time.
 const SETTLE_WITHIN: Duration = Duration::from_secs(15);
+/// What a healed network still loses: repairs and requests must do their work.
+const USUAL_LOSS: Loss = Loss::Uniform(0.03);
+/// Messages that every member sends in the healed world in each of its groups.
+const LAST_WORDS: u32 = 3;
 /// Views of gossiping members agree so long after the faults have stopped: a failed member is
 /// tried again and again, and news of it takes a while.
 const AGREE_WITHIN: Duration = Duration::from_secs(40);
