@@ -80,6 +80,19 @@ impl Setup for LateralSetup {
         asks && *buffer_bytes >= 20_000 && *max_gap >= 40
     }
 
+    /// Repairs are c / r of the packets they are made of. Those of part-filled bins come on top, and
+    /// there are some whenever a view changes.
+    fn broken_promise(&self, counters: &[(&'static str, u64)]) -> Option<String> {
+        let of = |name| {
+            let found = counters.iter().find(|(other, _)| *other == name);
+            found.expect("the engine counts it").1 as f64
+        };
+        let ratio = f64::from(self.rate.c) / f64::from(self.rate.r);
+        let (repairs, promised) = (of("repairs_sent"), ratio * of("packets_binned"));
+        let is_broken = self.config.flush_after.is_none() && repairs > 1.5 * promised + 50.0;
+        is_broken.then(|| format!("{repairs} repairs where {promised} are due"))
+    }
+
     fn confirms(&self) -> bool {
         true
     }

@@ -26,6 +26,8 @@ pub struct Ledger {
     pub(super) awaited: BTreeMap<(NodeId, GroupId), bool>,
     /// Senders that were still held back after that.
     pub(super) held_back: Vec<(NodeId, GroupId)>,
+    /// What counters said at the end that breaks a promise of the protocol's own.
+    pub(super) broken: Vec<(NodeId, String)>,
     /// The most bytes that an engine was seen to keep, and the limit.
     pub(super) memory: Option<(usize, usize)>,
 }
@@ -142,6 +144,11 @@ impl Ledger {
     /// A node cannot send, in the healed world.
     pub fn held_back(&mut self, node: NodeId, group: GroupId) {
         self.held_back.push((node, group));
+    }
+
+    /// A node's counters say that a promise of the protocol's own is broken.
+    pub fn breaks(&mut self, node: NodeId, promise: String) {
+        self.broken.push((node, promise));
     }
 
     /// An engine keeps `bytes`, where it may keep `limit`.

@@ -8,6 +8,7 @@ mod invention;
 mod ledger;
 mod liveness;
 mod memory;
+mod promises;
 
 use core::fmt;
 
@@ -43,5 +44,6 @@ pub fn all(ledger: &Ledger) -> Vec<Violation> {
     agreement::check(ledger, &mut found);
     memory::check(ledger, &mut found);
     liveness::check(ledger, &mut found);
+    promises::check(ledger, &mut found);
     found
 }

@@ -98,6 +98,12 @@ impl<'a> Player<'a> {
             self.act(act);
         }
         self.heal();
+        for host in self.world.topology().all_hosts() {
+            let Some(member) = self.world.machine(host) else { continue };
+            if let Some(promise) = self.setup.broken_promise(&member.engine().stats()) {
+                self.ledger.breaks(self.ids[&host], promise);
+            }
+        }
         Played {
             trace: self.world.end_trace(),
             history: self.world.history(),

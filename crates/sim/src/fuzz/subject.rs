@@ -29,6 +29,10 @@ pub trait Setup {
     /// reported lost.
     fn delivers_all(&self) -> bool;
 
+    /// What an engine's counters say at the end that breaks a promise of the protocol's own, such
+    /// as how much redundancy it adds.
+    fn broken_promise(&self, counters: &[(&'static str, u64)]) -> Option<String>;
+
     /// Whether [`Engine::confirm`] is answered.
     fn confirms(&self) -> bool;
 }
