@@ -1,0 +1,97 @@
+//! The baselines in the simulated world, with delays, losses, duplicates and reordering, their
+//! invariants checked after every step.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use carom_baselines::{Owed, ack, bimodal, fec, srm};
+use carom_proto::loss::Loss;
+use carom_proto::{Engine, Event, GroupId, GroupSettings, NodeId, Profile, SendOptions};
+use carom_sim::{Command, Disturbance, Fault, Happening, Jitter, Link, Roster};
+use carom_sim::{Topology, World, WorldConfig};
+
+const GROUP: GroupId = GroupId(9);
+const HOSTS: u32 = 6;
+const ROUNDS: u32 = 60;
+
+fn make(protocol: usize, id: NodeId, seed: u64) -> Box<dyn Engine> {
+    let owed = Owed::First;
+    match protocol {
+        0 => Box::new(srm::Srm::new(id, srm::Config { owed, ..srm::Config::ns2_fixed() }, seed)),
+        1 => Box::new(srm::Srm::new(id, srm::Config { owed, ..srm::Config::datacenter() }, seed)),
+        2 => {
+            let config = bimodal::Config { owed, ..bimodal::Config::default() };
+            Box::new(bimodal::Bimodal::new(id, config, seed))
+        }
+        3 => {
+            let config = fec::Config { owed, ..fec::Config::default() };
+            Box::new(fec::SenderFec::new(id, config, seed))
+        }
+        _ => {
+            let config = ack::Config { owed, ..ack::Config::default() };
+            Box::new(ack::AckTimeout::new(id, config, seed))
+        }
+    }
+}
+
+/// How often each message was delivered, and reported lost, at each node.
+type Account = BTreeMap<(u32, NodeId, u32), (u32, u32)>;
+
+fn run(protocol: usize, seed: u64) -> (Account, u64) {
+    let jitter = Jitter::Exponential(Duration::from_micros(30));
+    let link = Link::of_delay(Duration::from_micros(100)).with_jitter(jitter);
+    let config = WorldConfig {
+        loss: Loss::Uniform(0.05),
+        ..WorldConfig::new(Topology::lan(HOSTS, link), seed)
+    };
+    let mut world: World<Box<dyn Engine>> = World::new(config);
+    let mut roster = Roster::new(Duration::ZERO, seed);
+    let settings = GroupSettings::new("prices", Profile::Guest);
+    for host in world.topology().all_hosts() {
+        let id = NodeId(u64::from(host.0) + 1);
+        world.spawn(host, id, make(protocol, id, seed ^ id.0));
+        roster.join(&mut world, host, GROUP, settings).expect("a group of a guest");
+    }
+    world.apply(&Fault::Disturb(Disturbance {
+        reorder: 0.05,
+        duplicate: 0.05,
+        corrupt: 0.01,
+        spread: Duration::from_millis(20),
+    }));
+    let mut account = Account::new();
+    let mut on_event = |happening: Happening<Event>| match happening.event {
+        Event::Message(message) => {
+            let key = (happening.host.0, message.sender, message.seqno.0);
+            account.entry(key).or_default().0 += 1;
+        }
+        Event::Lost(lost) => {
+            for number in lost.first.0..=lost.last.0 {
+                account.entry((happening.host.0, lost.sender, number)).or_default().1 += 1;
+            }
+        }
+        _ => {}
+    };
+    for _ in 0..ROUNDS {
+        for host in world.topology().all_hosts() {
+            let payload = vec![host.0 as u8; 100].into();
+            world.command(host, Command::Send(GROUP, payload, SendOptions::default()));
+        }
+        world.run_for(Duration::from_millis(10), &mut on_event);
+    }
+    world.run_for(Duration::from_secs(150), &mut on_event);
+    (account, world.history())
+}
+
+#[test]
+fn every_message_is_delivered_or_reported_lost_once() {
+    for protocol in 0..5 {
+        let (account, history) = run(protocol, 11);
+        let expected = HOSTS * (HOSTS - 1) * ROUNDS;
+        assert_eq!(account.len(), expected as usize, "protocol {protocol}");
+        assert!(account.values().all(|(got, lost)| got + lost == 1), "protocol {protocol}");
+        let lost: u32 = account.values().map(|(_, lost)| lost).sum();
+        assert!(lost < expected / 100, "protocol {protocol}: {lost} lost");
+        assert_eq!(run(protocol, 11).1, history, "the same seed gives the same history");
+        assert_ne!(run(protocol, 12).1, history, "and another one another");
+    }
+}
