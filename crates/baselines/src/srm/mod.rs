@@ -17,8 +17,9 @@
 //! Every request and every repair is multicast to the whole group. Groups share nothing but the
 //! memory for retained packets, so that a node in many groups behaves as one process for each.
 //!
-//! A member that lost a packet delivers it as [`How::Retransmitted`] with `missing_for`, the time
-//! from discovery to recovery; `age` less `missing_for` is what discovery took.
+//! A member that lost a packet delivers it as [`Retransmitted`](carom_proto::How::Retransmitted)
+//! with `missing_for`, the time from discovery to recovery; `age` less `missing_for` is what
+//! discovery took.
 //!
 //! Deviations, each with its reason:
 //! - A missing packet is given up, and reported lost, after [`Config::give_up_after`], and packets
