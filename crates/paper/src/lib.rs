@@ -12,11 +12,11 @@
 //! ```
 //! use carom_paper::{Options, Suite};
 //!
-//! let suite = Suite::named(&["slingshot-model"])?;
+//! let suite = Suite::named(&["ricochet-11"])?;
 //! let options = Options { quick: true, ..Options::default() };
 //! for report in suite.run(&options, &()) {
 //!     assert!(report.holds(), "{:?}", report.relations);
-//!     assert!(report.csv().starts_with("group_size,"));
+//!     assert!(report.csv().starts_with("groups_per_node,losses,"));
 //! }
 //! # Ok::<(), carom_paper::SuiteError>(())
 //! ```
@@ -26,6 +26,8 @@ mod experiments;
 mod figure;
 pub mod html;
 mod json;
+mod lateral;
+mod network;
 pub mod plan;
 mod relation;
 mod report;

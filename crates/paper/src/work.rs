@@ -3,34 +3,49 @@
 
 use std::fmt;
 
-use carom_proto::lateral::model::{Bounds, Setting};
+use crate::lateral::{LateralOutcome, LateralRun};
+
+/// Whether the work is to end early.
+pub(crate) type Ends<'a> = &'a (dyn Fn() -> bool + 'a);
 
 /// A piece of work. Two that say the same are one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Job {
-    /// The bounds of Slingshot's analysis.
-    Bounds(Setting),
+    /// The lateral engine in one setting.
+    Lateral(LateralRun),
 }
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
-    /// Of [`Job::Bounds`]; plans are checked before they are run.
-    Bounds(Bounds),
+    /// Of [`Job::Lateral`].
+    Lateral(LateralOutcome),
 }
 
 impl Job {
     /// Does it; `None` if it was ended early.
-    pub(crate) fn run(&self, _ends: &dyn Fn() -> bool) -> Option<Outcome> {
+    pub(crate) fn run(&self, ends: Ends<'_>) -> Option<Outcome> {
         match self {
-            Self::Bounds(setting) => setting.recovered().ok().map(Outcome::Bounds),
+            Self::Lateral(run) => run.run(ends).map(Outcome::Lateral),
         }
     }
 
-    /// How long it takes, roughly, beside others.
+    /// How long it takes, roughly, beside others: data packets and repairs that are handled.
     pub(crate) fn cost(&self) -> f64 {
         match self {
-            Self::Bounds(_) => 0.0,
+            Self::Lateral(run) => run.deliveries(),
+        }
+    }
+}
+
+impl Outcome {
+    /// The outcome of a run of the lateral engine.
+    ///
+    /// # Panics
+    /// If it is that of other work: experiments get the outcomes of their own jobs.
+    pub(crate) fn lateral(&self) -> &LateralOutcome {
+        match self {
+            Self::Lateral(outcome) => outcome,
         }
     }
 }
@@ -38,7 +53,7 @@ impl Job {
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bounds(setting) => write!(f, "bounds at {}", setting.rate),
+            Self::Lateral(run) => run.fmt(f),
         }
     }
 }

@@ -2,13 +2,22 @@
 
 use std::fmt;
 
+use carom_proto::lateral::model::Setting;
 use serde::de::DeserializeOwned;
 
+use crate::lateral::GroupOutcome;
 use crate::plan::{Heading, Plan, PlanError};
 use crate::report::Findings;
 use crate::work::{Job, Outcome};
 
+mod bed;
+mod ricochet_groups;
+mod ricochet_losses;
+mod ricochet_model;
+mod ricochet_overlap;
+mod slingshot_fire;
 mod slingshot_model;
+mod slingshot_size;
 
 /// An experiment as its plan sets it up.
 pub(crate) trait Experiment: fmt::Debug + Send + Sync {
@@ -20,6 +29,32 @@ pub(crate) trait Experiment: fmt::Debug + Send + Sync {
 
     /// What the outcomes show; they are in the order of the jobs.
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings;
+
+    /// The points of which Slingshot's analysis says something.
+    fn modelled(&self, scale: RunScale, outcomes: &[&Outcome]) -> Vec<Modelled> {
+        let _ = (scale, outcomes);
+        Vec::new()
+    }
+}
+
+/// A simulated point of which Slingshot's analysis says something.
+#[derive(Clone, Debug)]
+pub(crate) struct Modelled {
+    pub(crate) label: String,
+    pub(crate) setting: Setting,
+    /// The share of lost packets that came out of repairs.
+    pub(crate) recovered: f64,
+    /// One standard deviation of it.
+    pub(crate) sigma: f64,
+}
+
+impl Modelled {
+    /// The point that `outcome` is, at `setting`.
+    pub(crate) fn new(label: String, setting: Setting, outcome: &GroupOutcome) -> Self {
+        // Where nothing, or everything, was recovered, one packet is the least that can be told.
+        let sigma = outcome.sigma().max(1.0 / outcome.lost.max(1) as f64);
+        Self { label, setting, recovered: outcome.recovered_share(), sigma }
+    }
 }
 
 /// How long runs are, and from which seed.
@@ -87,11 +122,117 @@ where
     Ok(Loaded { heading, experiment: Box::new(setup) })
 }
 
+/// The experiment `name` with the plan that is built in.
+fn built_in(name: &str) -> Option<Loaded> {
+    let spec = ALL.iter().find(|spec| spec.name == name)?;
+    (spec.read.0)(spec.file, spec.plan).ok()
+}
+
 /// All experiments, in the order of the papers.
-pub(crate) const ALL: &[Spec] = &[Spec {
-    name: "slingshot-model",
-    file: "plans/slingshot-model.toml",
-    plan: include_str!("../../../../plans/slingshot-model.toml"),
-    figures: &["bounds"],
-    read: Reader(read::<slingshot_model::SlingshotModel>),
-}];
+pub(crate) const ALL: &[Spec] = &[
+    Spec {
+        name: "slingshot-2a",
+        file: "plans/slingshot-2a.toml",
+        plan: include_str!("../../../../plans/slingshot-2a.toml"),
+        figures: &["recovered", "delay", "overhead"],
+        read: Reader(read::<slingshot_fire::SlingshotFire>),
+    },
+    Spec {
+        name: "slingshot-2b",
+        file: "plans/slingshot-2b.toml",
+        plan: include_str!("../../../../plans/slingshot-2b.toml"),
+        figures: &["recovered", "delay", "overhead"],
+        read: Reader(read::<slingshot_fire::SlingshotFire>),
+    },
+    Spec {
+        name: "slingshot-4",
+        file: "plans/slingshot-4.toml",
+        plan: include_str!("../../../../plans/slingshot-4.toml"),
+        figures: &["recovered"],
+        read: Reader(read::<slingshot_size::SlingshotSize>),
+    },
+    Spec {
+        name: "slingshot-5",
+        file: "plans/slingshot-5.toml",
+        plan: include_str!("../../../../plans/slingshot-5.toml"),
+        figures: &["recovered"],
+        read: Reader(read::<slingshot_size::SlingshotSize>),
+    },
+    Spec {
+        name: "slingshot-model",
+        file: "plans/slingshot-model.toml",
+        plan: include_str!("../../../../plans/slingshot-model.toml"),
+        figures: &["bounds"],
+        read: Reader(read::<slingshot_model::SlingshotModel>),
+    },
+    Spec {
+        name: "ricochet-8",
+        file: "plans/ricochet-8.toml",
+        plan: include_str!("../../../../plans/ricochet-8.toml"),
+        figures: &["ratios", "delay"],
+        read: Reader(read::<ricochet_overlap::RicochetOverlap>),
+    },
+    Spec {
+        name: "ricochet-9",
+        file: "plans/ricochet-9.toml",
+        plan: include_str!("../../../../plans/ricochet-9.toml"),
+        figures: &["recovered"],
+        read: Reader(read::<ricochet_groups::RicochetGroups>),
+    },
+    Spec {
+        name: "ricochet-10",
+        file: "plans/ricochet-10.toml",
+        plan: include_str!("../../../../plans/ricochet-10.toml"),
+        figures: &["delay"],
+        read: Reader(read::<ricochet_groups::RicochetGroups>),
+    },
+    Spec {
+        name: "ricochet-11",
+        file: "plans/ricochet-11.toml",
+        plan: include_str!("../../../../plans/ricochet-11.toml"),
+        figures: &["histogram"],
+        read: Reader(read::<ricochet_groups::RicochetGroups>),
+    },
+    Spec {
+        name: "ricochet-14",
+        file: "plans/ricochet-14.toml",
+        plan: include_str!("../../../../plans/ricochet-14.toml"),
+        figures: &["xors"],
+        read: Reader(read::<ricochet_groups::RicochetGroups>),
+    },
+    Spec {
+        name: "ricochet-latency",
+        file: "plans/ricochet-latency.toml",
+        plan: include_str!("../../../../plans/ricochet-latency.toml"),
+        figures: &["recovered", "delay", "distribution"],
+        read: Reader(read::<ricochet_losses::RicochetLosses>),
+    },
+    Spec {
+        name: "ricochet-burst",
+        file: "plans/ricochet-burst.toml",
+        plan: include_str!("../../../../plans/ricochet-burst.toml"),
+        figures: &["recovered", "delay"],
+        read: Reader(read::<ricochet_losses::RicochetLosses>),
+    },
+    Spec {
+        name: "ricochet-stagger",
+        file: "plans/ricochet-stagger.toml",
+        plan: include_str!("../../../../plans/ricochet-stagger.toml"),
+        figures: &["recovered", "delay"],
+        read: Reader(read::<ricochet_losses::RicochetLosses>),
+    },
+    Spec {
+        name: "ricochet-loss",
+        file: "plans/ricochet-loss.toml",
+        plan: include_str!("../../../../plans/ricochet-loss.toml"),
+        figures: &["recovered", "delay"],
+        read: Reader(read::<ricochet_losses::RicochetLosses>),
+    },
+    Spec {
+        name: "ricochet-model",
+        file: "plans/ricochet-model.toml",
+        plan: include_str!("../../../../plans/ricochet-model.toml"),
+        figures: &["delay"],
+        read: Reader(read::<ricochet_model::RicochetModel>),
+    },
+];

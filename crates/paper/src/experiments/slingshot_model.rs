@@ -1,10 +1,11 @@
-//! `slingshot-model`: the bounds of Slingshot's section 3.4.
+//! `slingshot-model`: the bounds of Slingshot's section 3.4, and whether what the other experiments
+//! simulate lies between them.
 
 use carom_proto::RateOfFire;
 use carom_proto::lateral::model::{Bounds, Setting};
 use serde::Deserialize;
 
-use super::{Experiment, RunScale};
+use super::{Experiment, Loaded, Modelled, RunScale, built_in};
 use crate::figure::{Axis, Figure, Kind, Shape};
 use crate::plan::Share;
 use crate::relation::Relation;
@@ -23,6 +24,10 @@ pub(crate) struct SlingshotModel {
     losses: Vec<Share>,
     /// What the evaluation is held to, at one of the losses.
     golden: Golden,
+    /// Experiments whose points must lie between the bounds, with the plans that are built in.
+    simulated: Vec<String>,
+    /// By how many standard deviations a point may be outside.
+    sigmas: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -52,28 +57,59 @@ impl SlingshotModel {
         let golden = self.golden.bounds.iter();
         swept.chain(golden.map(|(c, ..)| self.setting(*c, self.golden.loss))).collect()
     }
+
+    fn others(&self) -> impl Iterator<Item = Loaded> {
+        self.simulated.iter().filter_map(|name| built_in(name))
+    }
+
+    /// Every point that the other experiments have simulated.
+    fn simulated(&self, scale: RunScale, outcomes: &[&Outcome]) -> Vec<Modelled> {
+        let mut rest = outcomes;
+        let mut points = Vec::new();
+        for Loaded { heading, experiment } in self.others() {
+            let (own, others) = rest.split_at(experiment.jobs(scale).len());
+            for point in experiment.modelled(scale, own) {
+                let label = format!("{}: {}", heading.experiment, point.label);
+                points.push(Modelled { label, ..point });
+            }
+            rest = others;
+        }
+        points
+    }
 }
 
 impl Experiment for SlingshotModel {
     fn check(&self) -> Result<(), String> {
+        if let Some(unknown) = self.simulated.iter().find(|name| built_in(name).is_none()) {
+            return Err(format!("there is no experiment '{unknown}'"));
+        }
         let wrong = self.settings().iter().find_map(|setting| setting.recovered().err());
         wrong.map_or(Ok(()), |error| Err(error.to_string()))
     }
 
-    fn jobs(&self, _scale: RunScale) -> Vec<Job> {
-        self.settings().into_iter().map(Job::Bounds).collect()
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        self.others().flat_map(|loaded| loaded.experiment.jobs(scale)).collect()
     }
 
-    fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
-        let bounds = outcomes.iter().map(|outcome| match outcome {
-            Outcome::Bounds(bounds) => *bounds,
-        });
-        let points: Vec<(Setting, Bounds)> = self.settings().into_iter().zip(bounds).collect();
+    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let bounds = |setting: Setting| {
+            (setting, setting.recovered().expect("plans are checked before they are run"))
+        };
+        let points: Vec<(Setting, Bounds)> = self.settings().into_iter().map(bounds).collect();
         let (swept, golden) = points.split_at(self.losses.len() * self.c.len());
+        let simulated = self.simulated(scale, outcomes);
+        let mut table = Table::new(&COLUMNS);
+        for (setting, bounds) in swept {
+            push(&mut table, "analysis", setting, bounds, None);
+        }
+        for point in &simulated {
+            let bounds = bounds(point.setting).1;
+            push(&mut table, &point.label, &point.setting, &bounds, Some(point));
+        }
         Findings {
-            table: table(swept),
+            table,
             figures: vec![self.figure(swept)],
-            relations: self.golden.relations(golden),
+            relations: vec![self.golden.relation(golden), self.inside(&simulated)],
             ..Findings::default()
         }
     }
@@ -98,39 +134,64 @@ impl SlingshotModel {
         }
         figure
     }
+
+    /// How many standard deviations the worst point is outside of the bounds; negative if inside.
+    fn inside(&self, points: &[Modelled]) -> Relation {
+        let outside = |point: &Modelled| {
+            let bounds = point.setting.recovered().expect("plans are checked before they are run");
+            let outside = (bounds.lower - point.recovered).max(point.recovered - bounds.upper);
+            (outside / point.sigma, point.label.clone())
+        };
+        let worst = points.iter().map(outside).max_by(|a, b| a.0.total_cmp(&b.0));
+        let (outside, label) = worst.unwrap_or((f64::NAN, String::new()));
+        let claim = "every simulated point lies between the bounds; the worst is outside by";
+        Relation::at_most(claim, outside, self.sigmas, "standard deviations")
+            .noted(format!("of {} points: {label}", points.len()))
+    }
 }
 
 impl Golden {
-    fn relations(&self, points: &[(Setting, Bounds)]) -> Vec<Relation> {
+    fn relation(&self, points: &[(Setting, Bounds)]) -> Relation {
         let off = |((_, lower, upper), (_, bounds)): (&(u8, f64, f64), &(Setting, Bounds))| {
             (bounds.lower * 100.0 - lower).abs().max((bounds.upper * 100.0 - upper).abs())
         };
         let worst = self.bounds.iter().zip(points).map(off).fold(0.0, f64::max);
-        let claim = "the bounds are those that the evaluation is held to";
-        vec![Relation::at_most(claim, worst, self.within_points, "points")]
+        let claim = "the bounds are those that the evaluation is held to, within";
+        Relation::at_most(claim, worst, self.within_points, "points")
     }
 }
 
-fn table(points: &[(Setting, Bounds)]) -> Table {
-    let mut table = Table::new(&[
-        "group_size",
-        "view_size",
-        "r",
-        "c",
-        "loss_percent",
-        "recovered_at_least_percent",
-        "recovered_at_most_percent",
+fn push(
+    table: &mut Table,
+    what: &str,
+    setting: &Setting,
+    bounds: &Bounds,
+    simulated: Option<&Modelled>,
+) {
+    let percent = |value: Option<f64>| value.map_or(f64::NAN, |share| share * 100.0);
+    table.push(vec![
+        what.into(),
+        u64::from(setting.group_size).into(),
+        u64::from(setting.view_size).into(),
+        u64::from(setting.rate.r).into(),
+        u64::from(setting.rate.c).into(),
+        (setting.loss * 100.0).into(),
+        (bounds.lower * 100.0).into(),
+        (bounds.upper * 100.0).into(),
+        percent(simulated.map(|point| point.recovered)).into(),
+        percent(simulated.map(|point| point.sigma)).into(),
     ]);
-    for (setting, bounds) in points {
-        table.push(vec![
-            u64::from(setting.group_size).into(),
-            u64::from(setting.view_size).into(),
-            u64::from(setting.rate.r).into(),
-            u64::from(setting.rate.c).into(),
-            (setting.loss * 100.0).into(),
-            (bounds.lower * 100.0).into(),
-            (bounds.upper * 100.0).into(),
-        ]);
-    }
-    table
 }
+
+const COLUMNS: [&str; 10] = [
+    "what",
+    "group_size",
+    "view_size",
+    "r",
+    "c",
+    "loss_percent",
+    "recovered_at_least_percent",
+    "recovered_at_most_percent",
+    "simulated_percent",
+    "simulated_sigma_points",
+];

@@ -1,0 +1,85 @@
+//! The test bed that most plans share: a network, how much is sent, what is lost, for how long.
+
+use std::time::Duration;
+
+use carom_proto::loss::Loss;
+use serde::Deserialize;
+
+use super::RunScale;
+use crate::lateral::{LateralRun, Length, Membership};
+use crate::network::Wiring;
+use crate::plan::{Scaled, Share, Span};
+
+/// What most runs of a plan have in common.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bed {
+    pub(crate) network: Wiring,
+    /// Each node sends a message so often.
+    pub(crate) interval: Span,
+    pub(crate) payload_bytes: usize,
+    /// Share of the datagrams that each host loses on receipt.
+    pub(crate) loss: Share,
+    /// Losses that each run counts, about.
+    pub(crate) losses: Scaled<u32>,
+    /// Packets that a node receives before anything counts.
+    pub(crate) warm_up_packets: Scaled<u32>,
+    /// How long sending goes on afterwards.
+    pub(crate) tail: Span,
+}
+
+impl Bed {
+    /// A run with these members.
+    pub(crate) fn run(&self, scale: RunScale, membership: Membership) -> LateralRun {
+        let length = Length {
+            warm_up_packets: *self.warm_up_packets.at(scale.quick),
+            losses: *self.losses.at(scale.quick),
+            tail: self.tail.0,
+        };
+        LateralRun {
+            interval: self.interval.0,
+            payload_bytes: self.payload_bytes,
+            loss: Loss::Uniform(self.loss.0),
+            length,
+            ..LateralRun::of_papers(self.network.clone(), membership, scale.seed)
+        }
+    }
+
+    /// What is wrong with it, if anything is.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.network.check()?;
+        if self.interval.0 < MIN_INTERVAL {
+            return Err(format!(
+                "an interval of {:?}, where {MIN_INTERVAL:?} is the least",
+                self.interval.0
+            ));
+        }
+        if self.payload_bytes > MAX_PAYLOAD_BYTES {
+            let most = MAX_PAYLOAD_BYTES;
+            return Err(format!("messages of {} bytes, where {most} fit", self.payload_bytes));
+        }
+        if self.loss.0 <= 0.0 || self.loss.0 >= 1.0 {
+            return Err("a loss of 0 or 100 % leaves nothing to recover".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a list of what is swept, if anything is.
+pub(crate) fn check_list<T: PartialOrd + Copy>(
+    name: &str,
+    values: &[T],
+    least: T,
+    most: T,
+) -> Result<(), String> {
+    if values.is_empty() {
+        return Err(format!("{name} has no values"));
+    }
+    if values.iter().any(|value| *value < least || *value > most) {
+        return Err(format!("{name} has values that cannot be"));
+    }
+    Ok(())
+}
+
+const MIN_INTERVAL: Duration = Duration::from_micros(10);
+const MAX_PAYLOAD_BYTES: usize = 1024;

@@ -1,0 +1,364 @@
+//! `ricochet-latency`, `-burst`, `-stagger` and `-loss`: what kinds and rates of loss do, and what
+//! staggering does against bursts.
+
+use carom_proto::loss::Loss;
+use serde::Deserialize;
+
+use super::bed::{Bed, check_list};
+use super::{Experiment, RunScale};
+use crate::figure::{Axis, Figure, Kind, Shape};
+use crate::lateral::{GroupOutcome, LateralRun, Membership};
+use crate::plan::{Fire, Scaled, Share, Span};
+use crate::relation::{Better, Relation};
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RicochetLosses {
+    bed: Bed,
+    rate_of_fire: Fire,
+    mean_size: u32,
+    groups_per_node: u32,
+    /// Shares lost.
+    rates: Scaled<Vec<Share>>,
+    models: Scaled<Vec<Model>>,
+    staggers: Scaled<Vec<u8>>,
+    /// What the figure's horizontal axis is.
+    sweeps: Sweeps,
+    /// If it is to be seen whether everything arrives once what is missing is asked for: how long
+    /// sending goes on in those runs.
+    with_naks: Option<Span>,
+    /// Whether the delays of each run are drawn as well.
+    distribution: bool,
+    holds: Vec<Holds>,
+}
+
+/// How losses are distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
+enum Model {
+    Uniform,
+    Burst { length: u32 },
+    Markov { mean_burst: f64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Sweeps {
+    Rate,
+    BurstLength,
+    Stagger,
+}
+
+/// What must hold.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, tag = "what", rename_all = "snake_case")]
+enum Holds {
+    /// Everything is delivered in the end, in every run with NAKs.
+    EverythingDelivered,
+    /// At one point so much is recovered by FEC, within such a mean delay.
+    Reached { burst: u32, stagger: u8, recovered_percent: f64, mean_delay_ms: f64 },
+}
+
+impl Model {
+    fn at(self, rate: f64) -> Loss {
+        match self {
+            Self::Uniform => Loss::Uniform(rate),
+            Self::Burst { length } => Loss::Burst { rate, length },
+            Self::Markov { mean_burst } => Loss::Markov { rate, mean_burst },
+        }
+    }
+
+    fn burst_length(self) -> f64 {
+        match self {
+            Self::Uniform => 1.0,
+            Self::Burst { length } => f64::from(length),
+            Self::Markov { mean_burst } => mean_burst,
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Uniform => "uniform".to_owned(),
+            Self::Burst { length } => format!("bursts of {length}"),
+            Self::Markov { mean_burst } => format!("Markov, bursts of {mean_burst} on average"),
+        }
+    }
+}
+
+/// Where a point is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    model: Model,
+    rate: f64,
+    stagger: u8,
+}
+
+/// What was measured there.
+struct Point<'a> {
+    place: Place,
+    /// Without NAKs, so that they do not forestall repairs.
+    fec: &'a GroupOutcome,
+    with_naks: Option<&'a GroupOutcome>,
+}
+
+impl Point<'_> {
+    fn recovered_percent(&self) -> f64 {
+        100.0 * self.fec.recovered_share()
+    }
+}
+
+impl RicochetLosses {
+    fn places(&self, quick: bool) -> Vec<Place> {
+        let mut places = Vec::new();
+        for model in self.models.at(quick) {
+            for stagger in self.staggers.at(quick) {
+                for rate in self.rates.at(quick) {
+                    places.push(Place { model: *model, rate: rate.0, stagger: *stagger });
+                }
+            }
+        }
+        places
+    }
+
+    fn run(&self, scale: RunScale, place: Place) -> LateralRun {
+        let (groups_per_node, mean_size) = (self.groups_per_node, self.mean_size);
+        let membership =
+            Membership::Random { groups_per_node, mean_size, rate: self.rate_of_fire.0 };
+        let loss = place.model.at(place.rate);
+        LateralRun { loss, stagger: place.stagger, ..self.bed.run(scale, membership) }
+    }
+
+    fn x(&self, place: Place) -> f64 {
+        match self.sweeps {
+            Sweeps::Rate => 100.0 * place.rate,
+            Sweeps::BurstLength => place.model.burst_length(),
+            Sweeps::Stagger => f64::from(place.stagger),
+        }
+    }
+
+    /// Points that belong to one line: all that is not swept is the same.
+    fn line_of(&self, place: Place) -> String {
+        let rate = format!("{} % lost", 100.0 * place.rate);
+        match self.sweeps {
+            Sweeps::Rate => place.model.name(),
+            Sweeps::BurstLength => rate,
+            Sweeps::Stagger => place.model.name(),
+        }
+    }
+
+    fn figures(&self, points: &[Point<'_>]) -> Vec<Figure> {
+        let x = || match self.sweeps {
+            Sweeps::Rate => Axis::linear("loss, %"),
+            Sweeps::BurstLength => Axis::linear("packets in a burst of losses"),
+            Sweeps::Stagger => Axis::linear("stagger"),
+        };
+        let y = Axis::linear("lost packets recovered by FEC, %").spanning(0.0, 105.0);
+        let mut recovered = Figure::new("recovered", "Recovered by repairs", x(), y);
+        let y = Axis::linear("mean recovery delay by FEC, ms");
+        let title = "Delay from the multicast to the recovery";
+        let mut delay = Figure::new("delay", title, x(), y);
+        let mut lines: Vec<(String, Vec<&Point<'_>>)> = Vec::new();
+        for point in points {
+            let label = self.line_of(point.place);
+            match lines.iter_mut().find(|(known, _)| *known == label) {
+                Some((_, line)) => line.push(point),
+                None => lines.push((label, vec![point])),
+            }
+        }
+        for (label, line) in lines {
+            let of = |value: &dyn Fn(&Point<'_>) -> f64| {
+                line.iter().map(|point| (self.x(point.place), value(point))).collect::<Vec<_>>()
+            };
+            recovered = recovered.ours(label.clone(), of(&|point| point.recovered_percent()));
+            delay = delay.ours(label, of(&|point| point.fec.fec.mean_ms()));
+        }
+        let mut figures = vec![recovered, delay];
+        if self.distribution {
+            figures.push(distribution(points));
+        }
+        figures
+    }
+
+    fn relations(&self, points: &[Point<'_>]) -> Vec<Relation> {
+        self.holds.iter().flat_map(|holds| holds.relations(points)).collect()
+    }
+}
+
+impl Holds {
+    fn point<'a, 'b>(&self, points: &'a [Point<'b>]) -> Option<&'a Point<'b>> {
+        let Self::Reached { burst, stagger, .. } = *self else { return None };
+        let length = f64::from(burst);
+        points.iter().find(|point| {
+            point.place.stagger == stagger && point.place.model.burst_length() == length
+        })
+    }
+
+    fn relations(&self, points: &[Point<'_>]) -> Vec<Relation> {
+        match *self {
+            Self::EverythingDelivered => {
+                let missing: u64 =
+                    points.iter().filter_map(|point| Some(point.with_naks?.missing)).sum();
+                let runs = points.iter().filter(|point| point.with_naks.is_some()).count();
+                let expected: u64 =
+                    points.iter().filter_map(|point| Some(point.with_naks?.expected)).sum();
+                let missing = if runs > 0 { missing as f64 } else { f64::NAN };
+                let claim = "with NAKs everything is delivered: packets missing in the end";
+                let note = format!("of {expected} in {runs} runs");
+                vec![Relation::at_most(claim, missing, 0.0, "packets").noted(note)]
+            }
+            Self::Reached { burst, stagger, recovered_percent, mean_delay_ms } => {
+                let point = self.point(points);
+                let recovered = point.map_or(f64::NAN, Point::recovered_percent);
+                let delay = point.map_or(f64::NAN, |point| point.fec.fec.mean_ms());
+                let at = format!("stagger {stagger}, bursts of {burst}");
+                vec![
+                    Relation::at_least(
+                        format!("{at}: recovered by FEC"),
+                        recovered,
+                        recovered_percent,
+                        "%",
+                    ),
+                    Relation::at_most(
+                        format!("{at}: mean recovery delay"),
+                        delay,
+                        mean_delay_ms,
+                        "ms",
+                    ),
+                ]
+            }
+        }
+    }
+
+    fn better(&self, points: &[Point<'_>]) -> Vec<Better> {
+        let Self::Reached { recovered_percent, mean_delay_ms, .. } = *self else {
+            return Vec::new();
+        };
+        let Some(point) = self.point(points) else { return Vec::new() };
+        let (recovered, delay) = (point.recovered_percent(), point.fec.fec.mean_ms());
+        let at = format!("stagger {}, {}", point.place.stagger, point.place.model.name());
+        let recovered =
+            Better::if_higher(format!("{at}: recovered by FEC"), recovered, recovered_percent, "%");
+        let delay =
+            Better::if_lower(format!("{at}: mean recovery delay"), delay, mean_delay_ms, "ms");
+        recovered.into_iter().chain(delay).collect()
+    }
+}
+
+/// Lost packets delivered by a time after their multicast: by FEC alone, and with NAKs.
+fn distribution(points: &[Point<'_>]) -> Figure {
+    let mut figure = Figure::new(
+        "distribution",
+        "Lost packets delivered after their multicast, NAKs from 25 ms after the discovery on",
+        Axis::log("ms from the multicast", 10.0),
+        Axis::linear("lost packets, %").spanning(0.0, 105.0),
+    );
+    let times: Vec<f64> = (0..=72).map(|step| 0.1 * libm::exp(f64::from(step) * 0.16)).collect();
+    for point in points {
+        let Some(outcome) = point.with_naks else { continue };
+        let curve = |with_naks: bool| {
+            let share = |ms: &f64| {
+                let naks = if with_naks { outcome.nak.up_to_ms(*ms) } else { 0 };
+                (*ms, 100.0 * (outcome.fec.up_to_ms(*ms) + naks) as f64 / outcome.lost as f64)
+            };
+            times.iter().map(share).collect::<Vec<_>>()
+        };
+        let lost = 100.0 * point.place.rate;
+        figure = figure
+            .with(format!("FEC and NAK, {lost} % lost"), Kind::Ours, Shape::Curve, curve(true))
+            .with(format!("FEC alone, {lost} % lost"), Kind::Bound, Shape::Curve, curve(false));
+    }
+    figure
+}
+
+impl Experiment for RicochetLosses {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        for quick in [false, true] {
+            check_list("staggers", self.staggers.at(quick), 1, 64)?;
+            if self.places(quick).is_empty() {
+                return Err("there are no points".to_owned());
+            }
+            let invalid = |place: &Place| !place.model.at(place.rate).is_valid();
+            if let Some(place) = self.places(quick).into_iter().find(invalid) {
+                let name = place.model.name();
+                return Err(format!("{} % lost cannot be {name}", 100.0 * place.rate));
+            }
+        }
+        Ok(())
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        for place in self.places(scale.quick) {
+            let run = self.run(scale, place);
+            if let Some(tail) = self.with_naks {
+                let mut with_naks = LateralRun { nak: true, ..run.clone() };
+                with_naks.length.tail = tail.0;
+                jobs.push(Job::Lateral(with_naks));
+            }
+            jobs.push(Job::Lateral(run));
+        }
+        jobs
+    }
+
+    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let runs = outcomes.chunks(1 + usize::from(self.with_naks.is_some()));
+        let points = self.places(scale.quick).into_iter().zip(runs).map(|(place, runs)| {
+            let (fec, before) = runs.split_last().expect("there is a run without NAKs");
+            let with_naks = before.first().map(|outcome| outcome.lateral().all());
+            Point { place, fec: fec.lateral().all(), with_naks }
+        });
+        let points: Vec<Point<'_>> = points.collect();
+        let mut table = Table::new(&COLUMNS);
+        points.iter().for_each(|point| push(&mut table, point));
+        Findings {
+            table,
+            figures: self.figures(&points),
+            relations: self.relations(&points),
+            better: self.holds.iter().flat_map(|holds| holds.better(&points)).collect(),
+            ..Findings::default()
+        }
+    }
+}
+
+fn push(table: &mut Table, point: &Point<'_>) {
+    let Point { place, fec, with_naks } = point;
+    let with = |value: fn(&GroupOutcome) -> f64| with_naks.map_or(f64::NAN, value);
+    table.push(vec![
+        place.model.name().as_str().into(),
+        (100.0 * place.rate).into(),
+        u64::from(place.stagger).into(),
+        fec.lost.into(),
+        point.recovered_percent().into(),
+        fec.fec.mean_ms().into(),
+        fec.fec.quantile_ms(0.5).into(),
+        fec.fec.quantile_ms(0.9).into(),
+        fec.fec.quantile_ms(0.99).into(),
+        with(|all| 100.0 * all.recovered_share()).into(),
+        with(|all| 100.0 * all.fec.up_to_ms(50.0) as f64 / all.lost as f64).into(),
+        with(|all| all.nak.mean_ms()).into(),
+        with(|all| all.nak.quantile_ms(1.0)).into(),
+        with(|all| 100.0 * all.delivered_share()).into(),
+    ]);
+}
+
+const COLUMNS: [&str; 14] = [
+    "loss",
+    "loss_percent",
+    "stagger",
+    "losses",
+    "recovered_percent",
+    "mean_delay_ms",
+    "p50_delay_ms",
+    "p90_delay_ms",
+    "p99_delay_ms",
+    "with_naks_fec_percent",
+    "with_naks_fec_within_50_ms_percent",
+    "with_naks_nak_mean_delay_ms",
+    "with_naks_nak_max_delay_ms",
+    "with_naks_delivered_percent",
+];

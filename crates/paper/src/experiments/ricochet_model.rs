@@ -1,0 +1,141 @@
+//! `ricochet-model`: the same setting as an independent model of the protocol, and whether we find
+//! what it found.
+
+use serde::Deserialize;
+
+use super::bed::Bed;
+use super::{Experiment, RunScale};
+use crate::figure::{Axis, Figure, Kind, Shape};
+use crate::lateral::Membership;
+use crate::plan::Fire;
+use crate::relation::Relation;
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RicochetModel {
+    bed: Bed,
+    rate_of_fire: Fire,
+    mean_size: u32,
+    /// How far the recovered share may be from the model's, in points.
+    recovered_within_points: f64,
+    /// How far anything else may be from the model's range, in percent of it.
+    within_percent: f64,
+    model: Vec<Expected>,
+}
+
+/// What the independent model gives.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    groups_per_node: u32,
+    recovered_percent: f64,
+    /// The mean delay lies between these.
+    mean_delay_ms: (f64, f64),
+    /// XORs per data packet, where the model counted them.
+    xors_per_packet: Option<f64>,
+}
+
+/// How far `value` is outside of a range, in percent of the end that is nearer; zero inside.
+fn percent_outside(value: f64, (low, high): (f64, f64)) -> f64 {
+    if value < low {
+        100.0 * (low - value) / low
+    } else if value > high {
+        100.0 * (value - high) / high
+    } else {
+        value * 0.0
+    }
+}
+
+impl Experiment for RicochetModel {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        if self.model.is_empty() {
+            return Err("the model says nothing".to_owned());
+        }
+        Ok(())
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        let (mean_size, rate) = (self.mean_size, self.rate_of_fire.0);
+        let run = |expected: &Expected| {
+            let groups_per_node = expected.groups_per_node;
+            let membership = Membership::Random { groups_per_node, mean_size, rate };
+            Job::Lateral(self.bed.run(scale, membership))
+        };
+        self.model.iter().map(run).collect()
+    }
+
+    fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let mut table = Table::new(&[
+            "groups_per_node",
+            "losses",
+            "recovered_percent",
+            "model_recovered_percent",
+            "mean_delay_ms",
+            "model_mean_delay_at_least_ms",
+            "model_mean_delay_at_most_ms",
+            "xors_per_packet",
+            "overtaken",
+        ]);
+        let mut relations = Vec::new();
+        let mut lines = (Vec::new(), Vec::new());
+        for (expected, outcome) in self.model.iter().zip(outcomes) {
+            let (outcome, all) = (outcome.lateral(), outcome.lateral().all());
+            let d = expected.groups_per_node;
+            let recovered = 100.0 * all.recovered_share();
+            let delay = all.fec.mean_ms();
+            let (low, high) = expected.mean_delay_ms;
+            table.push(vec![
+                u64::from(d).into(),
+                all.lost.into(),
+                recovered.into(),
+                expected.recovered_percent.into(),
+                delay.into(),
+                low.into(),
+                high.into(),
+                outcome.xors_per_packet.into(),
+                all.overtaken.into(),
+            ]);
+            lines.0.push((f64::from(d), delay));
+            lines.1.push((f64::from(d), (low + high) / 2.0));
+            let off = (recovered - expected.recovered_percent).abs();
+            let within = self.recovered_within_points;
+            let note = format!("{recovered:.2} %, the model {} %", expected.recovered_percent);
+            let claim = format!("d = {d}: recovered off the model's by");
+            relations.push(Relation::at_most(claim, off, within, "points").noted(note));
+            let off = percent_outside(delay, expected.mean_delay_ms);
+            let note = format!("{delay:.2} ms, the model {low} to {high} ms");
+            let claim = format!("d = {d}: mean delay outside of the model's range by");
+            relations.push(Relation::at_most(claim, off, self.within_percent, "%").noted(note));
+            if let Some(xors) = expected.xors_per_packet {
+                let off = percent_outside(outcome.xors_per_packet, (xors, xors));
+                let note = format!("{:.3}, the model {xors}", outcome.xors_per_packet);
+                let claim = format!("d = {d}: XORs per packet off the model's by");
+                relations.push(Relation::at_most(claim, off, self.within_percent, "%").noted(note));
+            }
+        }
+        let y = Axis::linear("mean recovery delay, ms").spanning(0.0, 10.0);
+        let x = Axis::log("groups per node", 2.0);
+        let figure = Figure::new("delay", "Delay from the multicast to the recovery", x, y)
+            .with("the independent model", Kind::Bound, Shape::Line, lines.1)
+            .ours("ours", lines.0);
+        Findings { table, figures: vec![figure], relations, ..Findings::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outside_is_told_in_percent_of_the_nearer_end() {
+        assert_eq!(percent_outside(8.2, (8.0, 8.5)), 0.0);
+        assert!((percent_outside(7.2, (8.0, 8.5)) - 10.0).abs() < 1e-9);
+        assert!((percent_outside(17.0, (8.0, 8.5)) - 100.0).abs() < 1e-9);
+        assert!(percent_outside(f64::NAN, (8.0, 8.5)).is_nan());
+    }
+}

@@ -1,0 +1,167 @@
+//! `ricochet-8`: two groups with different rates-of-fire, and more and more nodes in both.
+
+use serde::Deserialize;
+
+use super::bed::{Bed, check_list};
+use super::{Experiment, RunScale};
+use crate::figure::{Axis, Figure};
+use crate::lateral::{GroupOutcome, Membership};
+use crate::plan::{Fire, Scaled};
+use crate::relation::{Better, Relation};
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RicochetOverlap {
+    bed: Bed,
+    group_a: Fire,
+    group_b: Fire,
+    /// Nodes in both groups.
+    in_both: Scaled<Vec<u32>>,
+    /// How far the overhead of a group may vary, in points.
+    overhead_within_points: f64,
+    /// What the paper reports of group A without overlap, in percent.
+    papers_recovered_percent: f64,
+}
+
+const NAMES: [&str; 2] = ["A", "B"];
+
+struct Point<'a> {
+    both: f64,
+    groups: &'a [GroupOutcome],
+}
+
+impl Point<'_> {
+    fn recovered_percent(&self, group: usize) -> f64 {
+        100.0 * self.groups[group].recovered_share()
+    }
+
+    fn overhead_percent(&self, group: usize) -> f64 {
+        100.0 * self.groups[group].overhead.unwrap_or(f64::NAN)
+    }
+
+    fn delay_ms(&self, group: usize) -> f64 {
+        self.groups[group].fec.mean_ms()
+    }
+
+    /// The mean delay of all recovered packets, of whichever group.
+    fn mean_delay_ms(&self) -> f64 {
+        let weighed = |group: &GroupOutcome| group.fec.mean_ms() * group.fec.len() as f64;
+        let count: usize = self.groups.iter().map(|group| group.fec.len()).sum();
+        self.groups.iter().map(weighed).sum::<f64>() / count as f64
+    }
+}
+
+impl RicochetOverlap {
+    fn relations(&self, points: &[Point<'_>]) -> Vec<Relation> {
+        let mut relations: Vec<Relation> = (0..2)
+            .map(|group| {
+                let values = || points.iter().map(|point| point.overhead_percent(group));
+                let low = values().fold(f64::INFINITY, f64::min);
+                let high = values().fold(f64::NEG_INFINITY, f64::max);
+                let claim = format!("overhead of group {} constant within", NAMES[group]);
+                Relation::at_most(claim, high - low, self.overhead_within_points, "points")
+                    .noted(format!("{low:.2} to {high:.2} %"))
+            })
+            .collect();
+        if let (Some(first), Some(last)) = (points.first(), points.last()) {
+            let claim = format!("mean delay with {} nodes in both below that with none", last.both);
+            let (without, with) = (first.mean_delay_ms(), last.mean_delay_ms());
+            relations.push(Relation::at_most(claim, with, without, "ms"));
+        }
+        relations
+    }
+
+    fn figures(points: &[Point<'_>]) -> Vec<Figure> {
+        let line = |value: &dyn Fn(&Point<'_>) -> f64| {
+            points.iter().map(|point| (point.both, value(point))).collect::<Vec<_>>()
+        };
+        let x = || Axis::linear("nodes in both groups");
+        let y = Axis::linear("%").spanning(0.0, 105.0);
+        let title = "Recovered by repairs, and repairs of all packets";
+        let mut ratios = Figure::new("ratios", title, x(), y);
+        let y = Axis::linear("mean recovery delay, ms").spanning(0.0, 30.0);
+        let title = "Delay from the multicast to the recovery";
+        let mut delays = Figure::new("delay", title, x(), y);
+        for (group, name) in NAMES.iter().enumerate() {
+            ratios = ratios
+                .ours(format!("{name}: recovered"), line(&|point| point.recovered_percent(group)))
+                .ours(format!("{name}: overhead"), line(&|point| point.overhead_percent(group)));
+            let label = format!("{name}: delay");
+            delays = delays.ours(label, line(&|point| point.delay_ms(group)));
+        }
+        vec![ratios, delays]
+    }
+}
+
+impl Experiment for RicochetOverlap {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        let (hosts, a, b) = (self.bed.network.hosts(), self.group_a.0, self.group_b.0);
+        if a.r != b.r {
+            return Err(format!("the groups have {a} and {b}: all groups of a node have one r"));
+        }
+        for quick in [false, true] {
+            let in_both = self.in_both.at(quick);
+            check_list("in_both", in_both, 0, hosts)?;
+            if in_both.iter().any(|both| (hosts - both) % 2 == 1) {
+                return Err("the nodes that are not in both must be even in number".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        let (a, b) = (self.group_a.0, self.group_b.0);
+        let run = |both: &u32| {
+            Job::Lateral(self.bed.run(scale, Membership::TwoGroups { both: *both, a, b }))
+        };
+        self.in_both.at(scale.quick).iter().map(run).collect()
+    }
+
+    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let swept = self.in_both.at(scale.quick).iter().zip(outcomes);
+        let points = swept.map(|(both, outcome)| Point {
+            both: f64::from(*both),
+            groups: &outcome.lateral().groups,
+        });
+        let points: Vec<Point<'_>> = points.collect();
+        let mut table = Table::new(&[
+            "nodes_in_both",
+            "group",
+            "losses",
+            "recovered_percent",
+            "overhead_percent",
+            "mean_delay_ms",
+            "p99_delay_ms",
+        ]);
+        for point in &points {
+            for (group, name) in NAMES.iter().enumerate() {
+                table.push(vec![
+                    point.both.into(),
+                    (*name).into(),
+                    point.groups[group].lost.into(),
+                    point.recovered_percent(group).into(),
+                    point.overhead_percent(group).into(),
+                    point.delay_ms(group).into(),
+                    point.groups[group].fec.quantile_ms(0.99).into(),
+                ]);
+            }
+        }
+        let papers = self.papers_recovered_percent;
+        let better = points.first().and_then(|point| {
+            let ours = point.recovered_percent(0);
+            Better::if_higher("recovered in group A, no node in both", ours, papers, "%")
+        });
+        Findings {
+            table,
+            figures: Self::figures(&points),
+            relations: self.relations(&points),
+            better: better.into_iter().collect(),
+            ..Findings::default()
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! `slingshot-2a` and `slingshot-2b`: one group, and what the rate-of-fire does.
+
+use carom_proto::RateOfFire;
+use carom_proto::lateral::model::Setting;
+use serde::Deserialize;
+
+use super::bed::Bed;
+use super::{Experiment, Modelled, RunScale};
+use crate::figure::{Axis, Figure, Kind, Shape};
+use crate::lateral::{LateralOutcome, Membership};
+use crate::relation::{Better, Relation};
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SlingshotFire {
+    bed: Bed,
+    /// r and twice c: an odd number is every other member with the next smaller c, every other
+    /// one with the next larger.
+    rates: Vec<(u8, u8)>,
+    /// Which of the two grows along the figure.
+    sweeps: Sweeps,
+    /// What the paper reports at (8,5), in percent.
+    papers_recovered_percent: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Sweeps {
+    C,
+    R,
+}
+
+/// What was measured at one rate-of-fire.
+struct Point<'a> {
+    r: u8,
+    c: f64,
+    setting: Option<Setting>,
+    outcome: &'a LateralOutcome,
+}
+
+impl Point<'_> {
+    fn recovered_percent(&self) -> f64 {
+        100.0 * self.outcome.all().recovered_share()
+    }
+
+    fn delay_ms(&self) -> f64 {
+        self.outcome.all().fec.mean_ms()
+    }
+}
+
+impl SlingshotFire {
+    fn points<'a>(&self, outcomes: &[&'a Outcome]) -> Vec<Point<'a>> {
+        let point = |((r, twice_c), outcome): (&(u8, u8), &&'a Outcome)| {
+            let size = self.bed.network.hosts();
+            let rate = RateOfFire::new(*r, twice_c / 2);
+            let setting =
+                Setting { group_size: size, view_size: size, rate, loss: self.bed.loss.0 };
+            let (c, is_whole) = (f64::from(*twice_c) / 2.0, twice_c % 2 == 0);
+            let outcome = outcome.lateral();
+            Point { r: *r, c, setting: is_whole.then_some(setting), outcome }
+        };
+        self.rates.iter().zip(outcomes).map(point).collect()
+    }
+
+    fn x(&self, point: &Point<'_>) -> f64 {
+        if self.sweeps == Sweeps::C { point.c } else { f64::from(point.r) }
+    }
+
+    fn figures(&self, points: &[Point<'_>]) -> Vec<Figure> {
+        let label = if self.sweeps == Sweeps::C { "c of (8, c)" } else { "r of (r, r/2)" };
+        let axis = || Axis::linear(label);
+        let line = |value: &dyn Fn(&Point<'_>) -> f64| {
+            points.iter().map(|point| (self.x(point), value(point))).collect::<Vec<_>>()
+        };
+        let bound = |which: fn(&Setting) -> f64| {
+            let of = |point: &Point<'_>| {
+                let setting = point.setting.as_ref()?;
+                Some((self.x(point), 100.0 * which(setting)))
+            };
+            points.iter().filter_map(of).collect::<Vec<_>>()
+        };
+        let lower = bound(|setting| setting.recovered().map_or(f64::NAN, |it| it.lower));
+        let upper = bound(|setting| setting.recovered().map_or(f64::NAN, |it| it.upper));
+        let percent = Axis::linear("lost packets recovered, %").spanning(0.0, 105.0);
+        let recovered = Figure::new("recovered", "Recovered by repairs", axis(), percent)
+            .with("analysis, upper bound", Kind::Bound, Shape::Line, upper)
+            .with("analysis, lower bound", Kind::Bound, Shape::Line, lower)
+            .ours("ours", line(&|point| point.recovered_percent()));
+        let y = Axis::linear("mean recovery delay, ms");
+        let delay = Figure::new("delay", "Delay from the multicast to the recovery", axis(), y)
+            .ours("ours", line(&|point| point.delay_ms()));
+        let y = Axis::linear("repairs of all packets, %").spanning(0.0, 60.0);
+        let overhead = Figure::new("overhead", "Overhead", axis(), y)
+            .ours("ours", line(&|point| 100.0 * point.outcome.overhead));
+        vec![recovered, delay, overhead]
+    }
+
+    fn relations(&self, points: &[Point<'_>]) -> Vec<Relation> {
+        match self.sweeps {
+            Sweeps::C => self.bounds_hold(points),
+            Sweeps::R => monotone(points),
+        }
+    }
+
+    fn bounds_hold(&self, points: &[Point<'_>]) -> Vec<Relation> {
+        let modelled = points.iter().filter_map(|point| {
+            let setting = point.setting?;
+            let (bounds, overhead) = (setting.recovered().ok()?, setting.overhead().ok()?);
+            Some((point, bounds, overhead))
+        });
+        let modelled: Vec<_> = modelled.collect();
+        let above = modelled
+            .iter()
+            .map(|(point, bounds, _)| (point.recovered_percent() - 100.0 * bounds.lower, point.c));
+        let below = modelled
+            .iter()
+            .map(|(point, bounds, _)| (100.0 * bounds.upper - point.recovered_percent(), point.c));
+        let off = modelled.iter().map(|(point, _, overhead)| {
+            (100.0 * (point.outcome.overhead / overhead - 1.0).abs(), point.c)
+        });
+        let (above, at_above) = least(above);
+        let (below, at_below) = least(below);
+        let (off, at_off) = off.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, 0.0));
+        vec![
+            Relation::at_least("recovered above the lower bound by", above, 0.0, "points")
+                .noted(format!("least at c = {at_above}")),
+            Relation::at_least("recovered below the upper bound by", below, 0.0, "points")
+                .noted(format!("least at c = {at_below}")),
+            Relation::at_most("overhead off c(1-p)/(r+c(1-p)) by", off, 1.0, "% of it")
+                .noted(format!("most at c = {at_off}")),
+        ]
+    }
+}
+
+/// The least of values with where it is.
+fn least(values: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
+    values.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, 0.0))
+}
+
+fn monotone(points: &[Point<'_>]) -> Vec<Relation> {
+    let steps = |value: &dyn Fn(&Point<'_>) -> f64| {
+        least(
+            points.windows(2).map(|pair| (value(&pair[1]) - value(&pair[0]), f64::from(pair[1].r))),
+        )
+    };
+    let (recovered, at_recovered) = steps(&|point| point.recovered_percent());
+    let (delay, at_delay) = steps(&|point| point.delay_ms());
+    let overheads = points.iter().map(|point| 100.0 * point.outcome.overhead);
+    let (low, high) = overheads.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+        (low.min(value), high.max(value))
+    });
+    vec![
+        Relation::at_least("recovered grows with each r by", recovered, 0.0, "points")
+            .noted(format!("least to r = {at_recovered}")),
+        Relation::at_least("the mean delay grows with each r by", delay, 0.0, "ms")
+            .noted(format!("least to r = {at_delay}")),
+        Relation::at_most("overhead is the same at every r within", high - low, 1.0, "points"),
+    ]
+}
+
+impl Experiment for SlingshotFire {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        for (r, twice_c) in &self.rates {
+            RateOfFire::new(*r, *twice_c).validate().map_err(|error| error.to_string())?;
+            if u32::from(twice_c.div_ceil(2)) >= self.bed.network.hosts() {
+                return Err(format!("c = {}/2 is more than there are others", twice_c));
+            }
+        }
+        super::bed::check_list("rates", &self.rates, (1, 1), (RateOfFire::MAX_R, u8::MAX))
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        let run = |(r, twice_c): &(u8, u8)| {
+            let (rate, odd) = (twice_c / 2, twice_c.div_ceil(2));
+            let [rate, odd] = [rate, odd].map(|c| RateOfFire::new(*r, c));
+            let size = self.bed.network.hosts();
+            Job::Lateral(self.bed.run(scale, Membership::OneGroup { size, rate, odd }))
+        };
+        self.rates.iter().map(run).collect()
+    }
+
+    fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let points = self.points(outcomes);
+        let mut table = Table::new(&[
+            "r",
+            "c",
+            "losses",
+            "recovered_percent",
+            "mean_delay_ms",
+            "p50_delay_ms",
+            "p99_delay_ms",
+            "overhead_percent",
+            "xors_per_packet",
+        ]);
+        for point in &points {
+            let all = point.outcome.all();
+            table.push(vec![
+                u64::from(point.r).into(),
+                point.c.into(),
+                all.lost.into(),
+                point.recovered_percent().into(),
+                point.delay_ms().into(),
+                all.fec.quantile_ms(0.5).into(),
+                all.fec.quantile_ms(0.99).into(),
+                (100.0 * point.outcome.overhead).into(),
+                point.outcome.xors_per_packet.into(),
+            ]);
+        }
+        let usual = points.iter().find(|point| (point.r, point.c) == (8, 5.0));
+        let better = usual.and_then(|point| {
+            let papers = self.papers_recovered_percent;
+            Better::if_higher("recovered at (8,5)", point.recovered_percent(), papers, "%")
+        });
+        Findings {
+            table,
+            figures: self.figures(&points),
+            relations: self.relations(&points),
+            better: better.into_iter().collect(),
+            ..Findings::default()
+        }
+    }
+
+    fn modelled(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Vec<Modelled> {
+        let points = self.points(outcomes).into_iter();
+        let modelled = points.filter_map(|point| {
+            let label = format!("({}, {})", point.r, point.c);
+            Some(Modelled::new(label, point.setting?, point.outcome.all()))
+        });
+        modelled.collect()
+    }
+}

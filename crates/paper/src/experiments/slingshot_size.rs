@@ -1,0 +1,142 @@
+//! `slingshot-4` and `slingshot-5`: groups and partial views of all sizes among 400 hosts.
+
+use carom_proto::lateral::model::Setting;
+use serde::Deserialize;
+
+use super::bed::{Bed, check_list};
+use super::{Experiment, Modelled, RunScale};
+use crate::figure::{Axis, Figure, Kind, Shape};
+use crate::lateral::Membership;
+use crate::plan::{Fire, Scaled};
+use crate::relation::{Better, Relation};
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SlingshotSize {
+    bed: Bed,
+    rate_of_fire: Fire,
+    sweeps: Sweeps,
+    /// Sizes of the group, or of the views.
+    sizes: Scaled<Vec<u32>>,
+    /// The group's size where views are swept.
+    group_size: u32,
+    /// How far the largest share recovered may be above the smallest, in points.
+    spread_points: f64,
+    /// What the paper reports for 64 nodes, in percent.
+    papers_recovered_percent: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Sweeps {
+    GroupSize,
+    ViewSize,
+}
+
+impl SlingshotSize {
+    fn settings(&self, quick: bool) -> Vec<Setting> {
+        let setting = |size: &u32| {
+            let group_size = if self.sweeps == Sweeps::GroupSize { *size } else { self.group_size };
+            Setting {
+                group_size,
+                view_size: *size,
+                rate: self.rate_of_fire.0,
+                loss: self.bed.loss.0,
+            }
+        };
+        self.sizes.at(quick).iter().map(setting).collect()
+    }
+}
+
+impl Experiment for SlingshotSize {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        for quick in [false, true] {
+            let hosts = self.bed.network.hosts();
+            check_list("sizes", self.sizes.at(quick), 2, hosts)?;
+            for setting in self.settings(quick) {
+                setting.recovered().map_err(|error| error.to_string())?;
+                if setting.group_size > hosts {
+                    return Err(format!("a group of {} among {hosts} hosts", setting.group_size));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        let run = |setting: Setting| {
+            let (size, rate) = (setting.group_size, setting.rate);
+            let mut run = self.bed.run(scale, Membership::OneGroup { size, rate, odd: rate });
+            run.view = (setting.view_size < size).then_some(setting.view_size);
+            Job::Lateral(run)
+        };
+        self.settings(scale.quick).into_iter().map(run).collect()
+    }
+
+    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let mut table = Table::new(&[
+            "group_size",
+            "view_size",
+            "losses",
+            "recovered_percent",
+            "mean_delay_ms",
+            "overhead_percent",
+        ]);
+        let mut points = Vec::new();
+        let mut bounds = (Vec::new(), Vec::new());
+        for (setting, outcome) in self.settings(scale.quick).iter().zip(outcomes) {
+            let (outcome, all) = (outcome.lateral(), outcome.lateral().all());
+            let recovered = 100.0 * all.recovered_share();
+            table.push(vec![
+                u64::from(setting.group_size).into(),
+                u64::from(setting.view_size).into(),
+                all.lost.into(),
+                recovered.into(),
+                all.fec.mean_ms().into(),
+                (100.0 * outcome.overhead).into(),
+            ]);
+            points.push((f64::from(setting.view_size), recovered));
+            if let Ok(analysis) = setting.recovered() {
+                bounds.0.push((f64::from(setting.view_size), 100.0 * analysis.lower));
+                bounds.1.push((f64::from(setting.view_size), 100.0 * analysis.upper));
+            }
+        }
+        let values = || points.iter().map(|(_, recovered)| *recovered);
+        let (low, high) =
+            (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+        let x = match self.sweeps {
+            Sweeps::GroupSize => "nodes in the group",
+            Sweeps::ViewSize => "nodes in a partial view",
+        };
+        let y = Axis::linear("lost packets recovered, %").spanning(84.0, 100.0);
+        let figure = Figure::new("recovered", "Recovered by repairs", Axis::linear(x), y)
+            .with("analysis, upper bound", Kind::Bound, Shape::Line, bounds.1)
+            .with("analysis, lower bound", Kind::Bound, Shape::Line, bounds.0)
+            .ours("ours", points.clone());
+        let claim = "recovered is flat: largest less smallest share";
+        let papers = self.papers_recovered_percent;
+        let better = Better::if_higher("recovered at the worst size", low, papers, "%");
+        Findings {
+            table,
+            figures: vec![figure],
+            relations: vec![Relation::at_most(claim, high - low, self.spread_points, "points")],
+            better: better.into_iter().collect(),
+            ..Findings::default()
+        }
+    }
+
+    fn modelled(&self, scale: RunScale, outcomes: &[&Outcome]) -> Vec<Modelled> {
+        let settings = self.settings(scale.quick).into_iter().zip(outcomes);
+        let modelled = settings.map(|(setting, outcome)| {
+            let Setting { group_size, view_size, .. } = setting;
+            let label = format!("views of {view_size} in a group of {group_size}");
+            Modelled::new(label, setting, outcome.lateral().all())
+        });
+        modelled.collect()
+    }
+}

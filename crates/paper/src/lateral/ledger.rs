@@ -1,0 +1,203 @@
+//! The account of a run: what should have arrived, what did not by its multicast, and how that
+//! came after all.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use carom_proto::{How, PacketId, Time};
+use carom_sim::{Happening, HostIx};
+
+use super::Told;
+use super::membership::Groups;
+
+/// The account, open.
+pub(super) struct Ledger<'a> {
+    groups: &'a Groups,
+    counts: Time,
+    until: Time,
+    tallies: Vec<Tally>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    expected: u64,
+    direct: u64,
+    /// What was repaired, and not seen to be merely overtaken so far: when it was sent, and how
+    /// it came.
+    repaired: BTreeMap<(HostIx, [u64; 3]), Repaired>,
+    overtaken: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Repaired {
+    by_fec: bool,
+    age: Duration,
+}
+
+/// What became of the losses of a group, or of all groups.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct GroupOutcome {
+    /// Packets that members should have got.
+    pub(crate) expected: u64,
+    /// Of them those whose multicast did not arrive.
+    pub(crate) lost: u64,
+    /// Delays of the lost packets that came out of repairs.
+    pub(crate) fec: Delays,
+    /// Delays of the lost packets that were asked for.
+    pub(crate) nak: Delays,
+    /// Lost packets that did not come at all.
+    pub(crate) missing: u64,
+    /// Packets that were repaired although they were still under way.
+    pub(crate) overtaken: u64,
+    /// Repairs as a share of the data packets and repairs of this group that arrived, a repair
+    /// counted in shares of what is in it; only if groups were told apart.
+    pub(crate) overhead: Option<f64>,
+}
+
+/// Delays from a packet's multicast to its delivery, in order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Delays(Vec<u64>);
+
+impl<'a> Ledger<'a> {
+    /// The account of what is sent from `counts` on and before `until`.
+    pub(super) fn new(groups: &'a Groups, counts: Time, until: Time) -> Self {
+        Self { groups, counts, until, tallies: vec![Tally::default(); groups.tags()] }
+    }
+
+    /// How many kinds of groups are told apart.
+    pub(super) fn tags(&self) -> usize {
+        self.tallies.len()
+    }
+
+    /// A message was sent in a group.
+    pub(super) fn note_sent(&mut self, now: Time, group: u32) {
+        if (self.counts..self.until).contains(&now) {
+            let others = self.groups.members(group).len() as u64 - 1;
+            self.tallies[self.groups.tag(group)].expected += others;
+        }
+    }
+
+    /// Something was told.
+    pub(super) fn note(&mut self, happening: Happening<Told>) {
+        let Happening { at, host, event } = happening;
+        match event {
+            Told::Delivered { id, how, age } => {
+                let sent = at.before(age);
+                if !(self.counts..self.until).contains(&sent) {
+                    return;
+                }
+                let tally = self.tally(id);
+                match how {
+                    How::Direct => tally.direct += 1,
+                    How::Recovered(_) => tally.repair(host, id, true, age),
+                    How::Retransmitted(_) => tally.repair(host, id, false, age),
+                }
+            }
+            Told::Overtaken(id) => {
+                let tally = self.tally(id);
+                let known = tally.repaired.remove(&key(host, id));
+                tally.overtaken += u64::from(known.is_some());
+            }
+        }
+    }
+
+    /// Closes the account.
+    pub(super) fn close(self) -> Vec<GroupOutcome> {
+        self.tallies.into_iter().map(Tally::close).collect()
+    }
+
+    fn tally(&mut self, id: PacketId) -> &mut Tally {
+        &mut self.tallies[self.groups.tag(id.group.0 - 1)]
+    }
+}
+
+impl Tally {
+    fn repair(&mut self, host: HostIx, id: PacketId, by_fec: bool, age: Duration) {
+        self.repaired.insert(key(host, id), Repaired { by_fec, age });
+    }
+
+    fn close(self) -> GroupOutcome {
+        let Self { expected, direct, repaired, overtaken } = self;
+        let delays = |by_fec: bool| {
+            Delays::new(repaired.values().filter(|it| it.by_fec == by_fec).map(|it| it.age))
+        };
+        let lost = expected - direct - overtaken;
+        let (fec, nak) = (delays(true), delays(false));
+        let missing = lost - (fec.len() + nak.len()) as u64;
+        GroupOutcome { expected, lost, fec, nak, missing, overtaken, overhead: None }
+    }
+}
+
+fn key(host: HostIx, id: PacketId) -> (HostIx, [u64; 3]) {
+    (host, [id.sender.0, u64::from(id.group.0), u64::from(id.seqno.0)])
+}
+
+impl GroupOutcome {
+    /// The share of lost packets that came out of repairs.
+    pub(crate) fn recovered_share(&self) -> f64 {
+        self.fec.len() as f64 / self.lost as f64
+    }
+
+    /// One standard deviation of [`GroupOutcome::recovered_share`], as if packets were lost and
+    /// recovered independently.
+    pub(crate) fn sigma(&self) -> f64 {
+        let share = self.recovered_share();
+        (share * (1.0 - share) / self.lost as f64).sqrt()
+    }
+
+    /// The share of expected packets that were delivered at all.
+    pub(crate) fn delivered_share(&self) -> f64 {
+        (self.expected - self.missing) as f64 / self.expected as f64
+    }
+}
+
+impl Delays {
+    /// These delays.
+    pub(crate) fn new(delays: impl Iterator<Item = Duration>) -> Self {
+        let mut nanos: Vec<u64> = delays.map(|delay| delay.as_nanos() as u64).collect();
+        nanos.sort_unstable();
+        Self(nanos)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Their mean in milliseconds; no number if there are none.
+    pub(crate) fn mean_ms(&self) -> f64 {
+        self.0.iter().map(|nanos| *nanos as f64).sum::<f64>() / self.0.len() as f64 / 1e6
+    }
+
+    /// The delay in milliseconds that this share of them does not exceed; no number if there are
+    /// none.
+    pub(crate) fn quantile_ms(&self, share: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1);
+        let place = ((self.0.len() as f64 * share).ceil() as usize).saturating_sub(1).min(last);
+        self.0.get(place).map_or(f64::NAN, |nanos| *nanos as f64 / 1e6)
+    }
+
+    /// How many do not exceed `ms` milliseconds.
+    pub(crate) fn up_to_ms(&self, ms: f64) -> usize {
+        self.0.partition_point(|nanos| *nanos as f64 <= ms * 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_delays_that_were_measured() {
+        let delays = Delays::new([4, 1, 3, 2].into_iter().map(Duration::from_millis));
+        assert!((delays.mean_ms() - 2.5).abs() < 1e-9);
+        assert_eq!(
+            [0.0, 0.25, 0.5, 0.99, 1.0].map(|share| delays.quantile_ms(share)),
+            [1.0, 1.0, 2.0, 4.0, 4.0]
+        );
+        assert_eq!([0.5, 1.0, 3.9, 9.0].map(|ms| delays.up_to_ms(ms)), [0, 1, 3, 4]);
+        assert!(
+            Delays::default().mean_ms().is_nan() && Delays::default().quantile_ms(0.5).is_nan()
+        );
+    }
+}
