@@ -1,5 +1,6 @@
 //! `carom sim`: the simulator from the command line.
 
+mod baselines;
 mod fuzz;
 mod subjects;
 

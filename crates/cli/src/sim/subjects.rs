@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use carom_proto::lateral::{Config, Lateral, NakConfig, RepairScope, Solver};
 use carom_proto::{Engine, GroupSettings, NodeId, Profile, RateOfFire, Rng};
-use carom_sim::fuzz::{Setup, Subject};
+use carom_sim::fuzz::{OwedFrom, Setup, Subject};
+
+use super::baselines;
 
 /// The protocol called `name`; the names of all if there is none.
 pub(super) fn named(name: &str) -> Result<Box<dyn Subject>, Vec<&'static str>> {
-    let all: Vec<Box<dyn Subject>> = vec![Box::new(LateralSubject)];
+    let mut all: Vec<Box<dyn Subject>> = vec![Box::new(LateralSubject)];
+    all.extend(baselines::all());
     let names = all.iter().map(|subject| subject.name()).collect();
     all.into_iter().find(|subject| subject.name() == name).ok_or(names)
 }
@@ -72,6 +75,10 @@ impl Setup for LateralSetup {
         self.config.buffer_bytes + repairs
     }
 
+    fn owed_from(&self) -> OwedFrom {
+        OwedFrom::View
+    }
+
     /// What is lost, and the first packet after a jump of more than `max_gap`, must be asked for,
     /// and be there still.
     fn delivers_all(&self) -> bool {
@@ -80,8 +87,8 @@ impl Setup for LateralSetup {
         asks && *buffer_bytes >= 20_000 && *max_gap >= 40
     }
 
-    /// Repairs are c / r of the packets they are made of. Those of part-filled bins come on top, and
-    /// there are some whenever a view changes.
+    /// Repairs are c / r of the packets they are made of. Those of part-filled bins come on top,
+    /// and there are some whenever a view changes.
     fn broken_promise(&self, counters: &[(&'static str, u64)]) -> Option<String> {
         let of = |name| {
             let found = counters.iter().find(|(other, _)| *other == name);
@@ -98,6 +105,6 @@ impl Setup for LateralSetup {
     }
 }
 
-fn one_of<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
+pub(super) fn one_of<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
     choices[rng.below(choices.len())].clone()
 }

@@ -17,9 +17,12 @@ pub struct Ledger {
     pub(super) views: BTreeMap<(NodeId, GroupId), BTreeSet<NodeId>>,
     /// When an observer last saw a node go from a group, or left the group itself.
     gone: BTreeMap<(NodeId, GroupId, NodeId), Time>,
-    pub(super) alive: BTreeSet<NodeId>,
+    /// When each member joined.
+    joined: BTreeMap<(NodeId, GroupId), Time>,
+    alive: BTreeSet<NodeId>,
     /// When everything was put right.
     pub(super) healed: Option<Time>,
+    owed_from: OwedFrom,
     /// Whether what is sent in the healed world must be delivered, and not only accounted for.
     pub(super) must_deliver: bool,
     /// Groups in which a node asked for confirmation after that, and whether it has it.
@@ -30,6 +33,16 @@ pub struct Ledger {
     pub(super) broken: Vec<(NodeId, String)>,
     /// The most bytes that an engine was seen to keep, and the limit.
     pub(super) memory: Option<(usize, usize)>,
+}
+
+/// From where on a receiver is owed a sender's messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwedFrom {
+    /// From when its sender learnt of it as a member.
+    #[default]
+    View,
+    /// From the first that it heard of: a message that was followed by none may be unknown.
+    FirstHeard,
 }
 
 /// A message by its sender, group and number. Runs are short: the number does not wrap.
@@ -60,11 +73,18 @@ pub struct Got {
     pub delivered: u32,
     /// How often it was reported lost.
     pub lost: u32,
+    /// When it first was either.
+    pub at: Time,
     /// Whether a delivery had another payload than was sent.
     pub is_altered: bool,
 }
 
 impl Ledger {
+    /// An empty book.
+    pub fn new(owed_from: OwedFrom) -> Self {
+        Self { owed_from, ..Self::default() }
+    }
+
     /// A node came to life.
     pub fn born(&mut self, node: NodeId) {
         self.alive.insert(node);
@@ -77,7 +97,8 @@ impl Ledger {
     }
 
     /// A node joined a group.
-    pub fn joined(&mut self, node: NodeId, group: GroupId) {
+    pub fn joined(&mut self, now: Time, node: NodeId, group: GroupId) {
+        self.joined.insert((node, group), now);
         self.members.entry(group).or_default().insert(node);
         self.views.insert((node, group), BTreeSet::new());
     }
@@ -105,7 +126,7 @@ impl Ledger {
                 let (group, sender, seqno) = (message.group, message.sender, message.seqno);
                 let id = MessageId { sender, group, number: seqno.0 };
                 let sent = self.sent.get(&id);
-                let got = self.got.entry((node, id)).or_default();
+                let got = self.got.entry((node, id)).or_insert(Got { at: now, ..Got::default() });
                 got.delivered += 1;
                 got.is_altered |= sent.is_none_or(|sent| sent.payload != message.payload);
             }
@@ -113,7 +134,9 @@ impl Ledger {
                 for number in 0..lost.count().min(MAX_LOST) {
                     let number = lost.first.0.wrapping_add(number);
                     let id = MessageId { sender: lost.sender, group: lost.group, number };
-                    self.got.entry((node, id)).or_default().lost += 1;
+                    let got =
+                        self.got.entry((node, id)).or_insert(Got { at: now, ..Got::default() });
+                    got.lost += 1;
                 }
             }
             Event::View(change) => {
@@ -187,9 +210,15 @@ impl Ledger {
             let in_view = self.views.get(&(node, id.group)).is_some_and(|it| it.contains(&sender));
             in_view && !has_seen_go(sender, node) && !has_seen_go(node, sender)
         };
+        let has_heard = move |node: &NodeId| {
+            let first = MessageId { number: 0, ..*id };
+            let joined = self.joined.get(&(*node, id.group)).copied().unwrap_or_default();
+            let mut before = self.got.range((*node, first)..(*node, *id));
+            before.any(|(_, got)| got.at >= joined) || self.owed_from == OwedFrom::View
+        };
         let is_sender_there = is_member(&id.sender);
         let to = sent.to.iter().copied().filter(move |_| is_sender_there);
-        to.filter(is_member).filter(both_stayed)
+        to.filter(is_member).filter(both_stayed).filter(has_heard)
     }
 
     fn safe(&mut self, node: NodeId, safe: &Safe) {

@@ -12,7 +12,7 @@ mod promises;
 
 use core::fmt;
 
-pub use ledger::{Got, Ledger, Sent};
+pub use ledger::{Got, Ledger, OwedFrom, Sent};
 
 /// One thing that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]

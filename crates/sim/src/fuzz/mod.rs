@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use player::Played;
 pub use scenario::{Act, Kind, Scenario, Views};
-pub use subject::{Setup, Subject};
+pub use subject::{OwedFrom, Setup, Subject};
 
 use crate::checkers::{self, Violation};
 use player::Player;

@@ -50,6 +50,7 @@ impl<'a> Player<'a> {
     pub(super) fn new(subject: &dyn Subject, scenario: &'a Scenario) -> Self {
         let mut rng = setup_rng(scenario.seed);
         let setup = subject.set_up(&mut rng);
+        let owed_from = setup.owed_from();
         let jitter = Jitter::Exponential(Duration::from_micros(30));
         let link = Link::of_delay(Duration::from_micros(100)).with_jitter(jitter);
         let topology = match rng.below(3) {
@@ -72,7 +73,7 @@ impl<'a> Player<'a> {
             setup,
             world,
             roster: Roster::new(delay, rng.next_u64()),
-            ledger: Ledger::default(),
+            ledger: Ledger::new(owed_from),
             ids: BTreeMap::new(),
             lives: 0,
             groups_of_dead: BTreeMap::new(),
@@ -158,7 +159,7 @@ impl<'a> Player<'a> {
         if !self.is_alive(host) || self.is_in(host, group) || self.world.is_paused(host) {
             return;
         }
-        self.ledger.joined(self.ids[&host], group);
+        self.ledger.joined(self.world.now(), self.ids[&host], group);
         let settings = self.setup.group(&format!("group {}", group.0));
         let joined = match self.scenario.views {
             Views::Roster(_) => self.roster.join(&mut self.world, host, group, settings),

@@ -1,5 +1,6 @@
 //! What is tested: engines of one protocol, made by who knows it.
 
+pub use crate::checkers::OwedFrom;
 use carom_proto::{Engine, GroupSettings, NodeId, Rng};
 
 /// A protocol whose engines are tested.
@@ -24,6 +25,9 @@ pub trait Setup {
 
     /// Bytes that an engine with these settings may keep.
     fn limit_bytes(&self) -> usize;
+
+    /// From where on a receiver is owed a sender's messages.
+    fn owed_from(&self) -> OwedFrom;
 
     /// Whether everything that is sent without faults is delivered. Where it is not, it must be
     /// reported lost.

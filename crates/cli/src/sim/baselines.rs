@@ -1,0 +1,142 @@
+//! The protocols that Carom is compared with, as subjects.
+
+use std::time::Duration;
+
+use carom_baselines::ack::{self, AckTimeout};
+use carom_baselines::bimodal::{self, Bimodal};
+use carom_baselines::fec::{self, SenderFec};
+use carom_baselines::srm::{self, Srm};
+use carom_proto::{Engine, GroupSettings, NodeId, Profile, Rng};
+use carom_sim::fuzz::{OwedFrom, Setup, Subject};
+
+use super::subjects::one_of;
+
+/// All of them.
+pub(super) fn all() -> Vec<Box<dyn Subject>> {
+    vec![
+        Box::new(Baseline { name: "srm", draw: draw_srm }),
+        Box::new(Baseline { name: "bimodal", draw: draw_bimodal }),
+        Box::new(Baseline { name: "fec", draw: draw_fec }),
+        Box::new(Baseline { name: "ack", draw: draw_ack }),
+    ]
+}
+
+/// A protocol with what draws its settings.
+struct Baseline {
+    name: &'static str,
+    draw: fn(&mut Rng) -> Drawn,
+}
+
+/// Settings of one of them.
+struct Drawn {
+    text: String,
+    make: Box<dyn Fn(NodeId, u64) -> Box<dyn Engine>>,
+    limit_bytes: usize,
+}
+
+impl Subject for Baseline {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn set_up(&self, rng: &mut Rng) -> Box<dyn Setup> {
+        Box::new((self.draw)(rng))
+    }
+}
+
+impl Setup for Drawn {
+    fn describe(&self) -> String {
+        self.text.clone()
+    }
+
+    fn group(&self, name: &str) -> GroupSettings {
+        GroupSettings::new(name, Profile::Guest)
+    }
+
+    fn engine(&self, id: NodeId, seed: u64) -> Box<dyn Engine> {
+        (self.make)(id, seed)
+    }
+
+    fn limit_bytes(&self) -> usize {
+        self.limit_bytes
+    }
+
+    fn owed_from(&self) -> OwedFrom {
+        OwedFrom::FirstHeard
+    }
+
+    /// They give up sooner or later, each in its way, and say so.
+    fn delivers_all(&self) -> bool {
+        false
+    }
+
+    fn broken_promise(&self, _: &[(&'static str, u64)]) -> Option<String> {
+        None
+    }
+
+    fn confirms(&self) -> bool {
+        false
+    }
+}
+
+fn draw_srm(rng: &mut Rng) -> Drawn {
+    let presets =
+        [srm::Config::ns2_fixed(), srm::Config::ns2_adaptive(), srm::Config::datacenter()];
+    let config = srm::Config {
+        retain_bytes: one_of(rng, &[64 << 20, 20_000]),
+        give_up_after: Duration::from_secs(8),
+        ..one_of(rng, &presets)
+    };
+    let (text, limit_bytes) = (format!("{config:?}"), config.retain_bytes);
+    let make = move |id, seed| Box::new(Srm::new(id, config.clone(), seed)) as Box<dyn Engine>;
+    Drawn { text, make: Box::new(make), limit_bytes }
+}
+
+fn draw_bimodal(rng: &mut Rng) -> Drawn {
+    let config = bimodal::Config {
+        max_history: one_of(rng, &[16_384, 50]),
+        retransmissions_per_round: one_of(rng, &[100, 5]),
+        ..bimodal::Config::default()
+    };
+    // Each of up to four groups has a history, and what a block costs besides its bytes.
+    let limit_bytes = 4 * config.max_history * MOST_BYTES;
+    let text = format!("{config:?}");
+    let make = move |id, seed| Box::new(Bimodal::new(id, config.clone(), seed)) as Box<dyn Engine>;
+    Drawn { text, make: Box::new(make), limit_bytes }
+}
+
+fn draw_fec(rng: &mut Rng) -> Drawn {
+    let config = fec::Config {
+        r: one_of(rng, &[1, 4, 8]),
+        c: one_of(rng, &[0, 1, 5]),
+        flush_after: one_of(rng, &[None, Some(Duration::from_millis(100))]),
+        retain_bytes: one_of(rng, &[16 << 20, 20_000]),
+        max_sets: one_of(rng, &[64, 2]),
+        ..fec::Config::default()
+    };
+    // Beside what is retained: a set that fills in each group, and parity of sets per stream.
+    let shards = usize::from(config.r) + usize::from(config.c);
+    let sets = 4 * (1 + MOST_STREAMS * config.max_sets) * shards * MOST_BYTES;
+    let (text, limit_bytes) = (format!("{config:?}"), config.retain_bytes + sets);
+    let make =
+        move |id, seed| Box::new(SenderFec::new(id, config.clone(), seed)) as Box<dyn Engine>;
+    Drawn { text, make: Box::new(make), limit_bytes }
+}
+
+fn draw_ack(rng: &mut Rng) -> Drawn {
+    let config = ack::Config {
+        window: one_of(rng, &[1024, 8, 1]),
+        max_retransmissions: one_of(rng, &[10, 3]),
+        give_up_after: Duration::from_secs(8),
+        ..ack::Config::default()
+    };
+    let (text, limit_bytes) = (format!("{config:?}"), 4 * config.window * MOST_BYTES);
+    let make =
+        move |id, seed| Box::new(AckTimeout::new(id, config.clone(), seed)) as Box<dyn Engine>;
+    Drawn { text, make: Box::new(make), limit_bytes }
+}
+
+/// A message of the scenarios and what it costs to keep it, at most.
+const MOST_BYTES: usize = 1400;
+/// Senders of one group in a scenario at most: hosts, and those that came back as others.
+const MOST_STREAMS: usize = 60;
