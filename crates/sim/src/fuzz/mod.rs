@@ -89,8 +89,8 @@ struct Checked {
 /// A panic is a violation like any other: an invariant of the engine's own.
 fn check(subject: &dyn Subject, scenario: &Scenario) -> Checked {
     match catch_unwind(AssertUnwindSafe(|| play(subject, scenario, None))) {
-        Ok(Played { ledger, history, steps, .. }) => {
-            Checked { history, steps, violations: checkers::all(&ledger) }
+        Ok(Played { ledger, history, counters, .. }) => {
+            Checked { history, steps: counters.steps, violations: checkers::all(&ledger) }
         }
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);

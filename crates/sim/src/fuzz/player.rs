@@ -14,7 +14,9 @@ use crate::checkers::Ledger;
 use crate::machine::{Command, GroupMember as _};
 use crate::member::Member;
 use crate::roster::Roster;
-use crate::{Disturbance, Fault, Happening, HostIx, Jitter, Link, Topology, World, WorldConfig};
+use crate::{
+    Counters, Disturbance, Fault, Happening, HostIx, Jitter, Link, Topology, World, WorldConfig,
+};
 
 /// A run as it was played.
 pub struct Played {
@@ -22,8 +24,8 @@ pub struct Played {
     pub ledger: Ledger,
     /// The hash of its history.
     pub history: u64,
-    /// Calls of engines.
-    pub steps: u64,
+    /// What crossed its network, and what did not.
+    pub counters: Counters,
     /// Whether the capture could be written.
     pub trace: io::Result<()>,
 }
@@ -108,7 +110,7 @@ impl<'a> Player<'a> {
         Played {
             trace: self.world.end_trace(),
             history: self.world.history(),
-            steps: self.world.counters().steps,
+            counters: *self.world.counters(),
             ledger: self.ledger,
         }
     }

@@ -98,19 +98,22 @@ pub enum Act {
     Fault(Fault),
 }
 
-const ALL_KINDS: [Kind; 11] = [
-    Kind::Crash,
-    Kind::Restart,
-    Kind::Pause,
-    Kind::Partition,
-    Kind::OneWay,
-    Kind::Disturb,
-    Kind::Loss,
-    Kind::Clock,
-    Kind::Slow,
-    Kind::Suspicion,
-    Kind::Churn,
-];
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Crash,
+        Self::Restart,
+        Self::Pause,
+        Self::Partition,
+        Self::OneWay,
+        Self::Disturb,
+        Self::Loss,
+        Self::Clock,
+        Self::Slow,
+        Self::Suspicion,
+        Self::Churn,
+    ];
+}
 
 impl Scenario {
     /// The scenario of `seed`: 5 to 20 hosts, some of the kinds of faults, a second or two.
@@ -134,7 +137,7 @@ impl Scenario {
         ];
         let loss = losses[rng.below(losses.len())];
         let share = [0.0, 0.3, 0.6, 1.0][rng.below(4)];
-        let kinds = ALL_KINDS.into_iter().filter(|_| rng.chance(share)).collect();
+        let kinds = Kind::ALL.into_iter().filter(|_| rng.chance(share)).collect();
         let mut scenario = Self { seed, hosts, groups, views, loss, kinds, acts: Vec::new() };
         scenario.draw_acts(&mut rng);
         scenario

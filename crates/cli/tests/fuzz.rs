@@ -1,0 +1,57 @@
+//! `carom sim fuzz` as its users call it.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn fuzz(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
+    command.args(["sim", "fuzz"]).args(args).output().expect("the command runs")
+}
+
+fn report(args: &[&str]) -> Value {
+    let output = fuzz(args);
+    let report = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert!(output.status.success(), "{report:#}");
+    report
+}
+
+#[test]
+fn nothing_is_found_and_the_history_does_not_depend_on_how_many_play() {
+    for (protocol, seeds) in
+        [("lateral", "60"), ("srm", "16"), ("bimodal", "16"), ("fec", "16"), ("ack", "16")]
+    {
+        let args = ["--protocol", protocol, "--seeds", seeds, "--json", "--jobs"];
+        let one = report(&[&args[..], &["1"]].concat());
+        let two = report(&[&args[..], &["3"]].concat());
+        assert_eq!(one["seeds"].to_string(), seeds);
+        assert_eq!((&one["history"], &one["steps"]), (&two["history"], &two["steps"]));
+        assert_eq!(one["failures"], Value::Array(Vec::new()));
+    }
+}
+
+#[test]
+fn wrong_use_is_told_with_a_fix() {
+    for (args, cause, fix) in [
+        (&["--protocol", "smoke"][..], "there is no protocol 'smoke'", "give one of lateral, srm"),
+        (&["--seeds", "0"], "'0'", "give a value"),
+        (&["--from", "18446744073709551615"], "the seeds do not end", "smaller --from"),
+        (&["--seeds", "1", "--trace", "/nowhere/x.pcapng"], "--trace /nowhere", "can be written"),
+    ] {
+        let output = fuzz(args);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(cause) && text.contains(fix), "{text}");
+    }
+}
+
+#[test]
+fn a_trace_of_a_seed_is_a_pcapng_file() {
+    let path = std::env::temp_dir().join(format!("carom-fuzz-{}.pcapng", std::process::id()));
+    let path_text = path.to_str().expect("plain characters");
+    report(&["--seeds", "1", "--from", "7", "--json", "--trace", path_text]);
+    let bytes = std::fs::read(&path).expect("it was written");
+    std::fs::remove_file(&path).expect("it is ours");
+    assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a section header");
+    assert!(bytes.len() > 10_000, "{} bytes", bytes.len());
+}
