@@ -20,7 +20,7 @@ use crate::output;
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
     /// Experiments by name, or `all`
-    #[arg(value_name = "NAME", required_unless_present = "list")]
+    #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Show the names of all experiments
     #[arg(long)]
@@ -53,10 +53,10 @@ pub(crate) struct Args {
 /// # Errors
 /// An experiment or a plan is not known, or the files cannot be written.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
-    let mut suite = choose(&args.names)?;
     if args.list {
         return list(&Suite::all(), args.json);
     }
+    let mut suite = choose(&args.names)?;
     if args.show_plan {
         return show_plans(&suite);
     }
@@ -86,6 +86,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 }
 
 fn choose(names: &[String]) -> Result<Suite, CliError> {
+    if names.is_empty() {
+        let fix = "name one, see `carom paper --list`, or use all";
+        return Err(CliError::new("no experiment was named", fix));
+    }
     if names.iter().any(|name| name == "all") {
         return Ok(Suite::all());
     }

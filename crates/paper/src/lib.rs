@@ -21,6 +21,7 @@
 //! # Ok::<(), carom_paper::SuiteError>(())
 //! ```
 
+mod cost;
 mod csv;
 mod experiments;
 mod figure;
@@ -31,6 +32,7 @@ mod network;
 pub mod plan;
 mod relation;
 mod report;
+mod service;
 mod suite;
 mod svg;
 mod table;

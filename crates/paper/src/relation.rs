@@ -61,6 +61,12 @@ impl Relation {
         self
     }
 
+    /// The same with the reason why it does not hold, if it does not.
+    #[must_use]
+    pub fn because(self, why_not: &str) -> Self {
+        if self.holds { self } else { self.noted(why_not) }
+    }
+
     /// A value that is no number holds nothing: there was nothing to measure.
     fn new(claim: String, measured: f64, sense: Sense, limit: f64, unit: &'static str) -> Self {
         let margin = match sense {

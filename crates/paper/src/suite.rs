@@ -173,30 +173,42 @@ impl Shared {
     }
 }
 
-/// Does `jobs`, the longest first, so that no thread is left with a long one at the end. What was
-/// not finished when the watcher ended the run is `None`.
+/// Does `jobs`, the longest first, so that no thread is left with a long one at the end, and then
+/// those that must be alone. What was not finished when the watcher ended the run is `None`.
 fn in_parallel(jobs: &[Job], threads: NonZeroUsize, watch: &impl Watch) -> Vec<Option<Outcome>> {
-    let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by(|a, b| jobs[*b].cost().total_cmp(&jobs[*a].cost()));
+    let (mut together, alone): (Vec<usize>, Vec<usize>) =
+        (0..jobs.len()).partition(|place| !jobs[*place].is_alone());
+    together.sort_by(|a, b| jobs[*b].cost().total_cmp(&jobs[*a].cost()));
     let (next, done) = (AtomicUsize::new(0), Mutex::new(0));
     let results: Vec<Mutex<Option<Outcome>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
+    let do_one = |place: usize| {
+        let outcome = jobs[place].run(&|| watch.ends())?;
+        *results[place].lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+        *done += 1;
+        let last = jobs[place].to_string();
+        watch.on_progress(&Progress { done: *done, total: jobs.len(), last });
+        Some(())
+    };
     let work = || {
         while !watch.ends() {
-            let Some(place) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
-            let Some(outcome) = jobs[*place].run(&|| watch.ends()) else { return };
-            *results[*place].lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-            *done += 1;
-            let last = jobs[*place].to_string();
-            watch.on_progress(&Progress { done: *done, total: jobs.len(), last });
+            let Some(place) = together.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+            if do_one(*place).is_none() {
+                return;
+            }
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..threads.get().min(jobs.len()) {
+        for _ in 1..threads.get().min(together.len()) {
             scope.spawn(work);
         }
         work();
     });
+    for place in alone {
+        if watch.ends() || do_one(place).is_none() {
+            break;
+        }
+    }
     let taken = |result: Mutex<_>| result.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.into_iter().map(taken).collect()
 }

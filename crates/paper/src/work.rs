@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use crate::lateral::{LateralOutcome, LateralRun};
+use crate::cost::{CostOutcome, CostRun};
+use crate::lateral::{LateralOutcome, LateralRun, SrmOutcome, SrmRun};
+use crate::service::{ServiceOutcome, ServiceRun};
 
 /// Whether the work is to end early.
 pub(crate) type Ends<'a> = &'a (dyn Fn() -> bool + 'a);
@@ -13,6 +15,12 @@ pub(crate) type Ends<'a> = &'a (dyn Fn() -> bool + 'a);
 pub(crate) enum Job {
     /// The lateral engine in one setting.
     Lateral(LateralRun),
+    /// SRM in the same setting.
+    Srm(SrmRun),
+    /// A replicated service.
+    Service(ServiceRun),
+    /// Processor time, measured with nothing beside it.
+    Cost(CostRun),
 }
 
 /// What came of it.
@@ -20,6 +28,12 @@ pub(crate) enum Job {
 pub(crate) enum Outcome {
     /// Of [`Job::Lateral`].
     Lateral(LateralOutcome),
+    /// Of [`Job::Srm`].
+    Srm(SrmOutcome),
+    /// Of [`Job::Service`].
+    Service(ServiceOutcome),
+    /// Of [`Job::Cost`].
+    Cost(CostOutcome),
 }
 
 impl Job {
@@ -27,6 +41,9 @@ impl Job {
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<Outcome> {
         match self {
             Self::Lateral(run) => run.run(ends).map(Outcome::Lateral),
+            Self::Srm(run) => run.run(ends).map(Outcome::Srm),
+            Self::Service(run) => run.run(ends).map(Outcome::Service),
+            Self::Cost(run) => run.run(ends).map(Outcome::Cost),
         }
     }
 
@@ -34,7 +51,15 @@ impl Job {
     pub(crate) fn cost(&self) -> f64 {
         match self {
             Self::Lateral(run) => run.deliveries(),
+            Self::Srm(run) => 2.0 * run.run.deliveries(),
+            Self::Service(run) => run.deliveries(),
+            Self::Cost(_) => 0.0,
         }
+    }
+
+    /// Whether it must have the machine to itself.
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self, Self::Cost(_))
     }
 }
 
@@ -46,6 +71,40 @@ impl Outcome {
     pub(crate) fn lateral(&self) -> &LateralOutcome {
         match self {
             Self::Lateral(outcome) => outcome,
+            other => panic!("not the outcome of a lateral run: {other:?}"),
+        }
+    }
+
+    /// The outcome of a run of SRM.
+    ///
+    /// # Panics
+    /// As [`Outcome::lateral`].
+    pub(crate) fn srm(&self) -> &SrmOutcome {
+        match self {
+            Self::Srm(outcome) => outcome,
+            other => panic!("not the outcome of a run of SRM: {other:?}"),
+        }
+    }
+
+    /// The outcome of a replicated service.
+    ///
+    /// # Panics
+    /// As [`Outcome::lateral`].
+    pub(crate) fn service(&self) -> &ServiceOutcome {
+        match self {
+            Self::Service(outcome) => outcome,
+            other => panic!("not the outcome of a service: {other:?}"),
+        }
+    }
+
+    /// What a measurement of processor time gave.
+    ///
+    /// # Panics
+    /// As [`Outcome::lateral`].
+    pub(crate) fn cost(&self) -> &CostOutcome {
+        match self {
+            Self::Cost(outcome) => outcome,
+            other => panic!("not a measurement: {other:?}"),
         }
     }
 }
@@ -54,6 +113,9 @@ impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lateral(run) => run.fmt(f),
+            Self::Srm(run) => run.fmt(f),
+            Self::Service(run) => run.fmt(f),
+            Self::Cost(run) => run.fmt(f),
         }
     }
 }

@@ -11,13 +11,17 @@ use crate::report::Findings;
 use crate::work::{Job, Outcome};
 
 mod bed;
+mod ricochet_cost;
 mod ricochet_groups;
 mod ricochet_losses;
 mod ricochet_model;
 mod ricochet_overlap;
+mod ricochet_srm;
+mod ricochet_windows;
 mod slingshot_fire;
 mod slingshot_model;
 mod slingshot_size;
+mod slingshot_srm;
 
 /// An experiment as its plan sets it up.
 pub(crate) trait Experiment: fmt::Debug + Send + Sync {
@@ -145,6 +149,13 @@ pub(crate) const ALL: &[Spec] = &[
         read: Reader(read::<slingshot_fire::SlingshotFire>),
     },
     Spec {
+        name: "slingshot-3",
+        file: "plans/slingshot-3.toml",
+        plan: include_str!("../../../../plans/slingshot-3.toml"),
+        figures: &["distribution"],
+        read: Reader(read::<slingshot_srm::SlingshotSrm>),
+    },
+    Spec {
         name: "slingshot-4",
         file: "plans/slingshot-4.toml",
         plan: include_str!("../../../../plans/slingshot-4.toml"),
@@ -194,11 +205,32 @@ pub(crate) const ALL: &[Spec] = &[
         read: Reader(read::<ricochet_groups::RicochetGroups>),
     },
     Spec {
+        name: "ricochet-12",
+        file: "plans/ricochet-12.toml",
+        plan: include_str!("../../../../plans/ricochet-12.toml"),
+        figures: &["delay"],
+        read: Reader(read::<ricochet_srm::RicochetSrm>),
+    },
+    Spec {
+        name: "ricochet-13",
+        file: "plans/ricochet-13.toml",
+        plan: include_str!("../../../../plans/ricochet-13.toml"),
+        figures: &["cost"],
+        read: Reader(read::<ricochet_cost::RicochetCost>),
+    },
+    Spec {
         name: "ricochet-14",
         file: "plans/ricochet-14.toml",
         plan: include_str!("../../../../plans/ricochet-14.toml"),
         figures: &["xors"],
         read: Reader(read::<ricochet_groups::RicochetGroups>),
+    },
+    Spec {
+        name: "ricochet-15",
+        file: "plans/ricochet-15.toml",
+        plan: include_str!("../../../../plans/ricochet-15.toml"),
+        figures: &["windows"],
+        read: Reader(read::<ricochet_windows::RicochetWindows>),
     },
     Spec {
         name: "ricochet-latency",

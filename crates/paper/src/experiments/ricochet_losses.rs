@@ -1,13 +1,15 @@
 //! `ricochet-latency`, `-burst`, `-stagger` and `-loss`: what kinds and rates of loss do, and what
 //! staggering does against bursts.
 
+use std::fmt;
+
 use carom_proto::loss::Loss;
 use serde::Deserialize;
 
 use super::bed::{Bed, check_list};
 use super::{Experiment, RunScale};
 use crate::figure::{Axis, Figure, Kind, Shape};
-use crate::lateral::{GroupOutcome, LateralRun, Membership};
+use crate::lateral::{GroupOutcome, LateralRun, Membership, Variant};
 use crate::plan::{Fire, Scaled, Share, Span};
 use crate::relation::{Better, Relation};
 use crate::report::Findings;
@@ -26,6 +28,8 @@ pub(crate) struct RicochetLosses {
     rates: Scaled<Vec<Share>>,
     models: Scaled<Vec<Model>>,
     staggers: Scaled<Vec<u8>>,
+    /// What the nodes do; what must hold, must hold for the first of these.
+    nodes: Vec<Nodes>,
     /// What the figure's horizontal axis is.
     sweeps: Sweeps,
     /// If it is to be seen whether everything arrives once what is missing is asked for: how long
@@ -34,6 +38,16 @@ pub(crate) struct RicochetLosses {
     /// Whether the delays of each run are drawn as well.
     distribution: bool,
     holds: Vec<Holds>,
+}
+
+/// What the nodes do.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nodes {
+    /// What their engines do.
+    variant: Variant,
+    /// Each sends so often.
+    interval: Span,
 }
 
 /// How losses are distributed.
@@ -54,13 +68,20 @@ enum Sweeps {
 }
 
 /// What must hold.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "what", rename_all = "snake_case")]
 enum Holds {
     /// Everything is delivered in the end, in every run with NAKs.
     EverythingDelivered,
     /// At one point so much is recovered by FEC, within such a mean delay.
-    Reached { burst: u32, stagger: u8, recovered_percent: f64, mean_delay_ms: f64 },
+    Reached {
+        burst: u32,
+        stagger: u8,
+        recovered_percent: f64,
+        mean_delay_ms: f64,
+        /// Why the delay cannot be reached, told if it is not.
+        why_not: String,
+    },
 }
 
 impl Model {
@@ -89,12 +110,24 @@ impl Model {
     }
 }
 
+impl fmt::Display for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.variant {
+            Variant::Papers => "as in the papers",
+            Variant::NothingPending => "nothing pending",
+            Variant::Carom => "as Carom does it",
+        };
+        write!(f, "{name}, {:.0}/s each", 1.0 / self.interval.0.as_secs_f64())
+    }
+}
+
 /// Where a point is.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     model: Model,
     rate: f64,
     stagger: u8,
+    nodes: Nodes,
 }
 
 /// What was measured there.
@@ -117,7 +150,9 @@ impl RicochetLosses {
         for model in self.models.at(quick) {
             for stagger in self.staggers.at(quick) {
                 for rate in self.rates.at(quick) {
-                    places.push(Place { model: *model, rate: rate.0, stagger: *stagger });
+                    let (model, rate, stagger) = (*model, rate.0, *stagger);
+                    let place = |nodes: &Nodes| Place { model, rate, stagger, nodes: *nodes };
+                    places.extend(self.nodes.iter().map(place));
                 }
             }
         }
@@ -129,7 +164,9 @@ impl RicochetLosses {
         let membership =
             Membership::Random { groups_per_node, mean_size, rate: self.rate_of_fire.0 };
         let loss = place.model.at(place.rate);
-        LateralRun { loss, stagger: place.stagger, ..self.bed.run(scale, membership) }
+        let (stagger, Nodes { variant, interval }) = (place.stagger, place.nodes);
+        let base = self.bed.run(scale, membership);
+        LateralRun { loss, stagger, variant, interval: interval.0, ..base }
     }
 
     fn x(&self, place: Place) -> f64 {
@@ -142,12 +179,11 @@ impl RicochetLosses {
 
     /// Points that belong to one line: all that is not swept is the same.
     fn line_of(&self, place: Place) -> String {
-        let rate = format!("{} % lost", 100.0 * place.rate);
-        match self.sweeps {
-            Sweeps::Rate => place.model.name(),
-            Sweeps::BurstLength => rate,
-            Sweeps::Stagger => place.model.name(),
-        }
+        let of_losses = match self.sweeps {
+            Sweeps::BurstLength => format!("{} % lost", 100.0 * place.rate),
+            Sweeps::Rate | Sweeps::Stagger => place.model.name(),
+        };
+        if self.nodes.len() == 1 { of_losses } else { format!("{of_losses}, {}", place.nodes) }
     }
 
     fn figures(&self, points: &[Point<'_>]) -> Vec<Figure> {
@@ -183,22 +219,31 @@ impl RicochetLosses {
         figures
     }
 
+    fn better(&self, points: &[Point<'_>]) -> Vec<Better> {
+        let all: Vec<&Point<'_>> = points.iter().collect();
+        self.holds.iter().flat_map(|holds| holds.better(&all)).collect()
+    }
+
     fn relations(&self, points: &[Point<'_>]) -> Vec<Relation> {
-        self.holds.iter().flat_map(|holds| holds.relations(points)).collect()
+        let first = self.nodes.first();
+        let of_first = points.iter().filter(|point| Some(&point.place.nodes) == first);
+        let of_first: Vec<&Point<'_>> = of_first.collect();
+        self.holds.iter().flat_map(|holds| holds.relations(&of_first)).collect()
     }
 }
 
 impl Holds {
-    fn point<'a, 'b>(&self, points: &'a [Point<'b>]) -> Option<&'a Point<'b>> {
+    fn point<'a, 'b>(&self, points: &[&'a Point<'b>]) -> Option<&'a Point<'b>> {
         let Self::Reached { burst, stagger, .. } = *self else { return None };
         let length = f64::from(burst);
-        points.iter().find(|point| {
+        let is_there = |point: &&&Point<'_>| {
             point.place.stagger == stagger && point.place.model.burst_length() == length
-        })
+        };
+        points.iter().find(is_there).copied()
     }
 
-    fn relations(&self, points: &[Point<'_>]) -> Vec<Relation> {
-        match *self {
+    fn relations(&self, points: &[&Point<'_>]) -> Vec<Relation> {
+        match self {
             Self::EverythingDelivered => {
                 let missing: u64 =
                     points.iter().filter_map(|point| Some(point.with_naks?.missing)).sum();
@@ -210,7 +255,7 @@ impl Holds {
                 let note = format!("of {expected} in {runs} runs");
                 vec![Relation::at_most(claim, missing, 0.0, "packets").noted(note)]
             }
-            Self::Reached { burst, stagger, recovered_percent, mean_delay_ms } => {
+            Self::Reached { burst, stagger, recovered_percent, mean_delay_ms, why_not } => {
                 let point = self.point(points);
                 let recovered = point.map_or(f64::NAN, Point::recovered_percent);
                 let delay = point.map_or(f64::NAN, |point| point.fec.fec.mean_ms());
@@ -219,21 +264,22 @@ impl Holds {
                     Relation::at_least(
                         format!("{at}: recovered by FEC"),
                         recovered,
-                        recovered_percent,
+                        *recovered_percent,
                         "%",
                     ),
                     Relation::at_most(
                         format!("{at}: mean recovery delay"),
                         delay,
-                        mean_delay_ms,
+                        *mean_delay_ms,
                         "ms",
-                    ),
+                    )
+                    .because(why_not),
                 ]
             }
         }
     }
 
-    fn better(&self, points: &[Point<'_>]) -> Vec<Better> {
+    fn better(&self, points: &[&Point<'_>]) -> Vec<Better> {
         let Self::Reached { recovered_percent, mean_delay_ms, .. } = *self else {
             return Vec::new();
         };
@@ -283,7 +329,8 @@ impl Experiment for RicochetLosses {
                 return Err("there are no points".to_owned());
             }
             let invalid = |place: &Place| !place.model.at(place.rate).is_valid();
-            if let Some(place) = self.places(quick).into_iter().find(invalid) {
+            let invalid = self.places(quick).into_iter().find(invalid);
+            if let Some(place) = invalid {
                 let name = place.model.name();
                 return Err(format!("{} % lost cannot be {name}", 100.0 * place.rate));
             }
@@ -319,7 +366,7 @@ impl Experiment for RicochetLosses {
             table,
             figures: self.figures(&points),
             relations: self.relations(&points),
-            better: self.holds.iter().flat_map(|holds| holds.better(&points)).collect(),
+            better: self.better(&points),
             ..Findings::default()
         }
     }
@@ -330,6 +377,7 @@ fn push(table: &mut Table, point: &Point<'_>) {
     let with = |value: fn(&GroupOutcome) -> f64| with_naks.map_or(f64::NAN, value);
     table.push(vec![
         place.model.name().as_str().into(),
+        place.nodes.to_string().as_str().into(),
         (100.0 * place.rate).into(),
         u64::from(place.stagger).into(),
         fec.lost.into(),
@@ -346,8 +394,9 @@ fn push(table: &mut Table, point: &Point<'_>) {
     ]);
 }
 
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 15] = [
     "loss",
+    "nodes",
     "loss_percent",
     "stagger",
     "losses",

@@ -2,6 +2,7 @@
 //! came after all.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use carom_proto::{How, PacketId, Time};
@@ -11,8 +12,8 @@ use super::Told;
 use super::membership::Groups;
 
 /// The account, open.
-pub(super) struct Ledger<'a> {
-    groups: &'a Groups,
+pub(super) struct Ledger {
+    groups: Rc<Groups>,
     counts: Time,
     until: Time,
     tallies: Vec<Tally>,
@@ -32,6 +33,7 @@ struct Tally {
 struct Repaired {
     by_fec: bool,
     age: Duration,
+    missing_for: Duration,
 }
 
 /// What became of the losses of a group, or of all groups.
@@ -45,6 +47,8 @@ pub(crate) struct GroupOutcome {
     pub(crate) fec: Delays,
     /// Delays of the lost packets that were asked for.
     pub(crate) nak: Delays,
+    /// Delays from the multicast to the discovery of the loss, of the packets in `nak`.
+    pub(crate) discovery: Delays,
     /// Lost packets that did not come at all.
     pub(crate) missing: u64,
     /// Packets that were repaired although they were still under way.
@@ -58,10 +62,11 @@ pub(crate) struct GroupOutcome {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Delays(Vec<u64>);
 
-impl<'a> Ledger<'a> {
+impl Ledger {
     /// The account of what is sent from `counts` on and before `until`.
-    pub(super) fn new(groups: &'a Groups, counts: Time, until: Time) -> Self {
-        Self { groups, counts, until, tallies: vec![Tally::default(); groups.tags()] }
+    pub(super) fn new(groups: Rc<Groups>, counts: Time, until: Time) -> Self {
+        let tallies = vec![Tally::default(); groups.tags()];
+        Self { groups, counts, until, tallies }
     }
 
     /// How many kinds of groups are told apart.
@@ -81,7 +86,7 @@ impl<'a> Ledger<'a> {
     pub(super) fn note(&mut self, happening: Happening<Told>) {
         let Happening { at, host, event } = happening;
         match event {
-            Told::Delivered { id, how, age } => {
+            Told::Delivered { id, how, age, missing_for } => {
                 let sent = at.before(age);
                 if !(self.counts..self.until).contains(&sent) {
                     return;
@@ -89,8 +94,12 @@ impl<'a> Ledger<'a> {
                 let tally = self.tally(id);
                 match how {
                     How::Direct => tally.direct += 1,
-                    How::Recovered(_) => tally.repair(host, id, true, age),
-                    How::Retransmitted(_) => tally.repair(host, id, false, age),
+                    How::Recovered(_) => {
+                        tally.repair(host, id, Repaired { by_fec: true, age, missing_for });
+                    }
+                    How::Retransmitted(_) => {
+                        tally.repair(host, id, Repaired { by_fec: false, age, missing_for });
+                    }
                 }
             }
             Told::Overtaken(id) => {
@@ -112,8 +121,8 @@ impl<'a> Ledger<'a> {
 }
 
 impl Tally {
-    fn repair(&mut self, host: HostIx, id: PacketId, by_fec: bool, age: Duration) {
-        self.repaired.insert(key(host, id), Repaired { by_fec, age });
+    fn repair(&mut self, host: HostIx, id: PacketId, repaired: Repaired) {
+        self.repaired.insert(key(host, id), repaired);
     }
 
     fn close(self) -> GroupOutcome {
@@ -121,10 +130,12 @@ impl Tally {
         let delays = |by_fec: bool| {
             Delays::new(repaired.values().filter(|it| it.by_fec == by_fec).map(|it| it.age))
         };
+        let asked_for = repaired.values().filter(|it| !it.by_fec);
+        let discovery = Delays::new(asked_for.map(|it| it.age.saturating_sub(it.missing_for)));
         let lost = expected - direct - overtaken;
         let (fec, nak) = (delays(true), delays(false));
         let missing = lost - (fec.len() + nak.len()) as u64;
-        GroupOutcome { expected, lost, fec, nak, missing, overtaken, overhead: None }
+        GroupOutcome { expected, lost, fec, nak, discovery, missing, overtaken, overhead: None }
     }
 }
 

@@ -1,21 +1,20 @@
-//! A node with one lateral engine, as the world drives it. It sees what arrives, so that it can
+//! A node with one engine, as the world drives it. It sees what arrives, so that it can
 //! tell what was lost from what a repair merely overtook.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::lateral::Lateral;
 use carom_proto::lateral::packet::Packet;
 use carom_proto::{
-    Endpoint, Engine as _, Event, GroupId, How, PacketId, SendError, SendOptions, SeqNo, Time,
+    Endpoint, Engine, Event, GroupId, How, Message, PacketId, SendError, SendOptions, SeqNo, Time,
     Transmit, Wakeup,
 };
 use carom_sim::Machine;
 
-/// A lateral engine, and what its node has seen.
-pub(crate) struct Member {
-    engine: Lateral,
+/// An engine, and what its node has seen.
+pub(crate) struct Member<E> {
+    engine: E,
     told: VecDeque<Told>,
     /// By kind of group: data packets, and repairs as shares of what is in them.
     arrived: Vec<(f64, f64)>,
@@ -32,20 +31,22 @@ pub(crate) enum Told {
         how: How,
         /// How long after its multicast.
         age: Duration,
+        /// How long it was known to be missing.
+        missing_for: Duration,
     },
     /// The multicast of a message arrived that had been delivered already: it was not lost.
     Overtaken(PacketId),
 }
 
-impl Member {
+impl<E: Engine> Member<E> {
     /// A member with `engine`. Arrivals are told apart by group if there are tags: group k has
     /// tag k − 1.
-    pub(crate) fn new(engine: Lateral, tags: Option<usize>) -> Self {
+    pub(crate) fn new(engine: E, tags: Option<usize>) -> Self {
         Self { engine, told: VecDeque::new(), arrived: vec![(0.0, 0.0); tags.unwrap_or(0)] }
     }
 
     /// The engine.
-    pub(crate) fn engine(&self) -> &Lateral {
+    pub(crate) fn engine(&self) -> &E {
         &self.engine
     }
 
@@ -75,7 +76,8 @@ impl Member {
                 let (sender, group, seqno) = (message.sender, message.group, message.seqno);
                 let age = message.age.expect("all clocks of this world are one");
                 let id = PacketId { sender, group, seqno };
-                self.told.push_back(Told::Delivered { id, how: message.how, age });
+                let Message { how, missing_for, .. } = message;
+                self.told.push_back(Told::Delivered { id, how, age, missing_for });
             }
         }
         direct
@@ -97,7 +99,7 @@ impl Member {
     }
 }
 
-impl Machine for Member {
+impl<E: Engine> Machine for Member<E> {
     type Command = ();
     type Event = Told;
 

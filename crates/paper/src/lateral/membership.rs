@@ -36,6 +36,15 @@ impl Membership {
         }
     }
 
+    /// How many others get a message, about.
+    pub(crate) fn others(&self, hosts: u32) -> f64 {
+        match self {
+            Self::OneGroup { size, .. } => f64::from(*size),
+            Self::TwoGroups { both, .. } => f64::from(hosts + both) / 2.0,
+            Self::Random { mean_size, .. } => f64::from(*mean_size),
+        }
+    }
+
     /// Draws the members among `hosts`.
     pub(crate) fn draw(&self, hosts: u32, rng: &mut Rng) -> Groups {
         let mut all: Vec<u32> = (0..hosts).collect();
@@ -84,6 +93,11 @@ impl Groups {
     /// The members of a group.
     pub(crate) fn members(&self, group: u32) -> &[u32] {
         &self.members[group as usize]
+    }
+
+    /// How many groups there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.members.len() as u32
     }
 
     /// The groups of a host.
@@ -157,7 +171,7 @@ mod tests {
     fn every_node_joins_its_number_of_distinct_groups_of_ten_members_on_average() {
         let membership = Membership::Random { groups_per_node: 64, mean_size: 10, rate: RATE };
         let groups = membership.draw(64, &mut Rng::new(1));
-        assert_eq!(groups.members.len(), 410);
+        assert_eq!(groups.count(), 410);
         for host in 0..64 {
             assert_eq!(groups.of(host).len(), 64);
             assert!(distinct(groups.of(host)));

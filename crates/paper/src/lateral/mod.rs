@@ -4,26 +4,32 @@
 mod ledger;
 mod member;
 mod membership;
+mod sending;
+mod srm;
 
 use std::fmt;
+use std::rc::Rc;
 use std::time::Duration;
 
 use carom_proto::lateral::{Config, Counters, Lateral, NakConfig};
 use carom_proto::loss::Loss;
 use carom_proto::{
-    Class, GroupId, GroupSettings, NodeId, Profile, Rng, SendOptions, Time, ViewChange,
+    Class, Engine, GroupId, GroupSettings, NodeId, Profile, RateOfFire, Rng, ViewChange,
     ViewChangeKind,
 };
 use carom_sim::{HostIx, PerClass, World, WorldConfig};
+use serde::Deserialize;
 
 use crate::network::Wiring;
 use crate::work::Ends;
 
-pub(crate) use ledger::GroupOutcome;
+pub(crate) use ledger::{Delays, GroupOutcome};
 pub(crate) use membership::{Groups, Membership};
+pub(crate) use srm::{Preset, SrmOutcome, SrmRun};
 
 use ledger::Ledger;
 use member::{Member, Told};
+use sending::Sending;
 
 /// A run. Two that say the same have the same outcome.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +50,8 @@ pub(crate) struct LateralRun {
     pub(crate) view: Option<u32>,
     /// Whether what repairs do not bring is asked for.
     pub(crate) nak: bool,
+    /// What else the engine does.
+    pub(crate) variant: Variant,
     /// How long the run is.
     pub(crate) length: Length,
     /// The seed of all that is random.
@@ -62,6 +70,18 @@ pub(crate) struct Length {
     pub(crate) tail: Duration,
 }
 
+/// What an engine does beside what every run sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Variant {
+    /// What the papers do.
+    Papers,
+    /// The same without pending repairs: a repair is of use when it comes, or never.
+    NothingPending,
+    /// Own packets are in the bins, and pending repairs are solved together.
+    Carom,
+}
+
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LateralOutcome {
@@ -73,8 +93,6 @@ pub(crate) struct LateralOutcome {
     pub(crate) xors_per_packet: f64,
     /// Repair bins of a node, on average.
     pub(crate) bins: f64,
-    /// Datagrams that arrived in the whole run.
-    pub(crate) deliveries: u64,
 }
 
 impl LateralRun {
@@ -89,6 +107,7 @@ impl LateralRun {
             stagger: 1,
             view: None,
             nak: false,
+            variant: Variant::Papers,
             length: Length { warm_up_packets: 3000, losses: 20_000, tail: Duration::from_secs(1) },
             seed,
         }
@@ -96,31 +115,48 @@ impl LateralRun {
 
     /// Does it; `None` if it was ended early.
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<LateralOutcome> {
+        let config = self.config();
+        let make = |id, seed| Lateral::new(id, config.clone(), seed);
+        let Driven { world, ledger, before, after } =
+            self.drive(make, Profile::TimeCritical, Work::of, ends)?;
+        Some(outcome(&world, ledger, &before, &after))
+    }
+
+    /// Runs engines that `make` makes from their ids and seeds, in groups of a profile; `look` is
+    /// called when it begins to count and when it ends. `None` if it was ended early.
+    fn drive<E: Engine, W>(
+        &self,
+        make: impl FnMut(NodeId, u64) -> E,
+        profile: impl Fn(RateOfFire) -> Profile,
+        look: impl Fn(&World<Member<E>>) -> W,
+        ends: Ends<'_>,
+    ) -> Option<Driven<E, W>> {
         let mut rng = Rng::new(self.seed);
-        let groups = self.membership.draw(self.wiring.hosts(), &mut rng);
-        let mut sending = Sending::new(self, &groups, &mut rng);
-        let (begins, counts, until) = sending.times;
-        let mut ledger = Ledger::new(&groups, counts, until);
-        let mut world = self.world(&groups, &mut rng);
-        sending.go_on(&mut world, &mut ledger, begins, counts, ends)?;
-        let before = Work::of(&world);
-        sending.go_on(&mut world, &mut ledger, counts, until, ends)?;
-        let work = Work::of(&world);
-        let end = until + self.length.tail;
-        sending.go_on(&mut world, &mut ledger, until, end, ends)?;
-        Some(self.outcome(&world, ledger, &before, &work))
+        let groups = Rc::new(self.membership.draw(self.wiring.hosts(), &mut rng));
+        let mut sending = Sending::new(self, Rc::clone(&groups), &mut rng);
+        let (counts, until) = sending.counts();
+        let mut ledger = Ledger::new(Rc::clone(&groups), counts, until);
+        let mut world = self.world(&groups, make, profile, &mut rng);
+        sending.go_on(&mut world, &mut ledger, counts, ends)?;
+        let before = look(&world);
+        sending.go_on(&mut world, &mut ledger, until, ends)?;
+        let after = look(&world);
+        sending.go_on(&mut world, &mut ledger, until + self.length.tail, ends)?;
+        Some(Driven { world, ledger, before, after })
     }
 
     /// How many data packets and repairs arrive at nodes, roughly: what the run costs.
     pub(crate) fn deliveries(&self) -> f64 {
         let hosts = f64::from(self.membership.nodes(self.wiring.hosts()));
         let counted = f64::from(self.length.losses) / self.loss.rate().max(1e-3);
-        1.7 * (counted + hosts * f64::from(self.length.warm_up_packets))
+        let others = self.membership.others(self.wiring.hosts());
+        let tail = hosts * others * self.length.tail.as_secs_f64() / self.interval.as_secs_f64();
+        1.7 * (counted + hosts * f64::from(self.length.warm_up_packets) + tail)
     }
 
     fn config(&self) -> Config {
         let as_long_as_needed = Duration::from_secs(60);
-        Config {
+        let base = Config {
             stagger: self.stagger,
             partial_view: self.view.map(|view| view as usize - 1),
             nak: self.nak.then(NakConfig::default),
@@ -128,11 +164,23 @@ impl LateralRun {
             give_up_after: as_long_as_needed,
             buffer_bytes: 24 << 20,
             ..Config::as_in_the_papers()
+        };
+        let Config { own_packets, solver, pending_repairs, .. } = Config::default();
+        match self.variant {
+            Variant::Papers => base,
+            Variant::NothingPending => Config { pending_repairs: 0, ..base },
+            Variant::Carom => Config { own_packets, solver, pending_repairs, ..base },
         }
     }
 
     /// A world in which everybody is in all of its groups from the start.
-    fn world(&self, groups: &Groups, rng: &mut Rng) -> World<Member> {
+    fn world<E: Engine>(
+        &self,
+        groups: &Groups,
+        mut make: impl FnMut(NodeId, u64) -> E,
+        profile: impl Fn(RateOfFire) -> Profile,
+        rng: &mut Rng,
+    ) -> World<Member<E>> {
         let mut world = World::new(WorldConfig {
             loss: self.loss,
             hashes_history: false,
@@ -140,18 +188,15 @@ impl LateralRun {
             ..WorldConfig::new(self.wiring.topology(), rng.next_u64())
         });
         for host in groups.hosts() {
-            let mut engine = Lateral::new(node_id(host), self.config(), rng.next_u64());
+            let mut engine = make(node_id(host), rng.next_u64());
             for group in groups.of(host) {
-                let rate = groups.rate(*group, host);
-                let settings =
-                    GroupSettings { profile: Profile::TimeCritical(rate), name_check: 0 };
+                let profile = profile(groups.rate(*group, host));
+                let settings = GroupSettings { profile, name_check: 0 };
                 let (now, id) = (world.now(), group_id(*group));
-                carom_proto::Engine::join(&mut engine, now, id, settings)
-                    .expect("plans are checked before they are run");
+                engine.join(now, id, settings).expect("plans are checked before they are run");
                 for member in groups.members(*group).iter().filter(|member| **member != host) {
                     let (node, kind) = (node_id(*member), ViewChangeKind::Joined);
-                    let change = ViewChange { group: id, node, kind, version: 1 };
-                    carom_proto::Engine::handle_view(&mut engine, now, &change);
+                    engine.handle_view(now, &ViewChange { group: id, node, kind, version: 1 });
                 }
             }
             let tags = groups.has_tags().then(|| groups.tags());
@@ -162,39 +207,43 @@ impl LateralRun {
         }
         world
     }
+}
 
-    fn outcome(
-        &self,
-        world: &World<Member>,
-        ledger: Ledger<'_>,
-        before: &Work,
-        work: &Work,
-    ) -> LateralOutcome {
-        let arrived =
-            |class| (work.arrived.datagrams(class) - before.arrived.datagrams(class)) as f64;
-        let (repairs, data) = (arrived(Class::Repair), arrived(Class::Data));
-        let hosts = world.topology().all_hosts();
-        let members: Vec<&Member> = hosts.filter_map(|host| world.machine(host)).collect();
-        let mut shares = vec![(0.0, 0.0); ledger.tags()];
-        for (tag, total) in shares.iter_mut().enumerate() {
-            for member in &members {
-                let (data, repairs) = member.arrived_of(tag);
-                *total = (total.0 + data, total.1 + repairs);
-            }
+/// A run that is over.
+struct Driven<E: Engine, W> {
+    world: World<Member<E>>,
+    ledger: Ledger,
+    before: W,
+    after: W,
+}
+
+fn outcome(
+    world: &World<Member<Lateral>>,
+    ledger: Ledger,
+    before: &Work,
+    work: &Work,
+) -> LateralOutcome {
+    let arrived = |class| (work.arrived.datagrams(class) - before.arrived.datagrams(class)) as f64;
+    let (repairs, data) = (arrived(Class::Repair), arrived(Class::Data));
+    let hosts = world.topology().all_hosts();
+    let members: Vec<&Member<Lateral>> = hosts.filter_map(|host| world.machine(host)).collect();
+    let mut shares = vec![(0.0, 0.0); ledger.tags()];
+    for (tag, total) in shares.iter_mut().enumerate() {
+        for member in &members {
+            let (data, repairs) = member.arrived_of(tag);
+            *total = (total.0 + data, total.1 + repairs);
         }
-        let bins: usize = members.iter().map(|member| member.engine().bins_and_missing().0).sum();
-        let mut groups = ledger.close();
-        for (group, (data, repairs)) in groups.iter_mut().zip(shares) {
-            group.overhead = (data > 0.0).then(|| repairs / (data + repairs));
-        }
-        LateralOutcome {
-            groups,
-            overhead: repairs / (repairs + data),
-            xors_per_packet: (work.xors - before.xors) as f64
-                / (work.binned - before.binned) as f64,
-            bins: bins as f64 / members.len().max(1) as f64,
-            deliveries: world.counters().delivered.all_datagrams(),
-        }
+    }
+    let bins: usize = members.iter().map(|member| member.engine().bins_and_missing().0).sum();
+    let mut groups = ledger.close();
+    for (group, (data, repairs)) in groups.iter_mut().zip(shares) {
+        group.overhead = (data > 0.0).then(|| repairs / (data + repairs));
+    }
+    LateralOutcome {
+        groups,
+        overhead: repairs / (repairs + data),
+        xors_per_packet: (work.xors - before.xors) as f64 / (work.binned - before.binned) as f64,
+        bins: bins as f64 / members.len().max(1) as f64,
     }
 }
 
@@ -211,84 +260,12 @@ impl fmt::Display for LateralRun {
         if self.stagger > 1 {
             write!(f, ", stagger {}", self.stagger)?;
         }
+        match self.variant {
+            Variant::Papers => {}
+            Variant::NothingPending => f.write_str(", nothing pending")?,
+            Variant::Carom => f.write_str(", as Carom does it")?,
+        }
         self.view.map_or(Ok(()), |view| write!(f, ", views of {view}"))
-    }
-}
-
-/// Who sends when.
-struct Sending<'a> {
-    groups: &'a Groups,
-    interval: Duration,
-    payload: bytes::Bytes,
-    /// When each node sends within the interval, in order.
-    phases: Vec<(Duration, u32)>,
-    /// The next to send, and the beginning of the interval it is in.
-    next: (usize, Time),
-    /// When sending begins, when it begins to count, and until when it does.
-    times: (Time, Time, Time),
-    rng: Rng,
-}
-
-impl<'a> Sending<'a> {
-    fn new(run: &LateralRun, groups: &'a Groups, rng: &mut Rng) -> Self {
-        let begins = BEGINNING;
-        let received_per_second = groups.mean_received_per_message() / run.interval.as_secs_f64();
-        let seconds = |seconds: f64| Duration::from_nanos((seconds * 1e9) as u64);
-        let warm_up = f64::from(run.length.warm_up_packets) / received_per_second;
-        let losses_per_second =
-            received_per_second * groups.hosts().count() as f64 * run.loss.rate().max(1e-3);
-        let counts = begins + seconds(warm_up);
-        let until = counts + seconds(f64::from(run.length.losses) / losses_per_second);
-        let phase = |host| (seconds(run.interval.as_secs_f64() * rng.fraction()), host);
-        let mut phases: Vec<(Duration, u32)> = groups.hosts().map(phase).collect();
-        phases.sort_unstable();
-        let payload = vec![0xA5; run.payload_bytes].into();
-        let (times, rng) = ((begins, counts, until), rng.fork(1));
-        Self { groups, interval: run.interval, payload, phases, next: (0, begins), times, rng }
-    }
-
-    /// Sends what is due from `from` to `to`; `None` if it was ended early.
-    fn go_on(
-        &mut self,
-        world: &mut World<Member>,
-        ledger: &mut Ledger<'_>,
-        from: Time,
-        to: Time,
-        ends: Ends<'_>,
-    ) -> Option<()> {
-        debug_assert!(world.now() <= from || from == BEGINNING);
-        loop {
-            let (phase, host) = self.phases[self.next.0];
-            let at = self.next.1 + phase;
-            if at >= to {
-                world.run_until(to, &mut |happening| ledger.note(happening));
-                return Some(());
-            }
-            self.next.0 += 1;
-            if self.next.0 == self.phases.len() {
-                self.next = (0, self.next.1 + self.interval);
-                if ends() {
-                    return None;
-                }
-            }
-            world.run_until(at, &mut |happening| ledger.note(happening));
-            self.send(world, ledger, host);
-        }
-    }
-
-    fn send(&mut self, world: &mut World<Member>, ledger: &mut Ledger<'_>, host: u32) {
-        let own = self.groups.of(host);
-        if own.is_empty() {
-            return;
-        }
-        let group = own[self.rng.below(own.len())];
-        let payload = self.payload.clone();
-        let sent = world.with(HostIx(host), |member, now| {
-            member.send(now, group_id(group), payload, SendOptions::default())
-        });
-        sent.expect("every host has a machine")
-            .expect("nobody is held back, and the size is right");
-        ledger.note_sent(world.now(), group);
     }
 }
 
@@ -300,7 +277,7 @@ struct Work {
 }
 
 impl Work {
-    fn of(world: &World<Member>) -> Self {
+    fn of(world: &World<Member<Lateral>>) -> Self {
         let members = world.topology().all_hosts().filter_map(|host| world.machine(host));
         let counters: Vec<Counters> = members.map(|member| member.engine().counters()).collect();
         Self {
@@ -321,13 +298,8 @@ pub(crate) fn group_id(group: u32) -> GroupId {
     GroupId(group + 1)
 }
 
-/// When a world begins.
-const BEGINNING: Time = Time(1_000_000_000);
-
 #[cfg(test)]
 mod tests {
-    use carom_proto::RateOfFire;
-
     use super::*;
 
     const USUAL: RateOfFire = RateOfFire::new(8, 5);

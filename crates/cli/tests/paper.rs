@@ -1,0 +1,165 @@
+//! `carom paper` and `carom tune` as their users see them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn carom(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
+    command.args(args).output().expect("the binary was built for this test")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// A folder of its own for a test, empty.
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("the target folder can be written to");
+    folder
+}
+
+/// A plan of `ricochet-11` that takes a moment only.
+fn small_plan(folder: &std::path::Path) -> String {
+    let plan = carom(&["paper", "ricochet-11", "--show-plan"]);
+    let plan = String::from_utf8(plan.stdout).expect("plans are text");
+    let small = plan.replace("quick = 2500", "quick = 250").replace("quick = 1500", "quick = 300");
+    assert_ne!(plan, small);
+    let file = folder.join("small.toml");
+    fs::write(&file, small).expect("the folder was just made");
+    file.display().to_string()
+}
+
+#[test]
+fn wrong_use_is_refused_with_a_way_out() {
+    let refused = |args: &[&str], cause: &str, fix: &str| {
+        let output = carom(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let text = stderr(&output);
+        assert!(text.contains(cause) && text.contains(fix), "{args:?}: {text}");
+    };
+    refused(&["paper"], "no experiment was named", "carom paper --list");
+    refused(&["paper", "slingshot-9"], "no experiment 'slingshot-9'", "slingshot-2a");
+    refused(&["paper", "nonsense"], "no experiment 'nonsense'", "--list");
+    refused(&["paper", "ricochet-11", "--jobs", "0"], "0", "fix");
+    refused(&["paper", "ricochet-11", "--plan", "/nowhere.toml"], "/nowhere.toml", "--show-plan");
+    refused(&["tune"], "how", "--model");
+    refused(&["tune", "--model", "--view", "65"], "views of 65", "--view 64");
+    refused(&["tune", "--model", "--loss", "200%"], "at most 100%", "100%");
+}
+
+#[test]
+fn a_plan_with_an_unknown_key_is_refused_with_file_line_and_the_keys_that_are_known() {
+    let folder = folder("unknown-key");
+    let plan = small_plan(&folder);
+    let text = fs::read_to_string(&plan).expect("it was just written");
+    fs::write(&plan, text.replace("mean_size", "men_size")).expect("it can be written again");
+    let output = carom(&["paper", "ricochet-11", "--plan", &plan]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(text.contains("small.toml:") && text.contains("unknown key 'men_size'"), "{text}");
+    assert!(text.contains("known keys here: bed, rate_of_fire, mean_size"), "{text}");
+}
+
+#[test]
+fn all_experiments_are_listed() {
+    let list = json(&carom(&["paper", "--list", "--json"]));
+    let names: Vec<&str> = list["experiments"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|experiment| experiment["name"].as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "slingshot-2a",
+            "slingshot-2b",
+            "slingshot-3",
+            "slingshot-4",
+            "slingshot-5",
+            "slingshot-model",
+            "ricochet-8",
+            "ricochet-9",
+            "ricochet-10",
+            "ricochet-11",
+            "ricochet-12",
+            "ricochet-13",
+            "ricochet-14",
+            "ricochet-15",
+            "ricochet-latency",
+            "ricochet-burst",
+            "ricochet-stagger",
+            "ricochet-loss",
+            "ricochet-model",
+        ]
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_files_whatever_the_threads_and_json_says_the_same() {
+    let folder = folder("same-seed");
+    let plan = small_plan(&folder);
+    let run = |out: &str, seed: &str, jobs: &str| {
+        let out = folder.join(out);
+        let out_text = out.display().to_string();
+        let args = ["paper", "ricochet-11", "--quick", "--json", "--plan", &plan];
+        let more = ["--out", &out_text, "--seed", seed, "--jobs", jobs];
+        let output = carom(&[&args[..], &more[..]].concat());
+        let files = ["ricochet-11.csv", "ricochet-11.svg", "report.html"];
+        let files = files.map(|file| fs::read_to_string(out.join(file)).expect("it was written"));
+        (json(&output), files, output.status.code())
+    };
+    let (report, files, code) = run("one", "5", "1");
+    assert_eq!(code, Some(0));
+    let (again, same, _) = run("two", "5", "2");
+    assert_eq!((&report, &files), (&again, &same));
+    let (_, other, _) = run("other", "6", "2");
+    assert_ne!(files[0], other[0]);
+    assert!(files[2].contains("<svg") && !files[2].contains("<script"));
+    assert!(files[0].starts_with("groups_per_node,losses,recovered_percent,"));
+
+    let experiment = &report["experiments"][0];
+    assert_eq!(experiment["name"], "ricochet-11");
+    assert_eq!((&report["holds"], &experiment["holds"]), (&true.into(), &true.into()));
+    assert_eq!(experiment["points"][0]["groups_per_node"], 64);
+    let relation = &experiment["relations"][0];
+    for field in ["claim", "measured", "sense", "limit", "margin", "unit", "holds", "note"] {
+        assert!(!relation[field].is_null(), "{field}");
+    }
+    for field in ["title", "source", "seed", "quick", "better", "notes"] {
+        assert!(!experiment[field].is_null(), "{field}");
+    }
+}
+
+#[test]
+fn a_relation_that_does_not_hold_ends_with_code_1() {
+    let folder = folder("not-held");
+    let plan = small_plan(&folder);
+    let text = fs::read_to_string(&plan).expect("it was just written");
+    let strict = text.replace("p99_at_most_ms = 120.0", "p99_at_most_ms = 0.001");
+    assert_ne!(text, strict);
+    fs::write(&plan, strict).expect("it can be written again");
+    let out = folder.join("out").display().to_string();
+    let output = carom(&["paper", "ricochet-11", "--quick", "--plan", &plan, "--out", &out]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("DOES NOT HOLD"));
+    assert!(stderr(&output).contains("1 of 1 runs"), "{}", stderr(&output));
+}
+
+#[test]
+fn tune_tells_the_bounds_of_every_c() {
+    let advice = json(&carom(&["tune", "--model", "--up-to-c", "8", "--json"]));
+    let points = advice["points"].as_array().expect("a list");
+    assert_eq!((points.len(), &advice["group_size"]), (8, &64.into()));
+    let lower = points[4]["recovered"]["lower"].as_f64().expect("a number");
+    assert!((lower - 0.926).abs() < 5e-4, "{lower}");
+}

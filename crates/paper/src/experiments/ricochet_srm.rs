@@ -1,0 +1,117 @@
+//! `ricochet-12`: SRM in more and more groups, and Ricochet beside it.
+
+use serde::Deserialize;
+
+use super::bed::{Bed, check_list};
+use super::{Experiment, RunScale};
+use crate::figure::{Axis, Figure};
+use crate::lateral::{LateralOutcome, Membership, Preset, SrmOutcome, SrmRun};
+use crate::plan::{Fire, Scaled, Span};
+use crate::relation::{Better, Relation};
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RicochetSrm {
+    bed: Bed,
+    rate_of_fire: Fire,
+    mean_size: u32,
+    groups_per_node: Scaled<Vec<u32>>,
+    srm_losses: Scaled<u32>,
+    srm_tail: Scaled<Span>,
+    /// How much longer SRM's mean recovery must take at the most groups.
+    at_least_times: f64,
+    papers_ricochet_ms: f64,
+}
+
+struct Point<'a> {
+    d: u32,
+    srm: &'a SrmOutcome,
+    ricochet: &'a LateralOutcome,
+}
+
+impl Point<'_> {
+    fn times(&self) -> f64 {
+        self.srm.recovery.mean_ms() / self.ricochet.all().fec.mean_ms()
+    }
+}
+
+impl Experiment for RicochetSrm {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        for quick in [false, true] {
+            check_list("groups_per_node", self.groups_per_node.at(quick), 1, 1 << 12)?;
+        }
+        Ok(())
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        let jobs = self.groups_per_node.at(scale.quick).iter().flat_map(|d| {
+            let (mean_size, rate) = (self.mean_size, self.rate_of_fire.0);
+            let membership = Membership::Random { groups_per_node: *d, mean_size, rate };
+            let ricochet = self.bed.run(scale, membership);
+            let mut run = ricochet.clone();
+            run.length.losses = *self.srm_losses.at(scale.quick);
+            run.length.tail = self.srm_tail.at(scale.quick).0;
+            run.length.warm_up_packets = 0;
+            [Job::Srm(SrmRun { run, preset: Preset::WideArea }), Job::Lateral(ricochet)]
+        });
+        jobs.collect()
+    }
+
+    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let pairs = self.groups_per_node.at(scale.quick).iter().zip(outcomes.chunks(2));
+        let points =
+            pairs.map(|(d, pair)| Point { d: *d, srm: pair[0].srm(), ricochet: pair[1].lateral() });
+        let points: Vec<Point<'_>> = points.collect();
+        let mut table = Table::new(&[
+            "groups_per_node",
+            "srm_losses",
+            "srm_missing",
+            "srm_mean_discovery_ms",
+            "srm_mean_recovery_ms",
+            "srm_overhead_percent",
+            "ricochet_mean_recovery_ms",
+            "times",
+        ]);
+        for point in &points {
+            table.push(vec![
+                u64::from(point.d).into(),
+                point.srm.lost.into(),
+                point.srm.missing.into(),
+                point.srm.discovery.mean_ms().into(),
+                point.srm.recovery.mean_ms().into(),
+                (100.0 * point.srm.overhead).into(),
+                point.ricochet.all().fec.mean_ms().into(),
+                point.times().into(),
+            ]);
+        }
+        let line = |value: &dyn Fn(&Point<'_>) -> f64| {
+            points.iter().map(|point| (f64::from(point.d), value(point))).collect::<Vec<_>>()
+        };
+        let x = Axis::log("groups per node", 2.0);
+        let y = Axis::log("mean delay from the multicast, ms", 10.0).spanning(1.0, 20_000.0);
+        let figure = Figure::new("delay", "SRM and Ricochet", x, y)
+            .ours("SRM, recovery", line(&|point| point.srm.recovery.mean_ms()))
+            .ours("SRM, discovery", line(&|point| point.srm.discovery.mean_ms()))
+            .ours("Ricochet, recovery", line(&|point| point.ricochet.all().fec.mean_ms()));
+        let last = points.last();
+        let d = last.map_or(0, |point| point.d);
+        let times = last.map_or(f64::NAN, Point::times);
+        let claim = format!("SRM's mean recovery at d = {d} takes so many times Ricochet's");
+        let better = last.and_then(|point| {
+            let ours = point.ricochet.all().fec.mean_ms();
+            Better::if_lower("Ricochet's mean recovery", ours, self.papers_ricochet_ms, "ms")
+        });
+        Findings {
+            table,
+            figures: vec![figure],
+            relations: vec![Relation::at_least(claim, times, self.at_least_times, "times")],
+            better: better.into_iter().collect(),
+            ..Findings::default()
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `ricochet-15`: windows of inconsistency of a small replicated service on the public API.
+
+use carom::lateral;
+use serde::Deserialize;
+
+use super::bed::check_list;
+use super::{Experiment, RunScale};
+use crate::figure::{Axis, Figure, Kind, Shape};
+use crate::lateral::Membership;
+use crate::network::Wiring;
+use crate::plan::{Fire, Scaled, Share, Span};
+use crate::relation::{Better, Relation};
+use crate::report::Findings;
+use crate::service::ServiceRun;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RicochetWindows {
+    network: Wiring,
+    rate_of_fire: Fire,
+    mean_size: u32,
+    groups_per_node: u32,
+    /// Each node makes an update so often.
+    interval: Span,
+    loss: Share,
+    engine: Engine,
+    warm_up: Scaled<Span>,
+    span: Scaled<Span>,
+    tail: Scaled<Span>,
+    /// The windows in a bar of the histogram, milliseconds.
+    bar_ms: f64,
+    /// Shares of the updates, and within how many milliseconds all replicas must have them.
+    papers: Vec<Percentile>,
+}
+
+/// How the nodes' engines are set where it is not the default.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Engine {
+    heartbeat: Span,
+    flush_after: Span,
+    nak_after: Span,
+}
+
+/// So many updates are everywhere within such a time.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Percentile {
+    percent: f64,
+    ms: f64,
+}
+
+impl RicochetWindows {
+    fn config(&self) -> lateral::Config {
+        let nak = lateral::NakConfig { after: self.engine.nak_after.0, ..Default::default() };
+        lateral::Config {
+            heartbeat: Some(self.engine.heartbeat.0),
+            flush_after: Some(self.engine.flush_after.0),
+            nak: Some(nak),
+            ..lateral::Config::default()
+        }
+    }
+}
+
+impl Experiment for RicochetWindows {
+    fn check(&self) -> Result<(), String> {
+        self.network.check()?;
+        self.config().validate().map_err(|error| error.to_string())?;
+        check_list("groups_per_node", &[self.groups_per_node], 1, 1024)?;
+        check_list("mean_size", &[self.mean_size], 2, self.network.hosts())
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        let (groups_per_node, mean_size) = (self.groups_per_node, self.mean_size);
+        let rate = self.rate_of_fire.0;
+        vec![Job::Service(ServiceRun {
+            wiring: self.network.clone(),
+            membership: Membership::Random { groups_per_node, mean_size, rate },
+            interval: self.interval.0,
+            loss: self.loss.0,
+            config: self.config(),
+            spans: (self.warm_up.at(scale.quick).0, self.span.at(scale.quick).0),
+            tail: self.tail.at(scale.quick).0,
+            seed: scale.seed,
+        })]
+    }
+
+    fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let outcome = outcomes[0].service();
+        let windows = &outcome.windows;
+        let updates = windows.len() as u64 + outcome.incomplete;
+        let mut table =
+            Table::new(&["percent", "papers_ms", "window_ms", "updates_within_percent"]);
+        let mut relations = Vec::new();
+        let mut better = Vec::new();
+        for Percentile { percent, ms } in &self.papers {
+            let window = windows.quantile_ms(percent / 100.0);
+            let within = 100.0 * windows.up_to_ms(*ms) as f64 / updates as f64;
+            table.push(vec![(*percent).into(), (*ms).into(), window.into(), within.into()]);
+            let claim = format!("{percent} % of updates are at all replicas within");
+            let note = format!("{within:.3} % are within {ms} ms");
+            relations.push(Relation::at_most(claim, window, *ms, "ms").noted(note));
+            let what = format!("window of {percent} % of updates");
+            better.extend(Better::if_lower(what, window, *ms, "ms"));
+        }
+        let claim = "updates that some replica has not applied in the end";
+        relations.push(Relation::at_most(claim, outcome.incomplete as f64, 0.0, "updates"));
+        let claim = "groups whose replicas differ in the end";
+        relations.push(Relation::at_most(claim, outcome.disagreeing as f64, 0.0, "groups"));
+        let bars = (windows.quantile_ms(1.0) / self.bar_ms).ceil().max(0.0) as usize;
+        let share = |bar: usize| {
+            let (from, to) = (bar as f64 * self.bar_ms, (bar + 1) as f64 * self.bar_ms);
+            let count = windows.up_to_ms(to) - windows.up_to_ms(from);
+            (from, 100.0 * count as f64 / updates as f64)
+        };
+        let x = Axis::linear("ms from the first to the last replica");
+        let y = Axis::log("updates, %", 10.0).spanning(0.001, 150.0);
+        let bars = (0..bars).map(share).filter(|(_, percent)| *percent > 0.0).collect();
+        let figure = Figure::new("windows", "Windows of inconsistency", x, y).with(
+            "ours",
+            Kind::Ours,
+            Shape::Bars(self.bar_ms),
+            bars,
+        );
+        Findings {
+            table,
+            figures: vec![figure],
+            relations,
+            better,
+            notes: vec![format!(
+                "{updates} updates. Of all datagrams that arrived {:.1} % were repairs and {:.1} % \
+                 control, heartbeats above all.",
+                100.0 * outcome.repairs_share,
+                100.0 * outcome.control_share
+            )],
+            ..Findings::default()
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `slingshot-3`: Slingshot against SRM, the distribution of recovery delays.
+
+use serde::Deserialize;
+
+use super::bed::Bed;
+use super::{Experiment, RunScale};
+use crate::figure::{Axis, Figure, Kind, Shape};
+use crate::lateral::{Delays, Membership, Preset, SrmRun};
+use crate::plan::{Fire, Scaled, Span};
+use crate::relation::{Better, Relation};
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SlingshotSrm {
+    bed: Bed,
+    rate_of_fire: Fire,
+    /// Losses that each run of SRM counts, about, and how long sending goes on afterwards.
+    srm_losses: Scaled<u32>,
+    srm_tail: Scaled<Span>,
+    /// How much longer SRM's median recovery must take.
+    at_least_times: f64,
+    papers: Papers,
+}
+
+/// What the paper reports.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Papers {
+    recovered_percent: f64,
+    overhead_percent: f64,
+}
+
+/// One of the distributions.
+struct Curve<'a> {
+    label: &'static str,
+    delays: &'a Delays,
+    lost: u64,
+    overhead: f64,
+}
+
+impl SlingshotSrm {
+    fn membership(&self) -> Membership {
+        let (size, rate) = (self.bed.network.hosts(), self.rate_of_fire.0);
+        Membership::OneGroup { size, rate, odd: rate }
+    }
+
+    fn srm(&self, scale: RunScale, preset: Preset) -> SrmRun {
+        let mut run = self.bed.run(scale, self.membership());
+        run.length.losses = *self.srm_losses.at(scale.quick);
+        run.length.tail = self.srm_tail.at(scale.quick).0;
+        SrmRun { run, preset }
+    }
+}
+
+fn curves<'a>(outcomes: &[&'a Outcome]) -> [Curve<'a>; 4] {
+    let (slingshot, srm, tuned) = (outcomes[0].lateral(), outcomes[1].srm(), outcomes[2].srm());
+    let all = slingshot.all();
+    let of_srm = |label, delays, outcome: &'a crate::lateral::SrmOutcome| Curve {
+        label,
+        delays,
+        lost: outcome.lost,
+        overhead: outcome.overhead,
+    };
+    let overhead = slingshot.overhead;
+    [
+        Curve { label: "Slingshot, ours", delays: &all.fec, lost: all.lost, overhead },
+        of_srm("SRM discovery, ours", &srm.discovery, srm),
+        of_srm("SRM recovery, ours", &srm.recovery, srm),
+        of_srm("SRM set for a data center, recovery", &tuned.recovery, tuned),
+    ]
+}
+
+fn distribution(curves: &[Curve<'_>]) -> Figure {
+    let x = Axis::log("seconds after the multicast", 10.0).spanning(1e-4, 30.0);
+    let y = Axis::linear("lost packets, %").spanning(0.0, 105.0);
+    let mut figure = Figure::new("distribution", "Lost packets discovered or recovered", x, y);
+    for curve in curves {
+        let point = |step: i32| {
+            let seconds = 1e-4 * libm::exp(f64::from(step) * 0.1);
+            let share = curve.delays.up_to_ms(1e3 * seconds) as f64 / curve.lost as f64;
+            (seconds, 100.0 * share)
+        };
+        let points = (0..=126).map(point).collect();
+        figure = figure.with(curve.label, Kind::Ours, Shape::Curve, points);
+    }
+    figure
+}
+
+impl Experiment for SlingshotSrm {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        self.rate_of_fire.0.validate().map_err(|error| error.to_string())
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        vec![
+            Job::Lateral(self.bed.run(scale, self.membership())),
+            Job::Srm(self.srm(scale, Preset::WideArea)),
+            Job::Srm(self.srm(scale, Preset::Datacenter)),
+        ]
+    }
+
+    fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let curves = curves(outcomes);
+        let mut table = Table::new(&[
+            "what",
+            "losses",
+            "share_percent",
+            "p50_ms",
+            "p90_ms",
+            "p99_ms",
+            "max_ms",
+            "overhead_percent",
+        ]);
+        for curve in &curves {
+            table.push(vec![
+                curve.label.into(),
+                curve.lost.into(),
+                (100.0 * curve.delays.len() as f64 / curve.lost as f64).into(),
+                curve.delays.quantile_ms(0.5).into(),
+                curve.delays.quantile_ms(0.9).into(),
+                curve.delays.quantile_ms(0.99).into(),
+                curve.delays.quantile_ms(1.0).into(),
+                (100.0 * curve.overhead).into(),
+            ]);
+        }
+        let median = |curve: &Curve<'_>| curve.delays.quantile_ms(0.5);
+        let [slingshot, discovery, srm, tuned] = &curves;
+        let times = median(srm) / median(slingshot);
+        let recovered = 100.0 * slingshot.delays.len() as f64 / slingshot.lost as f64;
+        let note =
+            format!("medians: Slingshot {:.2} ms, SRM {:.0} ms", median(slingshot), median(srm));
+        let papers = &self.papers;
+        let better = [
+            Better::if_higher("recovered by FEC", recovered, papers.recovered_percent, "%"),
+            Better::if_lower(
+                "overhead of Slingshot",
+                100.0 * slingshot.overhead,
+                papers.overhead_percent,
+                "%",
+            ),
+        ];
+        let claim = "SRM's median recovery takes so many times Slingshot's";
+        Findings {
+            table,
+            figures: vec![distribution(&curves)],
+            relations: vec![
+                Relation::at_least(claim, times, self.at_least_times, "times").noted(note),
+            ],
+            better: better.into_iter().flatten().collect(),
+            notes: vec![
+                format!(
+                    "SRM discovers half of its losses within {:.1} ms: with the sender's next \
+                     packet.",
+                    median(discovery)
+                ),
+                format!(
+                    "SRM set for a data center (adaptive timers, distances measured) recovers \
+                     half within {:.1} ms, {:.0} times Slingshot's: it cannot be faster than its \
+                     discovery.",
+                    median(tuned),
+                    median(tuned) / median(slingshot)
+                ),
+            ],
+            ..Findings::default()
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! A small replicated service on the public API, in the simulated world: how long its replicas
+//! disagree after an update.
+//!
+//! The service is a counter for each group. A replica applies its own update at once and publishes
+//! it; the others apply it when it comes. Updates commute, so that their order is of no matter. The
+//! window of inconsistency of an update is the time from the first to the last replica that applies
+//! it; the first is the one that makes it.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use carom::sim::{Host, Membership as Oracle, World, WorldConfig};
+use carom::{Event, Group, Loss, Node, Profile, lateral};
+use carom_proto::{Class, Rng};
+
+use crate::lateral::{Delays, Groups, Membership};
+use crate::network::Wiring;
+use crate::work::Ends;
+
+/// A run. Two that say the same have the same outcome.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ServiceRun {
+    /// What the hosts are connected by.
+    pub(crate) wiring: Wiring,
+    /// Who replicates what.
+    pub(crate) membership: Membership,
+    /// Each node makes an update so often, each of one of its counters at random.
+    pub(crate) interval: Duration,
+    /// What each host loses on receipt.
+    pub(crate) loss: f64,
+    /// How the nodes' engines are set.
+    pub(crate) config: lateral::Config,
+    /// How long updates are made before it counts, and how long while it counts.
+    pub(crate) spans: (Duration, Duration),
+    /// How long the last updates have time to arrive.
+    pub(crate) tail: Duration,
+    /// The seed of all that is random.
+    pub(crate) seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ServiceOutcome {
+    /// The windows of the updates that all replicas applied.
+    pub(crate) windows: Delays,
+    /// Updates that some replica has not applied by the end.
+    pub(crate) incomplete: u64,
+    /// Groups whose replicas have different values in the end.
+    pub(crate) disagreeing: u64,
+    /// Repairs, and control packets, as shares of all that arrived.
+    pub(crate) repairs_share: f64,
+    pub(crate) control_share: f64,
+}
+
+/// What all replicas together have done.
+struct Book {
+    groups: Groups,
+    updates: Vec<Update>,
+    /// The value of the counter of each group at each of its members.
+    values: Vec<Vec<u64>>,
+}
+
+/// An update under way.
+struct Update {
+    counts: bool,
+    made_at: Duration,
+    last_at: Duration,
+    missing_at: u32,
+}
+
+/// One replica of one group's counter.
+struct Replica {
+    group: u32,
+    place: usize,
+    host: Host,
+    channel: Group,
+    book: Rc<RefCell<Book>>,
+}
+
+impl Replica {
+    /// Adds one to the counter, here at once and at the others soon.
+    async fn update(&self, counts: bool) {
+        let number = self.book.borrow_mut().make(self.group, self.place, self.now(), counts);
+        // The group's queue is bounded: this waits if it is full.
+        let published = self.channel.publish_async(number.to_be_bytes().to_vec()).await;
+        published.expect("the group is open and the update is small");
+    }
+
+    /// Applies what the others publish, until the group is closed.
+    async fn serve(&self) {
+        while let Some(event) = self.channel.recv().await {
+            if let Event::Message(message) = event {
+                let number = message.payload[..].try_into().expect("updates have eight bytes");
+                let number = u64::from_be_bytes(number);
+                self.book.borrow_mut().apply(self.group, self.place, number, self.now());
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.host.now().0)
+    }
+}
+
+impl Book {
+    fn make(&mut self, group: u32, place: usize, now: Duration, counts: bool) -> u64 {
+        let others = self.groups.members(group).len() as u32 - 1;
+        let update = Update { counts, made_at: now, last_at: now, missing_at: others };
+        self.updates.push(update);
+        self.values[group as usize][place] += 1;
+        self.updates.len() as u64 - 1
+    }
+
+    fn apply(&mut self, group: u32, place: usize, number: u64, now: Duration) {
+        self.values[group as usize][place] += 1;
+        let update = &mut self.updates[number as usize];
+        update.missing_at -= 1;
+        update.last_at = now;
+    }
+
+    fn counted(&self) -> impl Iterator<Item = &Update> {
+        self.updates.iter().filter(|update| update.counts)
+    }
+}
+
+impl ServiceRun {
+    /// Does it; `None` if it was ended early.
+    pub(crate) fn run(&self, ends: Ends<'_>) -> Option<ServiceOutcome> {
+        let mut rng = Rng::new(self.seed);
+        let groups = self.membership.draw(self.wiring.hosts(), &mut rng);
+        let mut world = self.world(&mut rng);
+        let replicas = self.join(&mut world, &groups, ends)?;
+        for replica in replicas.iter().flatten() {
+            let replica = Rc::clone(replica);
+            world.spawn(&replica.host.clone(), async move { replica.serve().await });
+        }
+        let (warm_up, span) = self.spans;
+        for own in replicas.iter().filter(|own| !own.is_empty()) {
+            let (own, mut rng, interval) = (own.clone(), rng.fork(2), self.interval);
+            let host = own[0].host.clone();
+            let ends_at = host.now() + warm_up + span;
+            let counts_from = host.now() + warm_up;
+            world.spawn(&host.clone(), async move {
+                host.sleep(interval.mul_f64(rng.fraction())).await;
+                while host.now() < ends_at {
+                    own[rng.below(own.len())].update(host.now() >= counts_from).await;
+                    host.sleep(interval).await;
+                }
+            });
+        }
+        pass(&mut world, warm_up + span + self.tail, ends)?;
+        Some(outcome(&world, &replicas))
+    }
+
+    /// How many packets arrive at nodes, roughly, and what each costs beside a bare engine's.
+    pub(crate) fn deliveries(&self) -> f64 {
+        let (warm_up, span) = self.spans;
+        let seconds = (warm_up + span + self.tail).as_secs_f64();
+        let others = self.membership.others(self.wiring.hosts());
+        6.0 * f64::from(self.wiring.hosts()) * others * seconds / self.interval.as_secs_f64()
+    }
+
+    fn world(&self, rng: &mut Rng) -> World {
+        let config = WorldConfig {
+            loss: Loss::Uniform(self.loss),
+            hashes_history: false,
+            checks: false,
+            ..WorldConfig::new(self.wiring.topology(), rng.next_u64())
+        };
+        World::with_membership(config, Oracle::Oracle { delay: Duration::ZERO })
+    }
+
+    /// Starts a node on every host, in all of its groups; the replicas of each host.
+    fn join(
+        &self,
+        world: &mut World,
+        groups: &Groups,
+        ends: Ends<'_>,
+    ) -> Option<Vec<Vec<Rc<Replica>>>> {
+        let count = groups.count();
+        let values = (0..count).map(|group| vec![0; groups.members(group).len()]).collect();
+        let book = Book { groups: groups.clone(), updates: Vec::new(), values };
+        let book = Rc::new(RefCell::new(book));
+        let joined: Rc<RefCell<Vec<Vec<Rc<Replica>>>>> =
+            Rc::new(RefCell::new(vec![Vec::new(); world.hosts().len()]));
+        for host in world.hosts() {
+            let (own, book) = (groups.of(host.ix().0).to_vec(), Rc::clone(&book));
+            let (joined, config) = (Rc::clone(&joined), self.config.clone());
+            let (rate, members) = (groups.clone(), groups.clone());
+            let number = host.ix().0;
+            world.spawn(&host.clone(), async move {
+                let node = Node::builder().lateral(config).start_on(&host);
+                let node = node.expect("the host is free and the settings are right");
+                for group in own {
+                    let rate = rate.rate(group, number);
+                    let profile = Profile::time_critical().rate_of_fire(rate.r, rate.c);
+                    let channel = node.join_async(&format!("counter {group}"), profile).await;
+                    let channel = channel.expect("all members have the same settings");
+                    let place = members.members(group).binary_search(&number);
+                    let place = place.expect("it is a member");
+                    let (host, book) = (host.clone(), Rc::clone(&book));
+                    let replica = Replica { group, place, host, channel, book };
+                    joined.borrow_mut()[number as usize].push(Rc::new(replica));
+                }
+                // The node lives as long as its groups' replicas, which are in use elsewhere.
+                std::future::pending::<()>().await;
+                drop(node);
+            });
+        }
+        pass(world, JOINING, ends)?;
+        let joined = joined.borrow().clone();
+        Some(joined)
+    }
+}
+
+/// Lets `span` pass; `None` if it was ended early.
+fn pass(world: &mut World, span: Duration, ends: Ends<'_>) -> Option<()> {
+    let mut left = span;
+    while !left.is_zero() {
+        if ends() {
+            return None;
+        }
+        let slice = left.min(SLICE);
+        world.run_for(slice);
+        left -= slice;
+    }
+    Some(())
+}
+
+fn outcome(world: &World, replicas: &[Vec<Rc<Replica>>]) -> ServiceOutcome {
+    let book = replicas.iter().flatten().next().expect("somebody is in a group").book.borrow();
+    let complete = book.counted().filter(|update| update.missing_at == 0);
+    let windows = Delays::new(complete.map(|update| update.last_at - update.made_at));
+    let incomplete = book.counted().filter(|update| update.missing_at > 0).count() as u64;
+    let differ = |values: &&Vec<u64>| values.windows(2).any(|pair| pair[0] != pair[1]);
+    let arrived = &world.counters().delivered;
+    let share = |class| arrived.datagrams(class) as f64 / arrived.all_datagrams() as f64;
+    ServiceOutcome {
+        windows,
+        incomplete,
+        disagreeing: book.values.iter().filter(differ).count() as u64,
+        repairs_share: share(Class::Repair),
+        control_share: share(Class::Control),
+    }
+}
+
+impl fmt::Display for ServiceRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "replicated counters, {}", self.membership)
+    }
+}
+
+/// How long all nodes have to join all of their groups: it takes no virtual time but that of the
+/// oracle.
+const JOINING: Duration = Duration::from_millis(200);
+/// How long it runs until it looks whether it is to end.
+const SLICE: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use carom_proto::RateOfFire;
+
+    use super::*;
+
+    #[test]
+    fn replicas_agree_in_the_end_and_the_seed_decides_how_long_it_takes() {
+        let rate = RateOfFire::new(8, 5);
+        let run = ServiceRun {
+            wiring: Wiring::rack(1, 8),
+            membership: Membership::Random { groups_per_node: 4, mean_size: 4, rate },
+            interval: Duration::from_millis(10),
+            loss: 0.05,
+            config: lateral::Config::default(),
+            spans: (Duration::from_millis(100), Duration::from_secs(2)),
+            tail: Duration::from_secs(5),
+            seed: 9,
+        };
+        let outcome = run.run(&|| false).expect("nobody ends it");
+        assert_eq!((outcome.incomplete, outcome.disagreeing), (0, 0));
+        assert!((1_400..=1_700).contains(&outcome.windows.len()), "{}", outcome.windows.len());
+        assert!(outcome.windows.quantile_ms(0.5) < 1.0);
+        assert!(outcome.windows.quantile_ms(1.0) > 1.0);
+        assert_eq!(run.run(&|| false), Some(outcome));
+    }
+}
