@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 
 use super::packet::WireId;
 use super::regions::RegionIx;
-use crate::{NodeId, Rng};
+use crate::{NodeId, RateOfFire, Rng};
 
 /// Which bin, among those that there are; numbers of bins that disappeared are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,11 +23,17 @@ pub(super) struct Lane {
 
 /// How many packets a bin still counts, in one lane: until its fill is full, or, if it draws no
 /// target, until one is to draw some. It is all that most packets touch of most bins, so that it
-/// is one number: the highest bit says that the fill has targets.
+/// is one small number: the highest bit says that the fill has targets.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cell(u32);
+pub(super) struct Cell(u16);
 
+/// The largest count of a [`Cell`] must leave its highest bit free.
+const _: () = assert!(MAX_FILLS_AHEAD * (RateOfFire::MAX_R as u32) < Cell::WANTED as u32);
+
+/// Aligned so that its fields take up no more cache lines than they fill: fills are visited in an
+/// order that no cache foresees.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(super) struct Fill {
     /// The regions that its targets are drawn from.
     pub(super) sources: Vec<Source>,
@@ -54,16 +60,16 @@ pub(super) struct Source {
 }
 
 impl Cell {
-    const WANTED: u32 = 1 << 31;
+    const WANTED: u16 = 1 << 15;
 
     /// A fill without targets, or several, of `left` packets, at least 1.
     pub(super) fn idle(left: u32) -> Self {
-        Self(left)
+        Self(left as u16)
     }
 
     /// A fill with targets that takes `left` packets, at least 1.
     pub(super) fn wanted(left: u32) -> Self {
-        Self(left | Self::WANTED)
+        Self(left as u16 | Self::WANTED)
     }
 
     /// Counts a packet; says whether it has to be looked at: the fill has targets, or is over.
@@ -74,7 +80,7 @@ impl Cell {
     }
 
     pub(super) fn left(self) -> u32 {
-        self.0 & !Self::WANTED
+        u32::from(self.0 & !Self::WANTED)
     }
 
     pub(super) fn is_wanted(self) -> bool {

@@ -68,6 +68,10 @@ impl Lateral {
 
     pub(super) fn on_repair(&mut self, now: Time, from: NodeId, ids: &[WireId], sum: &[u8]) {
         self.counters.repairs_received += 1;
+        if self.holds_all(ids) {
+            self.counters.repairs_redundant += 1;
+            return;
+        }
         let mut missing = Vec::new();
         let mut usable = true;
         for id in ids.iter().map(|id| PacketId::from(*id)) {
@@ -367,6 +371,15 @@ impl Lateral {
             age,
             missing_for,
         }));
+    }
+
+    /// Whether all these packets are held, as they are for most repairs. It does nothing but look,
+    /// so that the processor can look for several at once: each look-up waits for the memory.
+    fn holds_all(&self, ids: &[WireId]) -> bool {
+        ids.iter().map(|id| PacketId::from(*id)).all(|id| {
+            let stream = self.stream_with(id);
+            stream.is_some_and(|ix| self.streams.get(ix).held(id.seqno).is_some())
+        })
     }
 
     /// What this node knows of a packet that a repair contains; a packet not heard of before is
