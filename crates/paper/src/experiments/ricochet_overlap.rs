@@ -83,7 +83,7 @@ impl RicochetOverlap {
         let y = Axis::linear("%").spanning(0.0, 105.0);
         let title = "Recovered by repairs, and repairs of all packets";
         let mut ratios = Figure::new("ratios", title, x(), y);
-        let y = Axis::linear("mean recovery delay, ms").spanning(0.0, 30.0);
+        let y = Axis::linear("mean recovery delay, ms");
         let title = "Delay from the multicast to the recovery";
         let mut delays = Figure::new("delay", title, x(), y);
         for (group, name) in NAMES.iter().enumerate() {
