@@ -71,11 +71,14 @@ impl CostRun {
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<CostOutcome> {
         let groups = self.membership.draw(self.nodes, &mut Rng::new(self.seed));
         let node = groups.hosts().next()?;
-        let without = |c: u8| move |rate: RateOfFire| RateOfFire::new(rate.r, c.min(rate.c));
-        let mut whole = Bench::new(self, &groups, node, without(u8::MAX), self.payload_bytes);
-        let mut no_bins = Bench::new(self, &groups, node, without(0), self.payload_bytes);
-        let mut short = Bench::new(self, &groups, node, without(u8::MAX), SHORT_BYTES);
-        let mut short_no_bins = Bench::new(self, &groups, node, without(0), SHORT_BYTES);
+        let bench = |c: u8, payload_bytes: usize| {
+            let rate = |rate: RateOfFire| RateOfFire::new(rate.r, c.min(rate.c));
+            (!ends()).then(|| Bench::new(self, &groups, node, rate, payload_bytes))
+        };
+        let mut whole = bench(u8::MAX, self.payload_bytes)?;
+        let mut no_bins = bench(0, self.payload_bytes)?;
+        let mut short = bench(u8::MAX, SHORT_BYTES)?;
+        let mut short_no_bins = bench(0, SHORT_BYTES)?;
         let before = whole.engine.counters();
         let mut least = [f64::INFINITY; 4];
         for _ in 0..self.rounds {

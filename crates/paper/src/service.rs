@@ -191,6 +191,8 @@ impl ServiceRun {
             let (rate, members) = (groups.clone(), groups.clone());
             let number = host.ix().0;
             world.spawn(&host.clone(), async move {
+                // One host after the other, so that no moment of the world takes long.
+                host.sleep(BETWEEN_HOSTS * number).await;
                 let node = Node::builder().lateral(config).start_on(&host);
                 let node = node.expect("the host is free and the settings are right");
                 for group in own {
@@ -209,7 +211,7 @@ impl ServiceRun {
                 drop(node);
             });
         }
-        pass(world, JOINING, ends)?;
+        pass(world, BETWEEN_HOSTS * self.wiring.hosts() + JOINING, ends)?;
         let joined = joined.borrow().clone();
         Some(joined)
     }
@@ -252,11 +254,12 @@ impl fmt::Display for ServiceRun {
     }
 }
 
-/// How long all nodes have to join all of their groups: it takes no virtual time but that of the
-/// oracle.
-const JOINING: Duration = Duration::from_millis(200);
+/// Virtual time between the joining of one host and that of the next.
+const BETWEEN_HOSTS: Duration = Duration::from_millis(5);
+/// How long the last one has to join: it takes no virtual time but that of the oracle.
+const JOINING: Duration = Duration::from_millis(50);
 /// How long it runs until it looks whether it is to end.
-const SLICE: Duration = Duration::from_millis(20);
+const SLICE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {

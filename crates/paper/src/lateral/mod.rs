@@ -136,7 +136,7 @@ impl LateralRun {
         let mut sending = Sending::new(self, Rc::clone(&groups), &mut rng);
         let (counts, until) = sending.counts();
         let mut ledger = Ledger::new(Rc::clone(&groups), counts, until);
-        let mut world = self.world(&groups, make, profile, &mut rng);
+        let mut world = self.world(&groups, make, profile, &mut rng, ends)?;
         sending.go_on(&mut world, &mut ledger, counts, ends)?;
         let before = look(&world);
         sending.go_on(&mut world, &mut ledger, until, ends)?;
@@ -173,14 +173,16 @@ impl LateralRun {
         }
     }
 
-    /// A world in which everybody is in all of its groups from the start.
+    /// A world in which everybody is in all of its groups from the start; `None` if it was ended
+    /// early.
     fn world<E: Engine>(
         &self,
         groups: &Groups,
         mut make: impl FnMut(NodeId, u64) -> E,
         profile: impl Fn(RateOfFire) -> Profile,
         rng: &mut Rng,
-    ) -> World<Member<E>> {
+        ends: Ends<'_>,
+    ) -> Option<World<Member<E>>> {
         let mut world = World::new(WorldConfig {
             loss: self.loss,
             hashes_history: false,
@@ -188,6 +190,9 @@ impl LateralRun {
             ..WorldConfig::new(self.wiring.topology(), rng.next_u64())
         });
         for host in groups.hosts() {
+            if ends() {
+                return None;
+            }
             let mut engine = make(node_id(host), rng.next_u64());
             for group in groups.of(host) {
                 let profile = profile(groups.rate(*group, host));
@@ -205,7 +210,7 @@ impl LateralRun {
                 world.subscribe(HostIx(host), group_id(*group));
             }
         }
-        world
+        Some(world)
     }
 }
 

@@ -73,9 +73,9 @@ impl Sending {
             self.next.0 += 1;
             if self.next.0 == self.phases.len() {
                 self.next = (0, self.next.1 + self.interval);
-                if ends() {
-                    return None;
-                }
+            }
+            if ends() {
+                return None;
             }
             world.run_until(at, &mut |happening| ledger.note(happening));
             self.send(world, ledger, host);
