@@ -1,5 +1,6 @@
-//! How many packets are delivered to engines in a second of one core (of processor time), on the setting of ricochet-9: 64 nodes
-//! in d groups of 10 each, 100 messages a second and node, (8,5), 1 % loss.
+//! How many packets are delivered to engines in a second of processor time of one core, on the
+//! setting of ricochet-9: 64 nodes in d groups of 10 each, 100 messages a second and node, (8,5),
+//! 1 % loss.
 //!
 //! `cargo bench -p carom-sim --bench deliveries [-- D...]`; d = 64 unless others are given.
 

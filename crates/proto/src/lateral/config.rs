@@ -45,8 +45,8 @@ pub struct Config {
     pub give_up_after: Duration,
     /// Bytes of packets kept to decode repairs and to answer NAKs. Default 64 MiB.
     pub buffer_bytes: usize,
-    /// How long packets are kept for that; up to an eighth longer, so that many are dropped at once.
-    /// Default 10 s.
+    /// How long packets are kept for that; up to an eighth longer, so that many are dropped at
+    /// once. Default 10 s.
     pub buffer_age: Duration,
     /// A jump of a stream by more than this many packets is not caught up with: what was skipped
     /// is reported as lost. Default 65536.
