@@ -151,10 +151,21 @@ impl Reception {
 
     /// A message came by its sender's multicast: it opens the stream if it is the first.
     pub(crate) fn on_data(&mut self, now: Time, id: PacketId, block: &Block) -> Option<Gap> {
+        self.on_sent(now, id, block, How::Direct)
+    }
+
+    /// A message came from its sender itself, for the first time or again: it opens the stream.
+    pub(crate) fn on_sent(
+        &mut self,
+        now: Time,
+        id: PacketId,
+        block: &Block,
+        how: How,
+    ) -> Option<Gap> {
         if !self.open(id.group, id.sender, id.seqno) {
             return None;
         }
-        self.on_block(now, id, block, How::Direct)
+        self.on_block(now, id, block, how)
     }
 
     /// A message came in some way. `None` if it is not to be kept; else it has been delivered, and

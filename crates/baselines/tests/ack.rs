@@ -3,10 +3,11 @@
 mod rig;
 
 use carom_baselines::Owed;
+use carom_baselines::ack::packet::Packet;
 use carom_baselines::ack::{AckTimeout, Config};
 use carom_proto::loss::Loss;
-use carom_proto::{Class, NodeId, SendError, SendOptions, SeqNo};
-use rig::{MILLISECOND, SECOND, World, payload};
+use carom_proto::{Class, How, NodeId, SendError, SendOptions, SeqNo};
+use rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
 fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
     let config = Config { owed: Owed::First, ..config };
@@ -111,9 +112,51 @@ fn past_its_deadline_a_message_is_not_sent_again_and_reported_lost() {
     world.send_with(0, &payload(0, 0), options).expect("there is room");
     world.run_for(SECOND * 2);
     assert_eq!(world.hosts[1].account(NodeId(1)), (vec![], vec![1]));
-    assert_eq!(world.total("retransmissions_sent"), 0);
+    assert_eq!((world.total("retransmissions_sent"), world.total("expired_sent")), (0, 1));
     world.confirm(0);
     assert_eq!(world.hosts[0].safe[0].incomplete, [(NodeId(2), 1)]);
+}
+
+#[test]
+fn a_first_message_that_was_sent_again_is_delivered_as_such() {
+    let mut world = world(2, Config::default(), Loss::None, 7);
+    world.filter = Box::new(|_, _, class, _| class != Class::Data);
+    world.send(0, &payload(0, 0)).expect("there is room");
+    world.run_for(SECOND);
+    let [message] = &world.hosts[1].messages[..] else { panic!("{:?}", world.hosts[1].messages) };
+    assert_eq!(message.how, How::Retransmitted(NodeId(1)));
+    assert_eq!(world.total("retransmitted"), 1);
+}
+
+#[test]
+fn a_timeout_below_the_round_trip_grows_until_one_can_be_measured() {
+    let config = Config { initial_timeout: 10 * MILLISECOND, ..Config::default() };
+    let mut world = world(2, config, Loss::None, 8);
+    world.delay = 30 * MILLISECOND;
+    for round in 0..100 {
+        world.send(0, &payload(0, round)).expect("there is room");
+        world.run_for(SECOND);
+    }
+    // Else each message would be sent again twice at least, as none is measured.
+    let again = world.total("retransmissions_sent");
+    assert!((1..100).contains(&again), "sent again {again} times");
+}
+
+#[test]
+fn a_member_that_claims_to_have_lost_everything_harms_nobody() {
+    let config = Config { max_retransmissions: 0, ..Config::default() };
+    let mut world = world(3, config, Loss::None, 9);
+    world.filter = Box::new(|from, to, _, _| from != 2 && to != 2);
+    world.sends(0, 0..3);
+    world.run_for(SECOND);
+    let (seqno, settled_to) = (SeqNo(0), SeqNo(0));
+    let mut datagram = Vec::new();
+    let ack = Packet::Ack { seqno, settled_to, lost: u32::MAX };
+    ack.encode(NodeId(3), GROUP, 1, &mut datagram);
+    world.inject(0, &datagram);
+    world.confirm(0);
+    let [safe] = &world.hosts[0].safe[..] else { panic!("{:?}", world.hosts[0].safe) };
+    assert_eq!(safe.incomplete, [(NodeId(3), u32::MAX)]);
 }
 
 #[test]

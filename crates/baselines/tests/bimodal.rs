@@ -3,10 +3,11 @@
 mod rig;
 
 use carom_baselines::Owed;
+use carom_baselines::bimodal::packet::{Packet, Range};
 use carom_baselines::bimodal::{Bimodal, Config};
 use carom_proto::loss::Loss;
-use carom_proto::{Class, How, NodeId};
-use rig::{MILLISECOND, SECOND, World, payload};
+use carom_proto::{Class, How, NodeId, SeqNo};
+use rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
 fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
     let config = Config { owed: Owed::First, ..config };
@@ -77,4 +78,14 @@ fn the_same_seed_gives_the_same_history() {
     };
     assert_eq!(history(1), history(1));
     assert_ne!(history(1), history(2));
+}
+
+#[test]
+fn what_a_digest_names_twice_is_solicited_once() {
+    let mut world = world(2, Config::default(), Loss::None, 9);
+    let range = Range::new(NodeId(7), SeqNo(1), SeqNo(3));
+    let mut digest = Vec::new();
+    Packet::Digest { round: 1, ranges: &[range; 40] }.encode(NodeId(2), GROUP, 1, &mut digest);
+    world.inject(0, &digest);
+    assert_eq!((world.total("missing_now"), world.total("messages_solicited")), (3, 3));
 }

@@ -3,9 +3,10 @@
 mod rig;
 
 use carom_baselines::Owed;
+use carom_baselines::fec::packet::{Packet, Set};
 use carom_baselines::fec::{Config, SenderFec};
 use carom_proto::loss::Loss;
-use carom_proto::{Class, How};
+use carom_proto::{Class, How, NodeId, SeqNo};
 use rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
 fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
@@ -48,7 +49,7 @@ fn five_of_thirteen_may_be_lost_and_not_six() {
         assert_eq!(recovered, if lost == 0 { 5 } else { 0 });
         world.run_for(SECOND * 20);
         assert_eq!(world.hosts[1].messages.len(), 8 - lost);
-        assert_eq!(world.hosts[1].account(carom_proto::NodeId(1)).1.len(), lost);
+        assert_eq!(world.hosts[1].account(NodeId(1)).1.len(), lost);
     }
 }
 
@@ -63,7 +64,7 @@ fn a_set_that_does_not_fill_is_protected_in_proportion() {
     world.run_for(SECOND * 20);
     // ceil(3 * 5 / 8) = 2 of 3: what is missing is one too many.
     assert_eq!(world.total("parity_sent"), 2);
-    assert_eq!(world.hosts[1].account(carom_proto::NodeId(1)), (vec![], vec![1, 2, 3]));
+    assert_eq!(world.hosts[1].account(NodeId(1)), (vec![], vec![1, 2, 3]));
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn a_last_message_that_is_lost_is_noticed_by_a_heartbeat() {
     world.filter = Box::new(|_, _, class, _| class == Class::Control);
     world.send(0, &payload(0, 0)).expect("there is room");
     world.run_for(SECOND * 20);
-    assert_eq!(world.hosts[1].account(carom_proto::NodeId(1)), (vec![], vec![1]));
+    assert_eq!(world.hosts[1].account(NodeId(1)), (vec![], vec![1]));
     world.leave(0, GROUP);
     world.run_for(SECOND);
     assert_eq!(world.hosts[0].engine.poll_timeout(), None);
@@ -89,4 +90,23 @@ fn the_same_seed_gives_the_same_history() {
     };
     assert_eq!(history(1), history(1));
     assert_ne!(history(1), history(2));
+}
+
+#[test]
+fn sets_that_make_room_for_those_of_another_sender_are_counted_each() {
+    let config = Config { max_streams: 1, give_up_after: SECOND, ..Config::default() };
+    let mut world = world(1, config, Loss::None, 9);
+    let parity = |world: &mut World, sender: u64, first: u32| {
+        let set = Set { first: SeqNo(first), data: 4, parity: 1 };
+        let mut datagram = Vec::new();
+        let packet = Packet::Parity { set, index: 0, shard: &[0; 20] };
+        packet.encode(NodeId(sender), GROUP, 1, &mut datagram);
+        world.inject(0, &datagram);
+    };
+    (0..3).for_each(|set| parity(&mut world, 5, 1 + set * 4));
+    world.run_for(SECOND * 2);
+    assert_eq!((world.total("lost"), world.total("missing_now")), (12, 0));
+    parity(&mut world, 6, 1);
+    assert_eq!(world.total("sets_dropped"), 3);
+    world.hosts[0].engine.check();
 }

@@ -7,6 +7,8 @@ pub struct Counters {
     pub data_sent: u64,
     /// Retransmissions sent, one for each member that had not acknowledged.
     pub retransmissions_sent: u64,
+    /// Notices sent instead of a retransmission, because the message's deadline had passed.
+    pub expired_sent: u64,
     /// Acknowledgements sent.
     pub acks_sent: u64,
     /// Acknowledgements received.
@@ -29,10 +31,11 @@ pub struct Counters {
 
 impl Counters {
     /// All counters by name.
-    pub fn named(&self) -> [(&'static str, u64); 11] {
+    pub fn named(&self) -> [(&'static str, u64); 12] {
         [
             ("data_sent", self.data_sent),
             ("retransmissions_sent", self.retransmissions_sent),
+            ("expired_sent", self.expired_sent),
             ("acks_sent", self.acks_sent),
             ("acks_received", self.acks_received),
             ("acks_duplicate", self.acks_duplicate),

@@ -126,11 +126,8 @@ impl AckTimeout {
             return;
         };
         let PacketId { sender, group, seqno } = id;
-        if is_again && self.reception.stream(group, sender).is_some() {
-            self.reception.on_block(now, id, &block, How::Retransmitted(sender));
-        } else {
-            self.reception.on_data(now, id, &block);
-        }
+        let how = if is_again { How::Retransmitted(sender) } else { How::Direct };
+        self.reception.on_sent(now, id, &block, how);
         self.acknowledge(group, sender, seqno);
     }
 
@@ -176,8 +173,6 @@ impl AckTimeout {
     fn on_timeout(&mut self, now: Time, group: GroupId, seqno: SeqNo) {
         let max_retransmissions = self.config.max_retransmissions;
         let Some(member) = self.members.get_mut(&group) else { return };
-        let timeout = member.round_trips.timeout(&self.config);
-        let most = self.config.timeouts.1;
         let Some(sent) = member.window.get_mut(seqno).filter(|it| !it.waiting.is_empty()) else {
             return;
         };
@@ -187,11 +182,13 @@ impl AckTimeout {
             return;
         }
         sent.retransmissions += 1;
-        let doubled = timeout.saturating_mul(1 << sent.retransmissions.min(20)).min(most);
-        let block = sent.block.clone();
-        self.timers.set(TimerKey::Retransmit(group, seqno.0), now + doubled);
+        let (times, block) = (sent.retransmissions, sent.block.clone());
+        member.round_trips.back_off(times);
+        let timeout = member.round_trips.timeout_after(times, &self.config);
+        self.timers.set(TimerKey::Retransmit(group, seqno.0), now + timeout);
         for node in waiting {
             let packet = if block.is_expired(now) {
+                self.counters.expired_sent += 1;
                 Packet::Expired { seqno }
             } else {
                 self.counters.retransmissions_sent += 1;
@@ -224,7 +221,9 @@ impl AckTimeout {
         for (node, lag) in &member.slow {
             let behind = up_to.next().distance_from(lag.settled_to);
             if behind > 0 {
-                *incomplete.entry(*node).or_default() += behind as u32;
+                let count: &mut u32 = incomplete.entry(*node).or_default();
+                // What a member says that it has lost may be anything.
+                *count = count.saturating_add(behind as u32);
             }
         }
         let (members, incomplete) = (joined.view.members().len(), incomplete.into_iter().collect());

@@ -170,6 +170,8 @@ impl Bimodal {
         ranges: &[Range],
     ) {
         self.counters.digests_received += 1;
+        let room = (self.config.max_datagram_bytes() - DIGEST_BYTES) / RANGE_BYTES;
+        let limit = room.min(self.config.solicited_per_digest as usize);
         let mut lacking: Vec<(NodeId, SeqNo)> = Vec::new();
         for range in ranges {
             let sender = range.sender();
@@ -179,7 +181,7 @@ impl Bimodal {
             self.reception.on_announced(now, group, sender, range.last().next());
             let Some(stream) = self.reception.stream(group, sender) else { continue };
             let missing = stream.missing().rev().filter(|seqno| range.contains(*seqno));
-            lacking.extend(missing.map(|seqno| (sender, seqno)));
+            lacking.extend(missing.take(limit).map(|seqno| (sender, seqno)));
         }
         if lacking.is_empty() {
             return;
@@ -189,9 +191,10 @@ impl Bimodal {
             let next = self.reception.stream(group, sender).map_or(seqno, |stream| stream.next());
             next.distance_from(seqno)
         };
-        lacking.sort_by_key(|(sender, seqno)| newest(*sender, *seqno));
-        let room = (self.config.max_datagram_bytes() - DIGEST_BYTES) / RANGE_BYTES;
-        lacking.truncate(room.min(self.config.solicited_per_digest as usize));
+        lacking.sort_by_key(|(sender, seqno)| (newest(*sender, *seqno), *sender));
+        // Ranges may overlap.
+        lacking.dedup();
+        lacking.truncate(limit);
         self.counters.solicits_sent += 1;
         self.counters.messages_solicited += lacking.len() as u64;
         let range = |(sender, seqno)| Range::new(sender, seqno, seqno);

@@ -140,8 +140,8 @@ impl SenderFec {
         }
         let Some(member) = self.members.get_mut(&group) else { return };
         if member.pending.len() >= max_streams && !member.pending.contains_key(&sender) {
-            member.pending.pop_first();
-            self.counters.sets_dropped += 1;
+            let gone = member.pending.pop_first();
+            self.counters.sets_dropped += gone.map_or(0, |(_, sets)| sets.len() as u64);
         }
         let pending = member.pending.entry(sender).or_default();
         let known = pending.iter_mut().find(|it| it.fits(set, shard.len()));

@@ -152,7 +152,7 @@ impl Srm {
         if let Some(gap) = self.reception.on_data(now, id, &block) {
             self.retained.insert(now, id, block);
             self.settle_request(id);
-            self.set_requests(now, id.group, id.sender, &gap.missing);
+            self.set_requests(now, id.group, id.sender, &gap);
         }
     }
 
@@ -173,11 +173,11 @@ impl Srm {
             None => self.counters.peers_refused += 1,
         }
         let gap = self.reception.on_announced(now, group, peer, next);
-        self.set_requests(now, group, peer, &gap.missing);
+        self.set_requests(now, group, peer, &gap);
         for report in reports {
             let Some(next) = report.next() else { continue };
             let gap = self.reception.on_reported(now, group, report.member(), next);
-            self.set_requests(now, group, report.member(), &gap.missing);
+            self.set_requests(now, group, report.member(), &gap);
         }
     }
 

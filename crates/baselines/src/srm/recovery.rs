@@ -8,6 +8,7 @@ use carom_proto::{GroupId, How, NodeId, PacketId, SeqNo, Time};
 use super::packet::Packet;
 use super::{Adu, Member, Srm, TimerKey};
 use crate::block::Block;
+use crate::stream::Gap;
 
 /// What this member asks for and what it is about to repair, in one group. A packet is in one of
 /// the two at most, and each has a timer.
@@ -65,26 +66,33 @@ impl Adu {
 }
 
 impl Srm {
-    /// These packets of `source` were found to be missing: each gets a request timer.
-    pub(super) fn set_requests(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        source: NodeId,
-        missing: &[SeqNo],
-    ) {
-        if missing.is_empty() {
+    /// Packets of `source` were found to be missing: each gets a request timer. Those that are
+    /// lost for it are not asked for any more.
+    pub(super) fn set_requests(&mut self, now: Time, group: GroupId, source: NodeId, gap: &Gap) {
+        if !gap.lost.is_empty() {
+            self.drop_requests_of_lost(group, source);
+        }
+        if gap.missing.is_empty() {
             return;
         }
         let (size, distance) = (self.group_size(group), self.distance_to(group, source));
         let Some(member) = self.members.get_mut(&group) else { return };
         member.timing.begin_request(size);
-        for seqno in missing {
+        for seqno in &gap.missing {
             let adu = Adu { source, seqno: seqno.0 };
             let wait = member.timing.request.draw(&mut self.rng, distance, 1.0);
             let request = Request { since: now, backoffs: 0, ignore_until: now, first: None };
             member.recovery.requests.insert(adu, request);
             self.timers.set(TimerKey::Request(group, adu), now + wait);
+        }
+    }
+
+    fn drop_requests_of_lost(&mut self, group: GroupId, source: NodeId) {
+        let Some(member) = self.members.get_mut(&group) else { return };
+        let of_source = Adu { source, seqno: 0 }..=Adu { source, seqno: u32::MAX };
+        let is_lost = |adu: &Adu, _: &mut Request| !self.reception.is_missing(adu.id(group));
+        for (adu, _) in member.recovery.requests.extract_if(of_source, is_lost) {
+            self.timers.cancel(TimerKey::Request(group, adu));
         }
     }
 
@@ -130,7 +138,7 @@ impl Srm {
         self.counters.requests_received += 1;
         if id.sender != self.id {
             let gap = self.reception.on_reported(now, id.group, id.sender, id.seqno.next());
-            self.set_requests(now, id.group, id.sender, &gap.missing);
+            self.set_requests(now, id.group, id.sender, &gap);
         }
         if self.reception.is_missing(id) {
             self.on_request_heard(now, id, Duration::from_micros(u64::from(distance_us)));
@@ -162,7 +170,7 @@ impl Srm {
                 self.note_request_delay(now, id);
                 self.settle_request(id);
                 self.hold_down(now, id.group, adu, id.sender, false);
-                self.set_requests(now, id.group, id.sender, &gap.missing);
+                self.set_requests(now, id.group, id.sender, &gap);
             }
             None => {
                 self.counters.repairs_duplicate += 1;
@@ -311,4 +319,28 @@ impl Srm {
 
 fn micros(distance: Duration) -> u32 {
     u32::try_from(distance.as_micros()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::srm::Config;
+    use carom_proto::{Engine, GroupSettings, Profile};
+
+    #[test]
+    fn what_is_too_far_behind_is_not_asked_for_any_more() {
+        let (group, source, now) = (GroupId(1), NodeId(2), Time(1));
+        let mut srm = Srm::new(NodeId(1), Config { max_missing: 4, ..Config::wide_area() }, 1);
+        let settings = GroupSettings { profile: Profile::Guest, name_check: 0 };
+        srm.join(now, group, settings).expect("a group of a guest");
+        for jump in 0..100 {
+            let mut datagram = Vec::new();
+            let packet = Packet::Session { sent_at: 1, next: SeqNo(jump * 6), reports: &[] };
+            packet.encode(source, group, 1, &mut datagram);
+            srm.handle_datagram(now, &datagram);
+            srm.check();
+            assert!(srm.members[&group].recovery.requests.len() <= 4, "after {jump} jumps");
+        }
+        assert_eq!(srm.timers.len(), 1 + 4, "a session message and what is missing");
+    }
 }
