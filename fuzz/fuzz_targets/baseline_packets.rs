@@ -1,0 +1,260 @@
+//! Any datagrams and any operations, to the engines of the four protocols that Carom is compared
+//! with, two of each: no panic, their invariants hold after each step, and a packet that was
+//! understood is the same bytes when it is written again.
+#![no_main]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use carom_baselines::{ack, bimodal, fec, srm};
+use carom_proto::wire::{self, HEADER_BYTES, Header, Protocol};
+use carom_proto::{
+    Engine, GroupId, GroupSettings, NodeId, Profile, SendOptions, Time, ViewChange, ViewChangeKind,
+};
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+
+const GROUP: GroupId = GroupId(0xCA);
+/// Datagrams on the way at most; the oldest is lost when there are more.
+const MAX_ON_THE_WAY: usize = 64;
+/// What is drained after one operation at most: more is an endless loop.
+const MAX_DRAINED: usize = 1_000_000;
+
+#[derive(Arbitrary, Debug)]
+enum Operation {
+    Leave,
+    Send {
+        bytes: u8,
+        deadline_ms: Option<u8>,
+    },
+    Confirm,
+    /// A datagram on the way arrives, with some of its bytes changed and the checksum put right.
+    Deliver {
+        which: u8,
+        stays: bool,
+        damage: Vec<(u8, u8)>,
+    },
+    /// A datagram with a right header and a body made up.
+    Forge {
+        kind: u8,
+        sender: u8,
+        body: Vec<u8>,
+    },
+    Noise {
+        datagram: Vec<u8>,
+    },
+    View {
+        node: u8,
+        kind: u8,
+    },
+    Timeout,
+    Wait {
+        microseconds: u32,
+    },
+}
+
+/// The protocol and the first or second engine of it, and what happens to it.
+#[derive(Arbitrary, Debug)]
+struct Step {
+    protocol: u8,
+    second: bool,
+    operation: Operation,
+}
+
+fuzz_target!(|steps: Vec<Step>| {
+    let mut now = Time(1_000_000_000);
+    let mut pairs = [Pair::srm(now), Pair::bimodal(now), Pair::fec(now), Pair::ack(now)];
+    for Step { protocol, second, operation } in steps {
+        if let Operation::Wait { microseconds } = operation {
+            now = now + Duration::from_micros(u64::from(microseconds));
+        }
+        let pair = &mut pairs[usize::from(protocol) % 4];
+        pair.perform(now, usize::from(second), operation);
+    }
+});
+
+/// Two engines of one protocol in one group, and what they have sent.
+struct Pair {
+    engines: [Box<dyn Engine>; 2],
+    on_the_way: VecDeque<Vec<u8>>,
+    view_version: u32,
+    encode_again: fn(&[u8]) -> Option<Vec<u8>>,
+}
+
+/// A packet of this header as `encode` writes it.
+fn again(header: &Header, encode: impl FnOnce(NodeId, GroupId, u32, &mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(header.sender, header.group, header.view, &mut out);
+    out
+}
+
+/// Bounds so small that a few operations reach them.
+impl Pair {
+    fn srm(now: Time) -> Self {
+        let config = srm::Config {
+            max_missing: 8,
+            max_streams: 3,
+            retain_bytes: 2000,
+            ..srm::Config::ns2_fixed()
+        };
+        let make = |id, seed| Box::new(srm::Srm::new(id, config.clone(), seed)) as _;
+        Self::new(now, make, |datagram| {
+            let (header, packet) = srm::packet::Packet::decode(datagram).ok()?;
+            Some(again(&header, |id, group, view, out| packet.encode(id, group, view, out)))
+        })
+    }
+
+    fn bimodal(now: Time) -> Self {
+        let config = bimodal::Config {
+            path_mtu: 400,
+            max_history: 8,
+            max_missing: 8,
+            max_streams: 3,
+            ..bimodal::Config::default()
+        };
+        let make = |id, seed| Box::new(bimodal::Bimodal::new(id, config.clone(), seed)) as _;
+        Self::new(now, make, |datagram| {
+            let (header, packet) = bimodal::packet::Packet::decode(datagram).ok()?;
+            Some(again(&header, |id, group, view, out| packet.encode(id, group, view, out)))
+        })
+    }
+
+    fn fec(now: Time) -> Self {
+        let config = fec::Config {
+            r: 3,
+            c: 2,
+            retain_bytes: 2000,
+            max_missing: 8,
+            max_streams: 3,
+            max_sets: 2,
+            ..fec::Config::default()
+        };
+        let make = |id, seed| Box::new(fec::SenderFec::new(id, config.clone(), seed)) as _;
+        Self::new(now, make, |datagram| {
+            let (header, packet) = fec::packet::Packet::decode(datagram).ok()?;
+            Some(again(&header, |id, group, view, out| packet.encode(id, group, view, out)))
+        })
+    }
+
+    fn ack(now: Time) -> Self {
+        let config = ack::Config {
+            max_retransmissions: 2,
+            window: 4,
+            max_missing: 8,
+            max_streams: 3,
+            ..ack::Config::default()
+        };
+        let make = |id, seed| Box::new(ack::AckTimeout::new(id, config.clone(), seed)) as _;
+        Self::new(now, make, |datagram| {
+            let (header, packet) = ack::packet::Packet::decode(datagram).ok()?;
+            Some(again(&header, |id, group, view, out| packet.encode(id, group, view, out)))
+        })
+    }
+
+    fn new(
+        now: Time,
+        make: impl Fn(NodeId, u64) -> Box<dyn Engine>,
+        encode_again: fn(&[u8]) -> Option<Vec<u8>>,
+    ) -> Self {
+        let engines = [make(NodeId(1), 1), make(NodeId(2), 2)];
+        let mut pair = Self { engines, on_the_way: VecDeque::new(), view_version: 0, encode_again };
+        for which in 0..2 {
+            pair.join(now, which);
+        }
+        pair
+    }
+
+    fn join(&mut self, now: Time, which: usize) {
+        let settings = GroupSettings::new("prices", Profile::Guest);
+        self.engines[which].join(now, GROUP, settings).expect("it is not in the group");
+        self.view(now, which, 2 - which as u64, ViewChangeKind::Joined);
+    }
+
+    fn view(&mut self, now: Time, which: usize, node: u64, kind: ViewChangeKind) {
+        self.view_version += 1;
+        let (node, version) = (NodeId(node), self.view_version);
+        let change = ViewChange { group: GROUP, node, kind, version };
+        self.engines[which].handle_view(now, &change);
+    }
+
+    fn perform(&mut self, now: Time, which: usize, operation: Operation) {
+        match operation {
+            Operation::Leave => {
+                self.engines[which].leave(now, GROUP);
+                self.join(now, which);
+            }
+            Operation::Send { bytes, deadline_ms } => {
+                let deadline = deadline_ms.map(|it| Duration::from_millis(u64::from(it)));
+                let payload = Bytes::from(vec![bytes; usize::from(bytes)]);
+                let options = SendOptions { deadline };
+                let _ = self.engines[which].send(now, GROUP, payload, options);
+            }
+            Operation::Confirm => self.engines[which].confirm(now, GROUP),
+            Operation::Deliver { which: place, stays, damage } => {
+                let place = usize::from(place) % self.on_the_way.len().max(1);
+                let Some(mut datagram) = self.on_the_way.get(place).cloned() else { return };
+                if !stays {
+                    self.on_the_way.remove(place);
+                }
+                let is_damaged = !damage.is_empty();
+                for (at, bits) in damage {
+                    // Few changes of the common header leave anything to understand.
+                    let at = HEADER_BYTES + usize::from(at);
+                    if let Some(byte) = datagram.get_mut(at) {
+                        *byte ^= bits;
+                    }
+                }
+                if is_damaged {
+                    wire::seal(&mut datagram, 0);
+                }
+                self.hear(now, which, &datagram);
+            }
+            Operation::Forge { kind, sender, body } => {
+                let (protocol, sender) = (Protocol::Guest, NodeId(u64::from(sender)));
+                let header = Header { protocol, kind, flags: 0, group: GROUP, sender, view: 1 };
+                let mut datagram = Vec::new();
+                let start = header.begin(&mut datagram);
+                datagram.extend_from_slice(&body);
+                wire::seal(&mut datagram, start);
+                self.hear(now, which, &datagram);
+            }
+            Operation::Noise { datagram } => self.hear(now, which, &datagram),
+            Operation::View { node, kind } => {
+                let kinds = [ViewChangeKind::Joined, ViewChangeKind::Left, ViewChangeKind::Failed];
+                self.view(now, which, u64::from(node), kinds[usize::from(kind) % 3]);
+            }
+            Operation::Timeout | Operation::Wait { .. } => self.engines[which].handle_timeout(now),
+        }
+        self.drain(which);
+    }
+
+    fn hear(&mut self, now: Time, which: usize, datagram: &[u8]) {
+        if let Some(again) = (self.encode_again)(datagram) {
+            assert_eq!(again[HEADER_BYTES..], datagram[HEADER_BYTES..], "it is another packet now");
+        }
+        self.engines[which].handle_datagram(now, datagram);
+    }
+
+    /// Takes what the engine has to say and to send, and looks at its invariants.
+    fn drain(&mut self, which: usize) {
+        let engine = &mut self.engines[which];
+        let mut events = 0;
+        while engine.poll_event().is_some() {
+            events += 1;
+            assert!(events < MAX_DRAINED, "events without end");
+        }
+        for sent in 0.. {
+            let mut datagram = Vec::new();
+            if engine.poll_transmit(&mut datagram).is_none() {
+                break;
+            }
+            assert!(sent < MAX_DRAINED, "datagrams without end");
+            self.on_the_way.push_back(datagram);
+            if self.on_the_way.len() > MAX_ON_THE_WAY {
+                self.on_the_way.pop_front();
+            }
+        }
+        engine.check();
+    }
+}
