@@ -76,17 +76,21 @@ impl Sleep {
     /// Enters the alarm, or its newest waker; says whether it is the earliest of all. `None` if
     /// nobody would ring it.
     fn enter(&mut self, waker: &Waker) -> Option<bool> {
-        let set = &mut *self.home.alarms().lock();
-        if set.is_closed {
-            return None;
-        }
-        let key = *self.key.get_or_insert_with(|| {
-            set.next += 1;
-            AlarmKey(self.until, set.next)
-        });
-        let is_new = set.wakers.insert(key, waker.clone()).is_none();
-        let is_first = set.wakers.first_key_value().is_some_and(|(first, _)| *first == key);
-        Some(is_new && is_first)
+        let waker = waker.clone();
+        let (replaced, is_first) = {
+            let set = &mut *self.home.alarms().lock();
+            if set.is_closed {
+                return None;
+            }
+            let key = *self.key.get_or_insert_with(|| {
+                set.next += 1;
+                AlarmKey(self.until, set.next)
+            });
+            let replaced = set.wakers.insert(key, waker);
+            (replaced, set.wakers.first_key_value().is_some_and(|(first, _)| *first == key))
+        };
+        // What is replaced is dropped here, where the lock is free: a waker may own anything.
+        Some(replaced.is_none() && is_first)
     }
 }
 

@@ -4,10 +4,12 @@ mod network;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use carom::sim::{
@@ -148,7 +150,7 @@ fn busy(seed: u64, membership: Membership) -> (u64, Vec<u8>, BTreeMap<NodeId, Ve
 }
 
 #[derive(Clone, Default)]
-struct Capture(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+struct Capture(Arc<Mutex<Vec<u8>>>);
 
 impl Capture {
     fn take(&self) -> Vec<u8> {
@@ -491,6 +493,52 @@ fn troubles_of_every_kind_come_and_all_of_them_end() {
     assert_eq!((after.lost_at_host, after.cut_off), (before.lost_at_host, before.cut_off));
     assert_eq!((after.corrupted, after.buffer_full), (before.corrupted, before.buffer_full));
     assert!(world.hosts().iter().all(|host| world.tasks_of(host) == 1));
+}
+
+#[test]
+fn a_node_that_takes_a_paused_hosts_place_ends_the_one_before_it() {
+    let delay = Duration::from_millis(5);
+    let mut world = World::with_membership(config(2, 31), Membership::Oracle { delay });
+    let [here, there] = start(&world);
+    let host = world.host(1);
+    let meet = async {
+        let others = join(&there).await;
+        (others, join_with(&here, 1).await)
+    };
+    let (others, group) = world.block_on(PATIENCE, meet).expect("they meet");
+    world.apply(&Fault::Pause(host.ix()));
+    drop((others, there));
+    let _next = Node::builder().start_on(&host).expect("the first one's handle is gone");
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(group.members(), [], "the first one is gone, and the next is in no group");
+    world.apply(&Fault::Resume(host.ix()));
+}
+
+#[test]
+fn a_waker_that_is_replaced_may_own_a_sleep() {
+    let world = World::new(config(1, 32));
+    let host = world.host(0);
+    let mut inner = Box::pin(host.sleep(PATIENCE));
+    assert!(inner.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let owner = Waker::from(Arc::new(Owner(Mutex::new(Some(inner)))));
+    let mut outer = Box::pin(host.sleep(PATIENCE));
+    assert!(outer.as_mut().poll(&mut Context::from_waker(&owner)).is_pending());
+    drop(owner);
+    let (done, is_done) = mpsc::channel();
+    std::thread::spawn(move || {
+        let polled = outer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        done.send(polled.is_pending())
+    });
+    assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok(true), "it locks itself out");
+}
+
+/// A waker that is the last to hold a task.
+struct Owner(
+    #[expect(dead_code, reason = "owned")] Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+);
+
+impl Wake for Owner {
+    fn wake(self: Arc<Self>) {}
 }
 
 #[test]

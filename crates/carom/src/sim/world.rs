@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use carom_proto::loss::Loss;
-use carom_proto::{Rng, Time};
+use carom_proto::{NodeId, Rng, Time};
 use carom_sim::{Counters, Fault, Happening, HostIx, WorldConfig};
 
 use super::executor::{Executor, TaskId};
@@ -155,10 +155,8 @@ impl World {
         self.network.apply(&Fault::Resume(ix));
         self.executor.kill(ix);
         self.executor.resume(ix);
-        if let (Some(oracle), Some(id)) = (&mut self.oracle, id) {
-            let mut news = Vec::new();
-            oracle.crash(id, &mut news);
-            self.spread(news);
+        if let Some(id) = id {
+            self.tell_of_crash(id);
         }
     }
 
@@ -302,10 +300,7 @@ impl World {
 
     fn on_call(&mut self, call: Call) {
         match call {
-            Call::Attach(host, lease, id, machine) => {
-                self.leases.insert(host, lease);
-                self.network.spawn(host, id, *machine);
-            }
+            Call::Attach(host, lease, id, machine) => self.attach(host, lease, id, *machine),
             Call::Order(host, lease, order) => {
                 if self.leases.get(&host) == Some(&lease) {
                     self.give(host, order);
@@ -313,6 +308,28 @@ impl World {
             }
             Call::Spawn(host, task) => self.executor.spawn(host, task),
         }
+    }
+
+    /// A node takes its place. One that is there still was closed while its host was paused, and
+    /// cannot say good-bye any more.
+    fn attach(&mut self, host: HostIx, lease: Lease, id: NodeId, machine: SimMachine) {
+        let is_paused = self.network.is_paused(host);
+        if let Some(before) = self.network.node_id(host) {
+            self.tell_of_crash(before);
+        }
+        self.leases.insert(host, lease);
+        self.network.spawn(host, id, machine);
+        if is_paused {
+            self.network.apply(&Fault::Pause(host));
+        }
+    }
+
+    fn tell_of_crash(&mut self, node: NodeId) {
+        let mut news = Vec::new();
+        if let Some(oracle) = &mut self.oracle {
+            oracle.crash(node, &mut news);
+        }
+        self.spread(news);
     }
 
     /// Gives a node an order: now, or if its host is paused, when it goes on.
