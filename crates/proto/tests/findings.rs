@@ -253,3 +253,21 @@ fn the_packet_that_revealed_a_jump_is_owed_though_it_was_doubted() {
     let lost = world.hosts[1].lost.clone();
     assert_eq!((lost.len(), lost[0].first, lost[0].last), (1, SeqNo(2), SeqNo(9)));
 }
+
+#[test]
+fn a_jump_that_is_believed_notices_no_more_missing_packets_than_there_is_room_for() {
+    let config = Config { nak: None, ..Config::default() };
+    let mut world = World::new(7, &config, Loss::None, 1);
+    (0..7).for_each(|host| world.join(host, GROUP, RATE));
+    let mut beat = |sender, next| {
+        let packet = Packet::Heartbeat { next: SeqNo(next), first: Some(SeqNo(1)), confirm: false };
+        world.inject(0, &datagram(packet, sender, GROUP));
+    };
+    // Four streams take up all the room, of a fifth one two numbers far ahead agree.
+    let gap = config.max_gap;
+    (2..6).for_each(|sender| beat(sender, 1 + gap));
+    (2..4).for_each(|times| beat(6, 1 + gap * times));
+    let (_, missing) = world.hosts[0].engine.bins_and_missing();
+    assert_eq!(missing, 4 * gap as usize, "{:?}", world.hosts[0].lost);
+    assert_eq!(world.hosts[0].lost.last().map(|lost| lost.last), Some(SeqNo(3 * gap)));
+}

@@ -246,10 +246,7 @@ impl Lateral {
         };
         stream.doubted = None;
         self.skip_to(ix, doubted);
-        for _ in 0..end.distance_from(doubted) {
-            self.notice_next(now, ix);
-        }
-        true
+        self.notice_up_to(now, ix, end)
     }
 
     /// Gives up everything of the stream before `end` that is missing.
