@@ -17,8 +17,12 @@ impl Clock {
         self.shown
     }
 
-    /// The world's time when the clock will show `local`.
+    /// The world's time when the clock will show `local`; the beginning of time if it has shown it
+    /// already.
     pub(crate) fn when(&self, local: Time) -> Time {
+        if local <= self.shown {
+            return Time::ZERO;
+        }
         if local == Time::MAX {
             return local;
         }
@@ -42,6 +46,7 @@ mod tests {
         clock.step(-30);
         assert_eq!(clock.show(Time(110)), Time(100));
         assert_eq!(clock.when(Time(101)), Time(131));
+        assert_eq!(clock.when(Time(95)), Time::ZERO, "it is past, though the clock was set back");
         assert_eq!(clock.show(Time(131)), Time(101));
         clock.step(50);
         assert_eq!(clock.show(Time(132)), Time(152));
