@@ -21,6 +21,8 @@ pub struct Counters {
     pub nobody_there: u64,
     /// Datagrams to a node or endpoint that does not exist.
     pub unknown_destination: u64,
+    /// Receivers of datagrams to which no links lead: other hosts, or the sender itself.
+    pub unreachable: u64,
     /// Datagrams that found the receive buffer of their host full, or made room in it.
     pub buffer_full: u64,
     /// Datagrams that arrived twice.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use carom_proto::{GroupId, IdMap, Rng, Time};
 
 use crate::HostIx;
-use crate::topology::{Crossing, LinkIx, LinkState, NO_LINK, Topology};
+use crate::topology::{Crossing, LinkIx, LinkState, Load, NO_LINK, Topology};
 
 /// The links at work, and who listens to which group.
 pub(crate) struct Network {
@@ -40,6 +40,8 @@ pub(crate) struct Tree {
     branches: Vec<Branch>,
     roots: Range<u32>,
     version: u32,
+    /// Receivers to which no way leads.
+    pub(crate) unreachable: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -109,15 +111,15 @@ impl Network {
         tree
     }
 
-    /// Sends a datagram of `bytes` on the wire into `tree`; tells what comes of it.
+    /// Sends a datagram into `tree`; tells what comes of it.
     pub(crate) fn send(
         &mut self,
         now: Time,
         tree: &Tree,
-        bytes: u64,
+        load: Load,
         onward: &mut impl FnMut(Onward),
     ) {
-        self.forward(now, now, tree, tree.roots.clone(), bytes, onward);
+        self.forward(now, now, tree, tree.roots.clone(), load, onward);
     }
 
     /// A datagram reaches the link of `branch`, as was told by [`Onward::Queue`].
@@ -126,10 +128,10 @@ impl Network {
         now: Time,
         tree: &Tree,
         branch: u32,
-        bytes: u64,
+        load: Load,
         onward: &mut impl FnMut(Onward),
     ) {
-        self.forward(now, now, tree, branch..branch + 1, bytes, onward);
+        self.forward(now, now, tree, branch..branch + 1, load, onward);
     }
 
     /// Links without a bandwidth are crossed at once, those with one in order of time.
@@ -139,7 +141,7 @@ impl Network {
         at: Time,
         tree: &Tree,
         branches: Range<u32>,
-        bytes: u64,
+        load: Load,
         onward: &mut impl FnMut(Onward),
     ) {
         for number in branches {
@@ -150,14 +152,14 @@ impl Network {
                 continue;
             }
             let state = &mut self.links[branch.link as usize];
-            match state.cross(at, bytes, link, &mut self.rng) {
+            match state.cross(at, load, link, &mut self.rng) {
                 Crossing::Lost => onward(Onward::Lost),
                 Crossing::QueueFull => onward(Onward::QueueFull),
                 Crossing::Arrives(then) => {
                     if let Some(host) = branch.receiver {
                         onward(Onward::Arrive(then, host));
                     }
-                    self.forward(now, then, tree, branch.children.clone(), bytes, onward);
+                    self.forward(now, then, tree, branch.children.clone(), load, onward);
                 }
             }
         }
@@ -173,7 +175,11 @@ impl Network {
             Goal::Group(group) => self.groups.get(&group).map_or(Vec::new(), |it| it.hosts.clone()),
             Goal::Everyone => topology.all_hosts().collect(),
         };
-        let receivers: Vec<HostIx> = receivers.into_iter().filter(|host| *host != source).collect();
+        let is_other = |host: &HostIx| *host != source || goal == Goal::Host(source);
+        let receivers: Vec<HostIx> = receivers.into_iter().filter(is_other).collect();
+        // No way leads from a host to itself either.
+        let is_unreachable = |host: &&HostIx| routes[host.0 as usize] == NO_LINK;
+        let unreachable = receivers.iter().filter(is_unreachable).count() as u64;
         let edges = topology.edges();
         let mut used: Vec<LinkIx> = Vec::new();
         for host in &receivers {
@@ -198,7 +204,7 @@ impl Network {
             Branch { link: *link, receiver, children: leaving(head) }
         };
         let branches = used.iter().map(branch).collect();
-        Tree { branches, roots: leaving(source.0), version }
+        Tree { branches, roots: leaving(source.0), version, unreachable }
     }
 }
 
@@ -210,10 +216,14 @@ mod tests {
 
     const GROUP: GroupId = GroupId(7);
 
+    fn load(bytes: u64) -> Load {
+        Load { bytes, may_be_lost: true }
+    }
+
     fn arrivals(network: &mut Network, source: u32, goal: Goal) -> Vec<(u64, u32)> {
         let tree = network.tree(HostIx(source), goal);
         let mut found = Vec::new();
-        network.send(Time(0), &tree, 100, &mut |onward| match onward {
+        network.send(Time(0), &tree, load(100), &mut |onward| match onward {
             Onward::Arrive(at, host) => found.push((at.0 / 1000, host.0)),
             other => panic!("{other:?}"),
         });
@@ -238,21 +248,34 @@ mod tests {
     }
 
     #[test]
+    fn a_link_loses_only_what_its_loss_concerns() {
+        let deaf = Link::default().with_loss(carom_proto::loss::Loss::Uniform(1.0));
+        let mut network = Network::new(Topology::lan(2, deaf), 1);
+        let tree = network.tree(HostIx(0), Goal::Host(HostIx(1)));
+        let mut next = Vec::new();
+        for may_be_lost in [true, false] {
+            let load = Load { bytes: 100, may_be_lost };
+            network.send(Time(0), &tree, load, &mut |onward| next.push(onward));
+        }
+        assert_eq!(next, [Onward::Lost, Onward::Arrive(Time(50_000), HostIx(1))]);
+    }
+
+    #[test]
     fn a_link_with_a_bandwidth_is_crossed_in_order_of_time() {
         let slow = Link::of_delay(Duration::ZERO).with_bandwidth(8_000_000, 10_000);
         let far = Link::of_delay(Duration::from_micros(500));
         let mut network = Network::new(Topology::rack(2, 1, far, slow), 1);
         let tree = network.tree(HostIx(0), Goal::Host(HostIx(1)));
         let mut next = Vec::new();
-        network.send(Time(0), &tree, 1000, &mut |onward| next.push(onward));
+        network.send(Time(0), &tree, load(1000), &mut |onward| next.push(onward));
         let Onward::Queue(at, branch) = next[0] else { panic!("{next:?}") };
         assert_eq!(at, Time(500_000), "the uplink comes later than now");
         next.clear();
-        network.send_on(at, &tree, branch, 1000, &mut |onward| next.push(onward));
+        network.send_on(at, &tree, branch, load(1000), &mut |onward| next.push(onward));
         let Onward::Queue(at, branch) = next[0] else { panic!("{next:?}") };
         assert_eq!(at, Time(1_500_000), "a millisecond at 8 Mbit/s");
         next.clear();
-        network.send_on(at, &tree, branch, 1000, &mut |onward| next.push(onward));
+        network.send_on(at, &tree, branch, load(1000), &mut |onward| next.push(onward));
         assert_eq!(next, [Onward::Arrive(Time(3_000_000), HostIx(1))]);
     }
 }

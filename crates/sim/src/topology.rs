@@ -19,7 +19,8 @@ pub struct Link {
     /// Bytes that wait for the link at most; what comes on top is dropped. Of no meaning without
     /// a bandwidth.
     pub queue_bytes: u64,
-    /// What the link loses.
+    /// What the link loses of the datagrams that [`WorldConfig::lossy`](crate::WorldConfig::lossy)
+    /// names.
     pub loss: Loss,
 }
 
@@ -240,6 +241,15 @@ pub(crate) fn transmission_time(bytes: u64, bits_per_second: u64) -> Duration {
     Duration::from_nanos(nanos as u64)
 }
 
+/// What a link sees of a datagram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Its size on the wire.
+    pub(crate) bytes: u64,
+    /// Whether the link's loss concerns it.
+    pub(crate) may_be_lost: bool,
+}
+
 /// A directed link in use.
 #[derive(Debug)]
 pub(crate) struct LinkState {
@@ -264,10 +274,10 @@ impl LinkState {
         Self { busy_until: Time::ZERO, loss }
     }
 
-    /// A datagram of `bytes` on the wire reaches the link at `now`; calls come in order of time
-    /// for links with a bandwidth.
-    pub(crate) fn cross(&mut self, now: Time, bytes: u64, link: &Link, rng: &mut Rng) -> Crossing {
-        if self.loss.drops_next() {
+    /// A datagram reaches the link at `now`; calls come in order of time for links with a
+    /// bandwidth.
+    pub(crate) fn cross(&mut self, now: Time, load: Load, link: &Link, rng: &mut Rng) -> Crossing {
+        if load.may_be_lost && self.loss.drops_next() {
             return Crossing::Lost;
         }
         let mut leaves = now;
@@ -276,7 +286,7 @@ impl LinkState {
             if waits > transmission_time(link.queue_bytes, bandwidth) {
                 return Crossing::QueueFull;
             }
-            leaves = self.busy_until.max(now) + transmission_time(bytes, bandwidth);
+            leaves = self.busy_until.max(now) + transmission_time(load.bytes, bandwidth);
             self.busy_until = leaves;
         }
         Crossing::Arrives(leaves + link.latency(rng))
@@ -307,7 +317,8 @@ mod tests {
         let link = Link::of_delay(Duration::from_micros(10)).with_bandwidth(8_000_000, 2000);
         let mut state = LinkState::new(&link, 1);
         let mut rng = Rng::new(1);
-        let mut cross = |now| state.cross(Time(now), 1000, &link, &mut rng);
+        let load = Load { bytes: 1000, may_be_lost: true };
+        let mut cross = |now| state.cross(Time(now), load, &link, &mut rng);
         assert_eq!(cross(0), Crossing::Arrives(Time(1_010_000)));
         assert_eq!(cross(0), Crossing::Arrives(Time(2_010_000)));
         assert_eq!(cross(0), Crossing::Arrives(Time(3_010_000)));

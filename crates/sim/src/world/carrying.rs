@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use carom_proto::{Destination, Time, Transmit};
+use carom_proto::{Class, Destination, Time, Transmit};
 
 use super::{DELIVERED, Due, SENT, World};
 use crate::HostIx;
@@ -11,6 +11,7 @@ use crate::faults::{Disturbance, corrupt};
 use crate::machine::Machine;
 use crate::network::{Goal, Onward};
 use crate::packets::PacketIx;
+use crate::topology::Load;
 use crate::trace::Captured;
 
 impl<M: Machine> World<M> {
@@ -88,10 +89,10 @@ impl<M: Machine> World<M> {
 
     pub(super) fn on_link(&mut self, number: PacketIx, branch: u32) {
         let packet = self.packets.get(number);
-        let bytes = (packet.bytes.len() + FRAMING_BYTES) as u64;
+        let load = self.load(packet.bytes.len(), packet.class);
         let tree = Arc::clone(&packet.tree);
         let mut next = Vec::new();
-        self.network.send_on(self.now, &tree, branch, bytes, &mut |onward| next.push(onward));
+        self.network.send_on(self.now, &tree, branch, load, &mut |onward| next.push(onward));
         next.into_iter().for_each(|onward| self.take_onward(number, onward));
         self.packets.release(number);
     }
@@ -115,12 +116,18 @@ impl<M: Machine> World<M> {
         let tree = self.network.tree(source, goal);
         let number = self.packets.add(datagram, source, class, goal, tree.clone());
         self.capture(source, number, true, None);
-        let bytes = (datagram.len() + FRAMING_BYTES) as u64;
+        self.counters.unreachable += tree.unreachable;
+        let load = self.load(datagram.len(), class);
         let mut next = std::mem::take(&mut self.next);
-        self.network.send(self.now, &tree, bytes, &mut |onward| next.push(onward));
+        self.network.send(self.now, &tree, load, &mut |onward| next.push(onward));
         next.drain(..).for_each(|onward| self.take_onward(number, onward));
         self.next = next;
         self.packets.release(number);
+    }
+
+    fn load(&self, datagram_bytes: usize, class: Class) -> Load {
+        let bytes = (datagram_bytes + FRAMING_BYTES) as u64;
+        Load { bytes, may_be_lost: self.lossy.concerns(class) }
     }
 
     pub(super) fn take_onward(&mut self, number: PacketIx, onward: Onward) {
