@@ -11,7 +11,8 @@ use crate::HostIx;
 /// [`World::kill`](crate::World::kill) and [`World::spawn`](crate::World::spawn).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// The host stops as under SIGSTOP: what arrives waits in its receive buffer.
+    /// The machine on the host stops as under SIGSTOP: what arrives waits in its receive buffer,
+    /// and commands wait too. Nothing if there is no machine.
     Pause(HostIx),
     /// It goes on.
     Resume(HostIx),

@@ -72,6 +72,11 @@ impl<M> Host<M> {
         self.is_paused || self.is_serving || !self.service_time().is_zero()
     }
 
+    /// Stops the machine, if there is one.
+    pub(crate) fn pause(&mut self) {
+        self.is_paused = self.tenant.is_some();
+    }
+
     /// Time that the processor needs for the next datagram.
     pub(crate) fn service_time(&self) -> Duration {
         self.cost + self.slowness

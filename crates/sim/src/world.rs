@@ -29,7 +29,7 @@ pub struct WorldConfig {
     pub seed: u64,
     /// What each host loses on receipt, each from a seed of its own. Default none.
     pub loss: Loss,
-    /// Which datagrams `loss` concerns. Default all.
+    /// Which datagrams `loss`, [`Fault::Loss`] and the loss of links concern. Default all.
     pub lossy: Lossy,
     /// Datagrams that wait at a busy or paused host at most; beyond that a random one is dropped.
     /// Default 1024.
@@ -290,16 +290,19 @@ impl<M: Machine> World<M> {
         Some(result)
     }
 
-    /// Gives the machine on `host` a command now.
+    /// Gives the machine on `host` a command now; if the host is paused, once it goes on.
     pub fn command(&mut self, host: HostIx, command: M::Command) {
+        if self.is_paused(host) {
+            let number = self.keep(command);
+            self.host_mut(host).held_commands.push(number);
+            return;
+        }
         self.with(host, |machine, now| machine.handle_command(now, command));
     }
 
     /// Gives the machine that is on `host` now a command later: never, if it is gone by then.
     pub fn command_at(&mut self, at: Time, host: HostIx, command: M::Command) -> Scheduled {
-        let number = self.next_command;
-        self.next_command += 1;
-        self.commands.insert(number, command);
+        let number = self.keep(command);
         let incarnation = self.hosts[host.0 as usize].incarnation;
         self.agenda.add(at.max(self.now), Due::Command(host, incarnation, number));
         Scheduled(number)
@@ -313,7 +316,7 @@ impl<M: Machine> World<M> {
     /// Something goes wrong, or right again.
     pub fn apply(&mut self, fault: &Fault) {
         match fault {
-            Fault::Pause(host) => self.host_mut(*host).is_paused = true,
+            Fault::Pause(host) => self.host_mut(*host).pause(),
             Fault::Resume(host) => self.resume(*host),
             Fault::Partition(hosts) => self.cuts.partition(hosts.clone()),
             Fault::OneWay(from, to) => self.cuts.one_way(from.clone(), to.clone()),
@@ -380,6 +383,14 @@ impl<M: Machine> World<M> {
         &mut self.hosts[host.0 as usize]
     }
 
+    /// Keeps a command for later, under the number that is returned.
+    fn keep(&mut self, command: M::Command) -> u64 {
+        let number = self.next_command;
+        self.next_command += 1;
+        self.commands.insert(number, command);
+        number
+    }
+
     fn resume(&mut self, host: HostIx) {
         let place = self.host_mut(host);
         if !std::mem::take(&mut place.is_paused) {
@@ -388,8 +399,9 @@ impl<M: Machine> World<M> {
         let held = std::mem::take(&mut place.held_commands);
         let incarnation = place.incarnation;
         place.wake = Time::MAX;
+        // At once, so that no command that falls due now overtakes one that is late.
         for number in held {
-            self.agenda.add(self.now, Due::Command(host, incarnation, number));
+            self.on_command(host, incarnation, number);
         }
         self.serve_next(host);
         self.schedule_wake(host);
