@@ -25,8 +25,10 @@ pub struct Ledger {
     owed_from: OwedFrom,
     /// Whether what is sent in the healed world must be delivered, and not only accounted for.
     pub(super) must_deliver: bool,
-    /// Groups in which a node asked for confirmation after that, and whether it has it.
-    pub(super) awaited: BTreeMap<(NodeId, GroupId), bool>,
+    /// Groups in which a node asked for confirmation after that.
+    pub(super) awaited: BTreeMap<(NodeId, GroupId), Awaited>,
+    /// Whom a node was told to have a message settled that it had not.
+    pub(super) not_safe: Vec<(NodeId, MessageId)>,
     /// Senders that were still held back after that.
     pub(super) held_back: Vec<(NodeId, GroupId)>,
     /// What counters said at the end that breaks a promise of the protocol's own.
@@ -64,6 +66,15 @@ pub struct Sent {
     pub has_deadline: bool,
     /// Whom its sender knew as members then.
     pub to: BTreeSet<NodeId>,
+}
+
+/// A confirmation that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Awaited {
+    /// The last message that it must be for; `None` if nothing was sent.
+    pub(super) up_to: Option<u32>,
+    /// Whether it came.
+    pub(super) is_there: bool,
 }
 
 /// What one node got of one message.
@@ -161,7 +172,8 @@ impl Ledger {
 
     /// A node asks for confirmation in a group, in the healed world.
     pub fn awaits(&mut self, node: NodeId, group: GroupId) {
-        self.awaited.insert((node, group), false);
+        let up_to = self.sent_by(node, group).map(|(id, _)| id.number).last();
+        self.awaited.insert((node, group), Awaited { up_to, is_there: false });
     }
 
     /// A node cannot send, in the healed world.
@@ -182,7 +194,7 @@ impl Ledger {
 
     /// Whether all who asked for confirmation in the healed world have it.
     pub fn is_all_confirmed(&self) -> bool {
-        self.awaited.values().all(|confirmed| *confirmed)
+        self.awaited.values().all(|awaited| awaited.is_there)
     }
 
     /// Whether all views are those of the members.
@@ -221,10 +233,27 @@ impl Ledger {
         to.filter(is_member).filter(both_stayed).filter(has_heard)
     }
 
+    /// What a node sent in a group.
+    fn sent_by(&self, node: NodeId, group: GroupId) -> impl Iterator<Item = (&MessageId, &Sent)> {
+        let message = |number| MessageId { sender: node, group, number };
+        self.sent.range(message(0)..=message(u32::MAX))
+    }
+
+    /// A node was told that what it sent is settled at all members. That can be compared with what
+    /// they got only where both are owed the same.
     fn safe(&mut self, node: NodeId, safe: &Safe) {
-        if let Some(confirmed) = self.awaited.get_mut(&(node, safe.group)) {
-            *confirmed = true;
+        if let Some(awaited) = self.awaited.get_mut(&(node, safe.group)) {
+            awaited.is_there |= awaited.up_to.is_none_or(|number| number <= safe.up_to.0);
         }
+        if self.owed_from != OwedFrom::View {
+            return;
+        }
+        let settled = self.sent_by(node, safe.group).filter(|(id, _)| id.number <= safe.up_to.0);
+        let owed = settled
+            .flat_map(|(id, sent)| self.owed(id, sent).map(|receiver| (receiver, *id)))
+            .filter(|at| !self.got.contains_key(at));
+        let owed: Vec<(NodeId, MessageId)> = owed.collect();
+        self.not_safe.extend(owed);
     }
 }
 

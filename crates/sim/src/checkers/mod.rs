@@ -9,6 +9,9 @@ mod ledger;
 mod liveness;
 mod memory;
 mod promises;
+mod safety;
+#[cfg(test)]
+mod tests;
 
 use core::fmt;
 
@@ -45,5 +48,6 @@ pub fn all(ledger: &Ledger) -> Vec<Violation> {
     memory::check(ledger, &mut found);
     liveness::check(ledger, &mut found);
     promises::check(ledger, &mut found);
+    safety::check(ledger, &mut found);
     found
 }

@@ -1,0 +1,152 @@
+//! Each checker finds what it is for, and nothing in a run in which all is well.
+
+use bytes::Bytes;
+use carom_proto::{
+    Event, GroupId, How, LossCause, Lost, Message, NodeId, PacketId, Safe, SeqNo, Time, ViewChange,
+    ViewChangeKind,
+};
+
+use super::{Ledger, OwedFrom, all};
+
+const GROUP: GroupId = GroupId(7);
+const A: NodeId = NodeId(1);
+const B: NodeId = NodeId(2);
+
+fn id(number: u32) -> PacketId {
+    PacketId { sender: A, group: GROUP, seqno: SeqNo(number) }
+}
+
+fn view(node: NodeId, kind: ViewChangeKind) -> Event {
+    Event::View(ViewChange { group: GROUP, node, kind, version: 1 })
+}
+
+fn safe(number: u32) -> Event {
+    let up_to = SeqNo(number);
+    Event::Safe(Safe { group: GROUP, up_to, members: 1, incomplete: Vec::new() })
+}
+
+fn message(number: u32, payload: &'static [u8]) -> Event {
+    Event::Message(Message {
+        group: GROUP,
+        sender: A,
+        seqno: SeqNo(number),
+        payload: Bytes::from_static(payload),
+        how: How::Direct,
+        age: None,
+        missing_for: core::time::Duration::ZERO,
+    })
+}
+
+fn lost(number: u32) -> Event {
+    let (first, last) = (SeqNo(number), SeqNo(number));
+    Event::Lost(Lost { group: GROUP, sender: A, first, last, cause: LossCause::TooFarBehind })
+}
+
+/// Two members that know each other; A has sent its first message.
+fn ledger() -> Ledger {
+    let mut ledger = Ledger::new(OwedFrom::View);
+    for (node, other) in [(A, B), (B, A)] {
+        ledger.born(node);
+        ledger.joined(Time(0), node, GROUP);
+        ledger.told(Time(1), node, view(other, ViewChangeKind::Joined));
+    }
+    ledger.sent(Time(2), id(1), b"one".to_vec(), false);
+    ledger
+}
+
+fn rules(ledger: &Ledger) -> Vec<&'static str> {
+    all(ledger).into_iter().map(|violation| violation.rule).collect()
+}
+
+#[test]
+fn nothing_is_found_where_all_is_well() {
+    let mut ledger = ledger();
+    ledger.told(Time(3), B, message(1, b"one"));
+    ledger.told(Time(4), A, safe(1));
+    ledger.healed(Time(5), true);
+    ledger.sent(Time(6), id(2), b"two".to_vec(), false);
+    ledger.awaits(A, GROUP);
+    ledger.told(Time(7), B, message(2, b"two"));
+    ledger.told(Time(8), A, safe(2));
+    ledger.keeps(10, 10);
+    assert_eq!(all(&ledger), []);
+}
+
+#[test]
+fn what_comes_twice_or_is_lost_besides_is_found() {
+    for again in [message(1, b"one"), lost(1)] {
+        let mut ledger = ledger();
+        ledger.told(Time(3), B, message(1, b"one"));
+        ledger.told(Time(4), B, again);
+        assert_eq!(rules(&ledger), ["at most once"]);
+    }
+}
+
+#[test]
+fn what_nobody_sent_so_is_found() {
+    for strange in [message(1, b"other"), message(2, b"one"), lost(2)] {
+        let mut ledger = ledger();
+        ledger.told(Time(3), B, strange.clone());
+        assert!(rules(&ledger).contains(&"no invention"), "{strange:?}");
+    }
+    let mut ledger = ledger();
+    ledger.told(Time(3), B, message(1, b"one"));
+    ledger.told(Time(3), A, message(1, b"one"));
+    assert_eq!(rules(&ledger), ["no invention"], "its own");
+}
+
+#[test]
+fn a_message_of_which_nothing_is_heard_is_found_unless_one_of_the_two_went() {
+    assert_eq!(rules(&ledger()), ["delivered or reported lost"]);
+    for (observer, gone) in [(A, B), (B, A)] {
+        let mut ledger = ledger();
+        ledger.told(Time(3), observer, view(gone, ViewChangeKind::Failed));
+        ledger.told(Time(4), observer, view(gone, ViewChangeKind::Joined));
+        assert_eq!(all(&ledger), []);
+    }
+    let mut ledger = ledger();
+    ledger.died(B);
+    assert_eq!(all(&ledger), []);
+}
+
+#[test]
+fn views_that_differ_from_the_members_are_found_once_healed() {
+    let mut ledger = ledger();
+    ledger.told(Time(3), A, view(B, ViewChangeKind::Failed));
+    assert_eq!(all(&ledger), []);
+    ledger.healed(Time(4), true);
+    assert_eq!(rules(&ledger), ["views agree"]);
+}
+
+#[test]
+fn what_is_lost_unconfirmed_or_held_back_in_the_healed_world_is_found() {
+    let mut ledger = ledger();
+    ledger.told(Time(3), B, message(1, b"one"));
+    ledger.healed(Time(4), true);
+    ledger.sent(Time(5), id(2), b"two".to_vec(), false);
+    ledger.told(Time(6), B, lost(2));
+    assert_eq!(rules(&ledger), ["alive once healed"]);
+    ledger.awaits(A, GROUP);
+    ledger.told(Time(7), A, safe(1));
+    assert!(!ledger.is_all_confirmed(), "that is the answer to an earlier question");
+    ledger.held_back(B, GROUP);
+    assert_eq!(rules(&ledger), ["alive once healed"; 3]);
+}
+
+#[test]
+fn a_confirmation_of_what_is_not_settled_is_found() {
+    let mut ledger = ledger();
+    ledger.told(Time(3), A, safe(1));
+    ledger.told(Time(4), B, message(1, b"one"));
+    assert_eq!(rules(&ledger), ["confirmed means settled"]);
+}
+
+#[test]
+fn too_much_memory_and_a_broken_promise_are_found() {
+    let mut ledger = ledger();
+    ledger.told(Time(3), B, message(1, b"one"));
+    ledger.keeps(11, 10);
+    ledger.keeps(5, 10);
+    ledger.breaks(A, "too many repairs".to_owned());
+    assert_eq!(rules(&ledger), ["memory is bounded", "the protocol's own promises"]);
+}
