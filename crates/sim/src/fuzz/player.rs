@@ -282,6 +282,8 @@ impl<'a> Player<'a> {
             self.world.command(*host, Command::Confirm(*group));
         }
         let end = self.world.now() + CONFIRM_WITHIN;
+        // What is under way is lost on arrival: the loss must not end before that.
+        self.run_for(LOSSY_FOR);
         while !self.ledger.is_all_confirmed() && self.world.now() < end {
             self.run_for(Duration::from_millis(200));
         }
@@ -353,6 +355,8 @@ pub(super) fn setup_rng(seed: u64) -> Rng {
 const SETTLE_WITHIN: Duration = Duration::from_secs(15);
 /// What a healed network still loses: repairs and requests must do their work.
 const USUAL_LOSS: Loss = Loss::Uniform(0.03);
+/// It does so at least for this time after the last message.
+const LOSSY_FOR: Duration = Duration::from_secs(1);
 /// Messages that every member sends in the healed world in each of its groups.
 const LAST_WORDS: u32 = 3;
 /// Views of gossiping members agree so long after the faults have stopped: a failed member is
