@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -106,7 +107,9 @@ fn trace(subject: &dyn Subject, seed: u64, path: &PathBuf) -> Result<(), CliErro
         CliError::new(cause, "give a file that can be written")
     };
     let file = BufWriter::new(File::create(path).map_err(not_written)?);
-    play(subject, &Scenario::of_seed(seed), Some(Box::new(file))).trace.map_err(not_written)
+    let play = || play(subject, &Scenario::of_seed(seed), Some(Box::new(file))).trace;
+    // A panic is told with the findings. What led to it is in the file: dropping it writes it out.
+    catch_unwind(AssertUnwindSafe(play)).unwrap_or(Ok(())).map_err(not_written)
 }
 
 fn play_all(subject: &dyn Subject, args: &Args, interrupt: &Interrupt) -> BTreeMap<u64, Run> {
@@ -222,3 +225,69 @@ const EXAMPLE: &str = "Examples:
   carom sim fuzz --seeds 10000                the long run
   carom sim fuzz --from 4711 --seeds 1        one seed again
   carom sim fuzz --from 4711 --seeds 1 --trace 4711.pcapng";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_proto::{Engine, GroupSettings, NodeId, Rng};
+    use carom_sim::fuzz::{OwedFrom, Setup};
+
+    /// A protocol whose promises panic: as an engine does whose invariant is broken.
+    struct Broken(Box<dyn Subject>);
+
+    struct BrokenSetup(Box<dyn Setup>);
+
+    impl Subject for Broken {
+        fn name(&self) -> &'static str {
+            "broken"
+        }
+
+        fn set_up(&self, rng: &mut Rng) -> Box<dyn Setup> {
+            Box::new(BrokenSetup(self.0.set_up(rng)))
+        }
+    }
+
+    impl Setup for BrokenSetup {
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+
+        fn group(&self, name: &str) -> GroupSettings {
+            self.0.group(name)
+        }
+
+        fn engine(&self, id: NodeId, seed: u64) -> Box<dyn Engine> {
+            self.0.engine(id, seed)
+        }
+
+        fn limit_bytes(&self) -> usize {
+            self.0.limit_bytes()
+        }
+
+        fn owed_from(&self) -> OwedFrom {
+            self.0.owed_from()
+        }
+
+        fn delivers_all(&self) -> bool {
+            self.0.delivers_all()
+        }
+
+        fn broken_promise(&self, _: &[(&'static str, u64)]) -> Option<String> {
+            panic!("an invariant is broken")
+        }
+
+        fn confirms(&self) -> bool {
+            self.0.confirms()
+        }
+    }
+
+    #[test]
+    fn the_capture_of_a_seed_that_panics_holds_what_led_to_it() {
+        let path = std::env::temp_dir().join(format!("carom-broken-{}", std::process::id()));
+        let subject = Broken(subjects::named("lateral").expect("there is one"));
+        assert!(trace(&subject, 7, &path).is_ok(), "it can be written");
+        let bytes = std::fs::read(&path).expect("it was written");
+        std::fs::remove_file(&path).expect("it is ours");
+        assert!(bytes.len() > 10_000, "{} bytes", bytes.len());
+    }
+}
