@@ -53,12 +53,7 @@ impl<'a> Player<'a> {
         let mut rng = setup_rng(scenario.seed);
         let setup = subject.set_up(&mut rng);
         let owed_from = setup.owed_from();
-        let jitter = Jitter::Exponential(Duration::from_micros(30));
-        let link = Link::of_delay(Duration::from_micros(100)).with_jitter(jitter);
-        let topology = match rng.below(3) {
-            0 => Topology::rack(scenario.hosts.div_ceil(4), 4, link, link),
-            _ => Topology::lan(scenario.hosts, link),
-        };
+        let topology = draw_topology(scenario.hosts, &mut rng);
         let config = WorldConfig {
             loss: scenario.loss,
             receive_buffer: [1024, 64, 8][rng.below(3)],
@@ -342,6 +337,23 @@ impl<'a> Player<'a> {
         while let Some(Happening { at, host, event }) = self.world.poll_event() {
             self.ledger.told(at, self.ids[&host], event);
         }
+    }
+}
+
+/// A LAN, racks, or a star of slow links with short queues; now and then links lose too.
+fn draw_topology(hosts: u32, rng: &mut Rng) -> Topology {
+    let jitter = Jitter::Exponential(Duration::from_micros(30));
+    let mut link = Link::of_delay(Duration::from_micros(100)).with_jitter(jitter);
+    if rng.chance(0.2) {
+        link = link.with_loss(Loss::Markov { rate: 0.01, mean_burst: 3.0 });
+    }
+    match rng.below(5) {
+        0 => Topology::rack(hosts.div_ceil(4), 4, link, link),
+        1 => {
+            let slow = link.with_bandwidth(100_000_000, 64 * 1024);
+            Topology::star(hosts.div_ceil(5), 5, slow, slow)
+        }
+        _ => Topology::lan(hosts, link),
     }
 }
 

@@ -134,6 +134,7 @@ impl Scenario {
             Loss::Uniform(0.2),
             Loss::Burst { rate: 0.05, length: 10 },
             Loss::Markov { rate: 0.1, mean_burst: 5.0 },
+            Loss::GilbertElliott { to_bad: 0.02, to_good: 0.2, loss_good: 0.005, loss_bad: 0.6 },
         ];
         let loss = losses[rng.below(losses.len())];
         let share = [0.0, 0.3, 0.6, 1.0][rng.below(4)];
