@@ -220,7 +220,10 @@ impl Ledger {
         let both_stayed = move |node: &NodeId| {
             let (sender, node) = (id.sender, *node);
             let in_view = self.views.get(&(node, id.group)).is_some_and(|it| it.contains(&sender));
-            in_view && !has_seen_go(sender, node) && !has_seen_go(node, sender)
+            // Who has left and come back in between, too fast for the sender to see, is another
+            // member now.
+            let joined = self.joined.get(&(node, id.group)).copied().unwrap_or_default();
+            in_view && joined <= sent.at && !has_seen_go(sender, node) && !has_seen_go(node, sender)
         };
         let has_heard = move |node: &NodeId| {
             let first = MessageId { number: 0, ..*id };
