@@ -190,11 +190,11 @@ impl LateralRun {
             ..WorldConfig::new(self.wiring.topology(), rng.next_u64())
         });
         for host in groups.hosts() {
-            if ends() {
-                return None;
-            }
             let mut engine = make(node_id(host), rng.next_u64());
             for group in groups.of(host) {
+                if ends() {
+                    return None;
+                }
                 let profile = profile(groups.rate(*group, host));
                 let settings = GroupSettings { profile, name_check: 0 };
                 let (now, id) = (world.now(), group_id(*group));
