@@ -46,6 +46,14 @@ fn wrong_use_is_told_with_a_fix() {
 }
 
 #[test]
+fn without_a_word_of_what_to_do_it_tells_what_there_is() {
+    let output = Command::new(env!("CARGO_BIN_EXE_carom")).arg("sim").output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("carom sim fuzz"), "{text}");
+}
+
+#[test]
 fn a_trace_of_a_seed_is_a_pcapng_file() {
     let path = std::env::temp_dir().join(format!("carom-fuzz-{}.pcapng", std::process::id()));
     let path_text = path.to_str().expect("plain characters");

@@ -10,10 +10,10 @@ use crate::error::{CliError, Outcome};
 
 /// Run the engines in a simulated world
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLE, arg_required_else_help = true)]
+#[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Option<What>,
 }
 
 #[derive(Subcommand)]
@@ -27,7 +27,11 @@ enum What {
 /// If its arguments make no sense, or a file cannot be written.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     match &args.what {
-        What::Fuzz(args) => fuzz::run(args),
+        Some(What::Fuzz(args)) => fuzz::run(args),
+        None => Err(CliError::new(
+            "carom sim does nothing by itself",
+            "use `carom sim fuzz`, or see `carom sim --help`",
+        )),
     }
 }
 
