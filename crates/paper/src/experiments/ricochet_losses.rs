@@ -13,7 +13,7 @@ use crate::lateral::{GroupOutcome, LateralRun, Membership, Variant};
 use crate::plan::{Fire, Scaled, Share, Span};
 use crate::relation::{Better, Relation};
 use crate::report::Findings;
-use crate::table::Table;
+use crate::table::{Table, significant};
 use crate::work::{Job, Outcome};
 
 /// The plan's part that is peculiar to it.
@@ -180,7 +180,7 @@ impl RicochetLosses {
     /// Points that belong to one line: all that is not swept is the same.
     fn line_of(&self, place: Place) -> String {
         let of_losses = match self.sweeps {
-            Sweeps::BurstLength => format!("{} % lost", 100.0 * place.rate),
+            Sweeps::BurstLength => format!("{} % lost", significant(100.0 * place.rate)),
             Sweeps::Rate | Sweeps::Stagger => place.model.name(),
         };
         if self.nodes.len() == 1 { of_losses } else { format!("{of_losses}, {}", place.nodes) }
@@ -312,7 +312,7 @@ fn distribution(points: &[Point<'_>]) -> Figure {
             };
             times.iter().map(share).collect::<Vec<_>>()
         };
-        let lost = 100.0 * point.place.rate;
+        let lost = significant(100.0 * point.place.rate);
         figure = figure
             .with(format!("FEC and NAK, {lost} % lost"), Kind::Ours, Shape::Curve, curve(true))
             .with(format!("FEC alone, {lost} % lost"), Kind::Bound, Shape::Curve, curve(false));
