@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use carom_proto::node::Node;
 use carom_proto::wire::{Header, Protocol};
-use carom_proto::{Endpoint, GroupId, NodeId, Time, Transmit, Wakeup};
+use carom_proto::{Endpoint, GroupId, LOOK_AHEAD, NodeId, Time, Transmit, Wakeup};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
@@ -98,10 +98,14 @@ impl UdpNetwork {
 
     /// Hands what was received to the node and the paths.
     pub(crate) fn handle_datagrams(&mut self, now: Time, node: &mut Node) {
-        while let Some((source, datagram)) = self.receiver.pop() {
-            match Header::peek(datagram) {
-                Some((Protocol::Path, _)) => self.paths.handle_datagram(now, source, datagram),
-                _ => node.handle_datagram(now, source, datagram),
+        while !self.receiver.is_empty() {
+            node.look_ahead(&mut self.receiver.waiting().take(LOOK_AHEAD));
+            for _ in 0..LOOK_AHEAD {
+                let Some((source, datagram)) = self.receiver.pop() else { break };
+                match Header::peek(datagram).map(|peek| peek.protocol) {
+                    Some(Protocol::Path) => self.paths.handle_datagram(now, source, datagram),
+                    _ => node.handle_datagram(now, source, datagram),
+                }
             }
         }
     }

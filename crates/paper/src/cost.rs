@@ -12,8 +12,8 @@ use carom_proto::lateral::block::{Arena, Block};
 use carom_proto::lateral::packet::Packet;
 use carom_proto::lateral::{Config, Counters, Lateral};
 use carom_proto::{
-    Engine as _, GroupId, GroupSettings, NodeId, Profile, RateOfFire, Rng, SeqNo, Time, ViewChange,
-    ViewChangeKind,
+    Engine as _, GroupId, GroupSettings, LOOK_AHEAD, NodeId, Profile, RateOfFire, Rng, SeqNo, Time,
+    ViewChange, ViewChangeKind,
 };
 use nix::time::{ClockId, clock_gettime};
 
@@ -188,13 +188,16 @@ impl Bench {
     }
 
     fn receive(&mut self) {
-        for datagram in &self.batch {
-            self.now.0 += 1_000_000;
-            self.engine.handle_datagram(self.now, datagram);
-            while self.engine.poll_transmit(&mut self.out).is_some() {
-                self.out.clear();
+        for datagrams in self.batch.chunks(LOOK_AHEAD) {
+            self.engine.look_ahead(&mut datagrams.iter().map(|datagram| &datagram[..]));
+            for datagram in datagrams {
+                self.now.0 += 1_000_000;
+                self.engine.handle_datagram(self.now, datagram);
+                while self.engine.poll_transmit(&mut self.out).is_some() {
+                    self.out.clear();
+                }
+                while self.engine.poll_event().is_some() {}
             }
-            while self.engine.poll_event().is_some() {}
         }
     }
 }

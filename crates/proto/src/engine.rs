@@ -94,6 +94,11 @@ pub trait Engine: Send {
     /// A datagram arrived.
     fn handle_datagram(&mut self, now: Time, datagram: &[u8]);
 
+    /// These datagrams wait, and will be handled next in this order. It changes nothing, and may be
+    /// left out: an engine that knows more than the processor's cache holds can fetch what several
+    /// of them need at the same time. Up to [`LOOK_AHEAD`] at once are of use.
+    fn look_ahead(&self, _waiting: &mut dyn Iterator<Item = &[u8]>) {}
+
     /// The view of a group changed.
     fn handle_view(&mut self, now: Time, change: &ViewChange);
 
@@ -125,6 +130,9 @@ pub trait Engine: Send {
     /// If one of them is broken: that is a bug in the engine.
     fn check(&self);
 }
+
+/// Datagrams for [`Engine::look_ahead`] at once: what they need fits the nearest cache.
+pub const LOOK_AHEAD: usize = 32;
 
 /// How one message is to be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

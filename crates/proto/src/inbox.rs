@@ -52,14 +52,21 @@ impl Inbox {
 
     /// The datagram that has waited longest. Once the last is taken the buffer is empty again.
     pub fn pop(&mut self) -> Option<(Endpoint, &[u8])> {
-        if self.taken == self.filled {
-            self.taken = 0;
-            self.filled = 0;
+        if self.is_empty() {
             return None;
         }
         let slot = &self.slots[self.taken];
         self.taken += 1;
+        if self.taken == self.filled {
+            self.taken = 0;
+            self.filled = 0;
+        }
         Some((slot.source, &slot.datagram))
+    }
+
+    /// The datagrams that wait, the one that has waited longest first.
+    pub fn waiting(&self) -> impl Iterator<Item = &[u8]> {
+        self.slots[self.taken..self.filled].iter().map(|slot| &slot.datagram[..])
     }
 
     /// How many datagrams wait.

@@ -23,8 +23,8 @@ mod view;
 pub mod wire;
 
 pub use engine::{
-    Class, Destination, Engine, Event, How, JoinError, LossCause, Lost, Message, Safe, SendError,
-    SendOptions, Slow, Transmit, Wakeup,
+    Class, Destination, Engine, Event, How, JoinError, LOOK_AHEAD, LossCause, Lost, Message, Safe,
+    SendError, SendOptions, Slow, Transmit, Wakeup,
 };
 pub use id_map::IdMap;
 pub use ids::{Endpoint, GroupId, NodeId, PacketId, SeqNo};

@@ -165,9 +165,14 @@ impl Node {
         }
     }
 
+    /// These datagrams wait, and will be handled next; see [`Engine::look_ahead`].
+    pub fn look_ahead(&self, waiting: &mut dyn Iterator<Item = &[u8]>) {
+        self.lateral.look_ahead(waiting);
+    }
+
     /// A datagram arrived from `source`.
     pub fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
-        match Header::peek(datagram) {
+        match Header::peek(datagram).map(|it| (it.protocol, it.group)) {
             Some((Protocol::Lateral, group)) if self.concerns(group) => {
                 self.counters.datagrams_received += 1;
                 self.lateral.handle_datagram(now, datagram);

@@ -65,6 +65,17 @@ pub struct Header {
     pub view: u32,
 }
 
+/// What can be told of a datagram before it is decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peek {
+    /// Whose packet it says to be.
+    pub protocol: Protocol,
+    /// The group it says to concern.
+    pub group: GroupId,
+    /// Who says to have sent it.
+    pub sender: NodeId,
+}
+
 /// Why a datagram was not understood. Each is counted, none is reported as an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -153,13 +164,17 @@ impl Header {
         Ok((header, body))
     }
 
-    /// The protocol and the group of a datagram, unchecked: enough to tell foreign groups apart
-    /// before the checksum of the whole datagram is computed.
-    pub fn peek(datagram: &[u8]) -> Option<(Protocol, GroupId)> {
+    /// What a datagram says of itself, unchecked: enough to tell foreign groups apart before the
+    /// checksum of the whole datagram is computed.
+    pub fn peek(datagram: &[u8]) -> Option<Peek> {
         let (raw, _) = RawHeader::ref_from_prefix(datagram).ok()?;
         let known = raw.magic.get() == MAGIC && raw.version == VERSION;
         let protocol = Protocol::from_wire(raw.protocol).ok()?;
-        known.then(|| (protocol, GroupId(raw.group.get())))
+        known.then(|| Peek {
+            protocol,
+            group: GroupId(raw.group.get()),
+            sender: NodeId(raw.sender.get()),
+        })
     }
 }
 
@@ -253,7 +268,8 @@ mod tests {
             };
             let bytes = datagram(&header, &body);
             prop_assert_eq!(Header::decode(&bytes), Ok((header, &body[..])));
-            prop_assert_eq!(Header::peek(&bytes), Some((Protocol::Membership, GroupId(group))));
+            let Header { protocol, group, sender, .. } = header;
+            prop_assert_eq!(Header::peek(&bytes), Some(Peek { protocol, group, sender }));
         }
 
         #[test]

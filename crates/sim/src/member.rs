@@ -124,8 +124,9 @@ impl Machine for Member {
     }
 
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
-        match (Header::peek(datagram), &mut self.provider) {
-            (Some((Protocol::Membership, _)), Some(provider)) => {
+        let protocol = Header::peek(datagram).map(|peek| peek.protocol);
+        match (protocol, &mut self.provider) {
+            (Some(Protocol::Membership), Some(provider)) => {
                 provider.handle_datagram(now, source, datagram);
                 self.take_provider_events(now);
             }

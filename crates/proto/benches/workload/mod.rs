@@ -73,14 +73,17 @@ impl Workload {
     /// many messages were delivered.
     pub(crate) fn run(&mut self) -> usize {
         let mut delivered = 0;
-        for datagram in &self.batch {
-            self.now.0 += 1_000_000;
-            self.engine.handle_datagram(self.now, datagram);
-            while self.engine.poll_transmit(&mut self.out).is_some() {
-                self.out.clear();
-            }
-            while let Some(event) = self.engine.poll_event() {
-                delivered += usize::from(matches!(event, Event::Message(_)));
+        for datagrams in self.batch.chunks(LOOK_AHEAD) {
+            self.engine.look_ahead(&mut datagrams.iter().map(|datagram| &datagram[..]));
+            for datagram in datagrams {
+                self.now.0 += 1_000_000;
+                self.engine.handle_datagram(self.now, datagram);
+                while self.engine.poll_transmit(&mut self.out).is_some() {
+                    self.out.clear();
+                }
+                while let Some(event) = self.engine.poll_event() {
+                    delivered += usize::from(matches!(event, Event::Message(_)));
+                }
             }
         }
         delivered

@@ -180,6 +180,14 @@ impl Bins {
         self.forget_stale_flushes();
     }
 
+    /// Looks at what [`Bins::accept`] needs for a packet of `group`; what it saw is of no meaning.
+    pub(super) fn look(&self, group: GroupIx) -> u32 {
+        const OF_A_CACHE_LINE: usize = 64 / size_of::<BinIx>();
+        let of_group = self.of_group.get(group.0 as usize);
+        let bins = of_group.into_iter().flatten().step_by(OF_A_CACHE_LINE);
+        bins.fold(0, |seen, bin| seen ^ bin.0)
+    }
+
     /// When the next part-filled bin is to be sent.
     pub(super) fn next_flush(&self) -> Option<Time> {
         self.to_flush.front().map(|flush| flush.due)
@@ -228,7 +236,7 @@ impl Bins {
             }
         }
         if !fill.ids.is_empty() {
-            fill.targets.retain(|(_, node)| self.regions.is_neighbour(*node));
+            fill.targets.retain(|&mut (_, node)| self.regions.is_neighbour(node));
             send(Repair { targets: &fill.targets, ids: &fill.ids, sum: &fill.sum });
             fill.sum.clear();
             self.spare_sums.push(core::mem::take(&mut fill.sum));

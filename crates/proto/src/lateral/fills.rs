@@ -2,6 +2,8 @@
 
 use alloc::collections::BTreeMap;
 
+use smallvec::SmallVec;
+
 use super::packet::WireId;
 use super::regions::RegionIx;
 use crate::{NodeId, RateOfFire, Rng};
@@ -36,8 +38,8 @@ const _: () = assert!(MAX_FILLS_AHEAD * (RateOfFire::MAX_R as u32) < Cell::WANTE
 #[repr(align(64))]
 pub(super) struct Fill {
     /// The regions that its targets are drawn from.
-    pub(super) sources: Vec<Source>,
-    pub(super) targets: Vec<(RegionIx, NodeId)>,
+    pub(super) sources: SmallVec<[Source; 1]>,
+    pub(super) targets: SmallVec<[(RegionIx, NodeId); 1]>,
     /// The packets that it holds.
     pub(super) ids: Vec<WireId>,
     /// Their XOR. The buffer is taken when the first packet comes, so that few are in use, and

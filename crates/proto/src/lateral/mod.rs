@@ -49,8 +49,10 @@ mod bins;
 pub mod block;
 mod config;
 mod counters;
+mod data_buffer;
 mod fills;
 mod groups;
+mod look_ahead;
 mod missing;
 pub mod model;
 mod outbox;
@@ -365,6 +367,10 @@ impl Engine for Lateral {
                 None,
             ) => self.counters.malformed += 1,
         }
+    }
+
+    fn look_ahead(&self, waiting: &mut dyn Iterator<Item = &[u8]>) {
+        self.look_where_these_lead(waiting);
     }
 
     fn handle_view(&mut self, now: Time, change: &ViewChange) {

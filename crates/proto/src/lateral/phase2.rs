@@ -98,12 +98,12 @@ impl Lateral {
 
     fn answer(&self, now: Time, id: PacketId) -> Answer {
         let stream = self.stream_with(id);
-        let held = stream.and_then(|ix| self.streams.get(ix).held(id.seqno));
+        let held = stream.and_then(|ix| self.streams.held(ix, id.seqno));
         match held {
             None => Answer::HaveNot,
-            Some(held) => match held.block.deadline() {
+            Some(held) => match held.block().deadline() {
                 Some(deadline) if now > held.received_at + deadline => Answer::Expired,
-                _ => Answer::Block(held.block.clone()),
+                _ => Answer::Block(held.block().clone()),
             },
         }
     }

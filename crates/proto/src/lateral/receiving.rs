@@ -306,7 +306,7 @@ impl Lateral {
                 self.counters.duplicates += 1;
                 return false;
             }
-            Place::At(Slot::Missing(missing)) => Some(*missing),
+            Place::At(Slot::Missing(missing)) => Some(missing),
             Place::Ahead => {
                 if !self.notice_up_to(now, ix, seqno) {
                     return false;
@@ -375,7 +375,7 @@ impl Lateral {
     fn holds_all(&self, ids: &[WireId]) -> bool {
         ids.iter().map(|id| PacketId::from(*id)).all(|id| {
             let stream = self.stream_with(id);
-            stream.is_some_and(|ix| self.streams.get(ix).held(id.seqno).is_some())
+            stream.is_some_and(|ix| self.streams.get(ix).holds(id.seqno))
         })
     }
 
@@ -385,7 +385,7 @@ impl Lateral {
         let Some(group) = self.groups.ix(id.group) else { return Known::Useless };
         if id.sender == self.id {
             let own = self.streams.find(group, self.id);
-            let held = own.is_some_and(|ix| self.streams.get(ix).held(id.seqno).is_some());
+            let held = own.is_some_and(|ix| self.streams.get(ix).holds(id.seqno));
             return if held { Known::Held } else { Known::Useless };
         }
         let Some(ix) = self.stream_of(now, group, id.sender, id.seqno.next()) else {
@@ -397,7 +397,7 @@ impl Lateral {
         match self.streams.get(ix).place(id.seqno) {
             Place::At(Slot::Held(_)) => Known::Held,
             Place::At(Slot::Missing(missing)) => {
-                self.missing.get_mut(*missing).holders.add(from);
+                self.missing.get_mut(missing).holders.add(from);
                 Known::Missing
             }
             _ => Known::Useless,
@@ -409,9 +409,8 @@ impl Lateral {
     fn subtract_held(&self, ids: &[WireId], sum: &[u8]) -> Option<Vec<u8>> {
         let mut rest = sum.to_vec();
         for id in ids.iter().map(|id| PacketId::from(*id)) {
-            let stream = self.streams.get(self.stream_with(id)?);
-            if let Some(held) = stream.held(id.seqno) {
-                let block = held.block.bytes();
+            if let Some(held) = self.streams.held(self.stream_with(id)?, id.seqno) {
+                let block = held.block().bytes();
                 if block.len() > rest.len() {
                     return None;
                 }

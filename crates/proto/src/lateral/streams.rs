@@ -1,5 +1,5 @@
-//! What this node has of every sender's packets in every group: the data buffer (Slingshot 3.1)
-//! and the account of what is delivered, missing or lost.
+//! What this node has of every sender's packets in every group: the account of what is delivered,
+//! missing or lost.
 //!
 //! A *stream* is one sender's packets in one group. Its window runs from the oldest packet that is
 //! still held or missing to the latest that is known of. Every number before the window is
@@ -9,6 +9,7 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use super::block::Block;
+use super::data_buffer::{DataBuffer, Held, HeldIx};
 use super::groups::GroupIx;
 use super::missing::MissingIx;
 use crate::{GroupId, IdMap, NodeId, PacketId, SeqNo, Time};
@@ -47,58 +48,37 @@ pub(super) struct Stream {
 }
 
 /// What is known of one packet.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Slot {
-    /// It was delivered, and is kept to decode repairs and to answer NAKs.
-    Held(Held),
+    /// It was delivered, and is in the data buffer.
+    Held(HeldIx),
     /// It should be here and is not.
     Missing(MissingIx),
     /// It was delivered and evicted, or is lost.
     Settled,
 }
 
-/// A packet in the data buffer.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) block: Block,
-    pub(super) received_at: Time,
-}
-
 /// Where a sequence number lies in a stream.
-#[derive(Debug)]
-pub(super) enum Place<'a> {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
     /// Before the window: settled, or of no concern.
     Before,
     /// In the window.
-    At(&'a Slot),
+    At(Slot),
     /// Beyond the last that is known of.
     Ahead,
 }
 
-/// All streams, and the bounds of the data buffer.
+/// All streams, and the data buffer.
 #[derive(Debug)]
 pub(super) struct Streams {
     slots: Vec<Option<Stream>>,
     vacant: Vec<StreamIx>,
     by_key: IdMap<(GroupIx, NodeId), StreamIx>,
-    /// Held packets in the order in which they came.
-    ages: VecDeque<Aged>,
-    bytes: usize,
-    max_bytes: usize,
-    max_age: Duration,
+    buffer: DataBuffer,
     evicted_by_age: u64,
     evicted_by_bytes: u64,
 }
-
-#[derive(Clone, Copy, Debug)]
-struct Aged {
-    stream: StreamIx,
-    seqno: SeqNo,
-    received_at: Time,
-}
-
-/// What a held packet costs beside its bytes: its slot, its age, its share of the window.
-const HELD_OVERHEAD_BYTES: usize = 96;
 
 impl Stream {
     fn new(sender: NodeId, group: GroupIx, group_id: GroupId, base: SeqNo, opened: bool) -> Self {
@@ -148,29 +128,26 @@ impl Stream {
     }
 
     /// Where `seqno` lies.
-    pub(super) fn place(&self, seqno: SeqNo) -> Place<'_> {
+    pub(super) fn place(&self, seqno: SeqNo) -> Place {
         let offset = seqno.distance_from(self.base);
         if offset < 0 {
             return Place::Before;
         }
         match self.slots.get(offset as usize) {
-            Some(slot) => Place::At(slot),
+            Some(slot) => Place::At(*slot),
             None => Place::Ahead,
         }
     }
 
-    /// The packet, if it is held.
-    pub(super) fn held(&self, seqno: SeqNo) -> Option<&Held> {
-        match self.place(seqno) {
-            Place::At(Slot::Held(held)) => Some(held),
-            _ => None,
-        }
+    /// Whether the packet is held.
+    pub(super) fn holds(&self, seqno: SeqNo) -> bool {
+        matches!(self.place(seqno), Place::At(Slot::Held(_)))
     }
 
     /// The record of the packet, if it is missing.
     pub(super) fn missing(&self, seqno: SeqNo) -> Option<MissingIx> {
         match self.place(seqno) {
-            Place::At(Slot::Missing(missing)) => Some(*missing),
+            Place::At(Slot::Missing(missing)) => Some(missing),
             _ => None,
         }
     }
@@ -241,23 +218,21 @@ impl Stream {
         }
     }
 
-    fn check(&self) -> usize {
+    /// The packets of the window that are in the data buffer.
+    fn all_held(&self) -> impl Iterator<Item = HeldIx> {
+        self.slots.iter().filter_map(|slot| match slot {
+            Slot::Held(held) => Some(*held),
+            _ => None,
+        })
+    }
+
+    fn check(&self) {
         let settled = self.settled_to.distance_from(self.base);
         assert!((0..=self.slots.len() as i32).contains(&settled), "settled beyond the window");
         let first_missing = self.slots.iter().position(|slot| matches!(slot, Slot::Missing(_)));
         let expected = first_missing.unwrap_or(self.slots.len());
         assert_eq!(settled as usize, expected, "the account of what is settled is wrong");
         assert!(!matches!(self.slots.front(), Some(Slot::Settled)), "the window was not trimmed");
-        self.slots
-            .iter()
-            .map(|slot| if let Slot::Held(held) = slot { held.cost() } else { 0 })
-            .sum()
-    }
-}
-
-impl Held {
-    fn cost(&self) -> usize {
-        self.block.bytes().len() + HELD_OVERHEAD_BYTES
     }
 }
 
@@ -267,10 +242,7 @@ impl Streams {
             slots: Vec::new(),
             vacant: Vec::new(),
             by_key: IdMap::new(seed),
-            ages: VecDeque::new(),
-            bytes: 0,
-            max_bytes,
-            max_age,
+            buffer: DataBuffer::new(max_bytes, max_age),
             evicted_by_age: 0,
             evicted_by_bytes: 0,
         }
@@ -278,6 +250,22 @@ impl Streams {
 
     pub(super) fn find(&self, group: GroupIx, sender: NodeId) -> Option<StreamIx> {
         self.by_key.get(&(group, sender)).copied()
+    }
+
+    /// How many streams there are.
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// The streams of those of the next `count` packets which are evicted when so many come in.
+    pub(super) fn next_evicted(&self, count: usize) -> impl Iterator<Item = StreamIx> {
+        self.buffer.next_evicted(count)
+    }
+
+    /// Looks at what a packet of the stream needs; what it saw is of no meaning.
+    pub(super) fn look(&self, ix: StreamIx) -> u32 {
+        let Some(stream) = &self.slots[ix.0 as usize] else { return 0 };
+        u32::from(matches!(stream.slots.front(), Some(Slot::Missing(_))))
     }
 
     /// A new stream whose first number is `base`.
@@ -306,21 +294,28 @@ impl Streams {
         self.slots[ix.0 as usize].as_mut().expect("an index is kept no longer than its stream")
     }
 
+    /// The packet, if it is held.
+    pub(super) fn held(&self, ix: StreamIx, seqno: SeqNo) -> Option<&Held> {
+        match self.get(ix).place(seqno) {
+            Place::At(Slot::Held(held)) => Some(self.buffer.get(held)),
+            _ => None,
+        }
+    }
+
     /// Keeps the packet, which is in the window or just beyond its end; what it makes too many
     /// goes.
     pub(super) fn hold(&mut self, now: Time, ix: StreamIx, seqno: SeqNo, block: Block) {
-        let held = Held { block, received_at: now };
-        self.bytes += held.cost();
+        let held = Slot::Held(self.buffer.push(now, ix, seqno, block));
         let stream = self.get_mut(ix);
         if seqno == stream.end() {
-            stream.slots.push_back(Slot::Held(held));
+            stream.slots.push_back(held);
         } else {
-            *stream.slot_mut(seqno) = Slot::Held(held);
+            *stream.slot_mut(seqno) = held;
         }
         stream.advance();
-        self.ages.push_back(Aged { stream: ix, seqno, received_at: now });
-        while self.bytes > self.max_bytes && !self.ages.is_empty() {
-            self.evicted_by_bytes += u64::from(self.evict_first());
+        while self.buffer.is_too_large() {
+            self.evicted_by_bytes += 1;
+            self.evict_first();
         }
     }
 
@@ -335,24 +330,23 @@ impl Streams {
 
     /// Everything of the stream before `seqno` counts as settled, `lost` of it as lost.
     pub(super) fn skip_to(&mut self, ix: StreamIx, seqno: SeqNo, lost: u32) {
-        let stream = self.get_mut(ix);
-        let freed: usize = stream.slots.iter().map(Slot::cost).sum();
+        let Self { slots, buffer, .. } = self;
+        let stream = slots[ix.0 as usize].as_mut().expect("a stream that is there is skipped");
+        stream.all_held().for_each(|held| buffer.remove(held));
         stream.count_lost(lost);
         stream.skip_to(seqno);
-        self.bytes -= freed;
     }
 
-    /// When old packets are to be evicted next. Up to an eighth later than the first is due, so
-    /// that many go at once: nobody should be woken for each packet that ever came.
+    /// When old packets are to be evicted next.
     pub(super) fn next_eviction(&self) -> Option<Time> {
-        let lenience = self.max_age / 8;
-        self.ages.front().map(|aged| aged.received_at + self.max_age + lenience)
+        self.buffer.next_eviction()
     }
 
     /// Evicts packets that are too old.
     pub(super) fn evict_old(&mut self, now: Time) {
-        while self.ages.front().is_some_and(|aged| aged.received_at + self.max_age <= now) {
-            self.evicted_by_age += u64::from(self.evict_first());
+        while self.buffer.is_too_old(now) {
+            self.evicted_by_age += 1;
+            self.evict_first();
         }
     }
 
@@ -379,7 +373,6 @@ impl Streams {
         let stream = self.slots[ix.0 as usize].take().expect("the stream is there");
         assert!(stream.slots.is_empty(), "a stream was forgotten while packets of it are held");
         self.by_key.remove(&(stream.group, stream.sender));
-        self.ages.retain(|aged| aged.stream != ix);
         self.vacant.push(ix);
         stream
     }
@@ -389,14 +382,12 @@ impl Streams {
         let mut removed = Vec::new();
         for (place, slot) in self.slots.iter_mut().enumerate() {
             if let Some(stream) = slot.take_if(|stream| stream.group == group) {
-                self.bytes -= stream.slots.iter().map(Slot::cost).sum::<usize>();
+                stream.all_held().for_each(|held| self.buffer.remove(held));
                 self.by_key.remove(&(group, stream.sender));
                 self.vacant.push(StreamIx(place as u32));
                 removed.push((StreamIx(place as u32), stream));
             }
         }
-        let slots = &self.slots;
-        self.ages.retain(|aged| slots[aged.stream.0 as usize].is_some());
         removed
     }
 
@@ -407,40 +398,24 @@ impl Streams {
 
     /// Bytes that held packets take up.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.buffer.bytes()
     }
 
     pub(super) fn check(&self, missing: usize) {
         let streams = || self.slots.iter().flatten();
-        let bytes: usize = streams().map(Stream::check).sum();
-        assert_eq!(bytes, self.bytes, "the data buffer lost count of its bytes");
-        assert!(self.bytes <= self.max_bytes.max(1 << 16), "the data buffer is over its limit");
+        streams().for_each(Stream::check);
+        self.buffer.check();
+        let held: usize = streams().map(|stream| stream.all_held().count()).sum();
+        assert_eq!(held, self.buffer.len(), "packets are held that no stream knows of");
         let in_slots: usize = streams().map(|stream| stream.all_missing().len()).sum();
         assert_eq!(in_slots, missing, "missing packets and their records do not match");
-        assert!(
-            self.ages.iter().is_sorted_by_key(|aged| aged.received_at),
-            "ages are out of order"
-        );
     }
 
-    /// Evicts the packet that came first; says whether it was still there.
-    fn evict_first(&mut self) -> bool {
-        let Some(aged) = self.ages.pop_front() else { return false };
-        let Some(stream) = self.slots[aged.stream.0 as usize].as_mut() else { return false };
-        let freed = match stream.held(aged.seqno) {
-            Some(held) if held.received_at == aged.received_at => held.cost(),
-            _ => return false,
-        };
-        *stream.slot_mut(aged.seqno) = Slot::Settled;
+    fn evict_first(&mut self) {
+        let Some((ix, seqno)) = self.buffer.evict_first() else { return };
+        let stream = self.get_mut(ix);
+        *stream.slot_mut(seqno) = Slot::Settled;
         stream.trim();
-        self.bytes -= freed;
-        true
-    }
-}
-
-impl Slot {
-    fn cost(&self) -> usize {
-        if let Self::Held(held) = self { held.cost() } else { 0 }
     }
 }
 

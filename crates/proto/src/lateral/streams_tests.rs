@@ -64,11 +64,11 @@ fn the_oldest_packets_go_when_there_are_too_many_bytes_or_they_are_too_old() {
     }
     assert!(rig.streams.bytes() <= 70_000);
     assert_eq!(rig.streams.evictions(), (0, 100 - 70_000 / 1116));
-    assert!(rig.stream().held(SeqNo(97)).is_some());
-    assert!(rig.stream().held(SeqNo(5)).is_none());
+    assert!(rig.stream().holds(SeqNo(97)));
+    assert!(!rig.stream().holds(SeqNo(5)));
     rig.streams.evict_old(Time(50) + SECOND);
-    assert!(rig.stream().held(SeqNo(48)).is_none());
-    assert!(rig.stream().held(SeqNo(49)).is_some());
+    assert!(!rig.stream().holds(SeqNo(48)));
+    assert!(rig.stream().holds(SeqNo(49)));
     rig.streams.evict_old(Time(100) + SECOND);
     assert_eq!((rig.streams.bytes(), rig.streams.next_eviction()), (0, None));
     assert!(matches!(rig.stream().place(SeqNo(97)), Place::Before));

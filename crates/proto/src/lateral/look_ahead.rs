@@ -1,0 +1,109 @@
+//! Fetching the memory that waiting datagrams will need.
+//!
+//! A node in a thousand groups knows tens of thousands of streams, more than the processor's cache
+//! holds, and each data packet belongs to another one. Handling them one after the other, the
+//! processor waits for the memory of each. Nothing here changes anything or decides anything: it
+//! looks, for many packets at once and in a loop without branches that depend on what it sees, so
+//! that all of them are on their way at the same time.
+
+use core::hint::black_box;
+
+use super::Lateral;
+use super::streams::StreamIx;
+use crate::LOOK_AHEAD;
+use crate::wire::{Header, Peek, Protocol};
+
+/// With fewer streams than this everything is in the cache already.
+const STREAMS_THAT_FIT: usize = 1024;
+
+impl Lateral {
+    pub(super) fn look_where_these_lead(&self, waiting: &mut dyn Iterator<Item = &[u8]>) {
+        if self.streams.len() < STREAMS_THAT_FIT {
+            return;
+        }
+        let mut seen = 0;
+        let mut streams = [None; LOOK_AHEAD];
+        for (stream, datagram) in streams.iter_mut().zip(waiting) {
+            let Some(Peek { protocol: Protocol::Lateral, group, sender }) = Header::peek(datagram)
+            else {
+                continue;
+            };
+            let Some(group) = self.groups.ix(group) else { continue };
+            *stream = self.streams.find(group, sender);
+            seen ^= self.bins.look(group);
+        }
+        // What comes in makes as many of the oldest packets go.
+        let evicted = self.streams.next_evicted(LOOK_AHEAD);
+        let look = |ix: StreamIx| self.streams.look(ix);
+        seen ^= streams.into_iter().flatten().chain(evicted).map(look).fold(0, |a, b| a ^ b);
+        // Or the compiler would leave out what nobody needs to know.
+        black_box(seen);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::block::{Arena, Block};
+    use super::super::packet::Packet;
+    use super::super::{Config, StreamStart};
+    use super::*;
+    use crate::{
+        Engine as _, GroupId, GroupSettings, NodeId, Profile, RateOfFire, Rng, SeqNo, Time,
+        ViewChange, ViewChangeKind,
+    };
+
+    const GROUPS: u32 = 40;
+    const MEMBERS: u64 = 31;
+
+    /// What an engine sends that gets the `datagrams`, so many at once.
+    fn sent(datagrams: &[Vec<u8>], looks_ahead: bool) -> Vec<u8> {
+        let stream_start = StreamStart::FromFirst;
+        let config = Config { stream_start, buffer_bytes: 100_000, ..Config::default() };
+        let mut engine = Lateral::new(NodeId(0), config, 1);
+        let profile = Profile::TimeCritical(RateOfFire::new(8, 5));
+        for group in (1..=GROUPS).map(GroupId) {
+            let settings = GroupSettings { profile, name_check: 0 };
+            engine.join(Time(0), group, settings).expect("the group is new");
+            for node in (1..=MEMBERS).map(NodeId) {
+                let kind = ViewChangeKind::Joined;
+                engine.handle_view(Time(0), &ViewChange { group, node, kind, version: 1 });
+            }
+        }
+        let mut out = Vec::new();
+        for waiting in datagrams.chunks(LOOK_AHEAD + 1) {
+            if looks_ahead {
+                engine.look_ahead(&mut waiting.iter().map(|datagram| &datagram[..]));
+            }
+            waiting.iter().for_each(|datagram| engine.handle_datagram(Time(1), datagram));
+            while engine.poll_transmit(&mut out).is_some() {}
+        }
+        assert!(engine.streams.len() > STREAMS_THAT_FIT && engine.streams.evictions().1 > 0);
+        engine.check();
+        out
+    }
+
+    #[test]
+    fn looking_ahead_changes_nothing() {
+        let mut rng = Rng::new(1);
+        let block = Block::of_message(&mut Arena::default(), Time(0), None, b"a message");
+        let mut datagrams = Vec::new();
+        for number in 0..4 {
+            // The last is of a group that this node is not in.
+            for group in 1..=GROUPS + 1 {
+                for node in 1..=MEMBERS {
+                    let seqno = SeqNo::FIRST.plus(number);
+                    let packet = Packet::Data { seqno, confirm: false, block: block.bytes() };
+                    let mut datagram = Vec::new();
+                    packet.encode(NodeId(node), GroupId(group), 1, &mut datagram);
+                    if rng.chance(0.02) {
+                        datagram.truncate(rng.below(datagram.len()));
+                    }
+                    datagrams.push(datagram);
+                }
+            }
+        }
+        let without = sent(&datagrams, false);
+        assert!(without.len() > 10_000);
+        assert!(without == sent(&datagrams, true));
+    }
+}
