@@ -32,6 +32,7 @@ struct Drawn {
     text: String,
     make: Box<dyn Fn(NodeId, u64) -> Box<dyn Engine>>,
     limit_bytes: usize,
+    patience: Duration,
 }
 
 impl Subject for Baseline {
@@ -70,6 +71,10 @@ impl Setup for Drawn {
         false
     }
 
+    fn patience(&self) -> Duration {
+        self.patience
+    }
+
     fn broken_promise(&self, _: &[(&'static str, u64)]) -> Option<String> {
         None
     }
@@ -89,7 +94,7 @@ fn draw_srm(rng: &mut Rng) -> Drawn {
     };
     let (text, limit_bytes) = (format!("{config:?}"), config.retain_bytes);
     let make = move |id, seed| Box::new(Srm::new(id, config.clone(), seed)) as Box<dyn Engine>;
-    Drawn { text, make: Box::new(make), limit_bytes }
+    Drawn { text, make: Box::new(make), limit_bytes, patience: NONE_HELD_BACK }
 }
 
 fn draw_bimodal(rng: &mut Rng) -> Drawn {
@@ -102,7 +107,7 @@ fn draw_bimodal(rng: &mut Rng) -> Drawn {
     let limit_bytes = 4 * config.max_history * MOST_BYTES;
     let text = format!("{config:?}");
     let make = move |id, seed| Box::new(Bimodal::new(id, config.clone(), seed)) as Box<dyn Engine>;
-    Drawn { text, make: Box::new(make), limit_bytes }
+    Drawn { text, make: Box::new(make), limit_bytes, patience: NONE_HELD_BACK }
 }
 
 fn draw_fec(rng: &mut Rng) -> Drawn {
@@ -120,7 +125,7 @@ fn draw_fec(rng: &mut Rng) -> Drawn {
     let (text, limit_bytes) = (format!("{config:?}"), config.retain_bytes + sets);
     let make =
         move |id, seed| Box::new(SenderFec::new(id, config.clone(), seed)) as Box<dyn Engine>;
-    Drawn { text, make: Box::new(make), limit_bytes }
+    Drawn { text, make: Box::new(make), limit_bytes, patience: NONE_HELD_BACK }
 }
 
 fn draw_ack(rng: &mut Rng) -> Drawn {
@@ -131,11 +136,15 @@ fn draw_ack(rng: &mut Rng) -> Drawn {
         ..ack::Config::default()
     };
     let (text, limit_bytes) = (format!("{config:?}"), 4 * config.window * MOST_BYTES);
+    // A member is waited for while a message is sent to it again, each time after the longest.
+    let patience = config.timeouts.1 * (config.max_retransmissions + 1);
     let make =
         move |id, seed| Box::new(AckTimeout::new(id, config.clone(), seed)) as Box<dyn Engine>;
-    Drawn { text, make: Box::new(make), limit_bytes }
+    Drawn { text, make: Box::new(make), limit_bytes, patience }
 }
 
+/// Protocols whose senders wait for nobody.
+const NONE_HELD_BACK: Duration = Duration::ZERO;
 /// A message of the scenarios and what it costs to keep it, at most.
 const MOST_BYTES: usize = 1400;
 /// Senders of one group in a scenario at most: hosts, and those that came back as others.

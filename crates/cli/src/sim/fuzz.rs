@@ -276,6 +276,10 @@ mod tests {
             panic!("an invariant is broken")
         }
 
+        fn patience(&self) -> Duration {
+            self.0.patience()
+        }
+
         fn confirms(&self) -> bool {
             self.0.confirms()
         }

@@ -105,6 +105,10 @@ impl Setup for LateralSetup {
         is_broken.then(|| format!("{repairs} repairs where {promised} are due"))
     }
 
+    fn patience(&self) -> Duration {
+        self.config.patience + Duration::from_millis(500)
+    }
+
     fn confirms(&self) -> bool {
         true
     }

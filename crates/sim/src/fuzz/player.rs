@@ -304,13 +304,15 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// A member that was held back by others is so no longer a second later.
+    /// A member that was held back by others is so no longer once their patience has ended.
     fn say_one_thing_more(&mut self, host: HostIx, group: GroupId) {
-        if self.send(host, group, 20, SendOptions::default()).is_err() {
-            self.run_for(Duration::from_secs(1));
-            if self.send(host, group, 20, SendOptions::default()).is_err() {
+        let end = self.world.now() + self.setup.patience();
+        while self.send(host, group, 20, SendOptions::default()).is_err() {
+            if self.world.now() >= end {
                 self.ledger.held_back(self.ids[&host], group);
+                break;
             }
+            self.run_for(Duration::from_secs(1));
         }
         self.take_events();
     }

@@ -1,5 +1,7 @@
 //! What is tested: engines of one protocol, made by who knows it.
 
+use core::time::Duration;
+
 pub use crate::checkers::OwedFrom;
 use carom_proto::{Engine, GroupSettings, NodeId, Rng};
 
@@ -32,6 +34,10 @@ pub trait Setup {
     /// Whether everything that is sent without faults is delivered. Where it is not, it must be
     /// reported lost.
     fn delivers_all(&self) -> bool;
+
+    /// For how long the others may hold a sender back once the network is healed: as long as the
+    /// protocol waits for a member that does not answer.
+    fn patience(&self) -> Duration;
 
     /// What an engine's counters say at the end that breaks a promise of the protocol's own, such
     /// as how much redundancy it adds.
