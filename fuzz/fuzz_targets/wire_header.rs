@@ -2,7 +2,7 @@
 //! was understood is written again as it was.
 #![no_main]
 
-use carom_proto::wire::{self, Header};
+use carom_proto::wire::{self, Header, Peek};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|datagram: &[u8]| {
@@ -21,6 +21,7 @@ fuzz_target!(|datagram: &[u8]| {
         again.extend_from_slice(body);
         wire::seal(&mut again, start);
         assert_eq!(again, datagram, "what was decoded is not what is encoded");
-        assert_eq!(Header::peek(datagram), Some((header.protocol, header.group)));
+        let Header { protocol, group, sender, .. } = header;
+        assert_eq!(Header::peek(datagram), Some(Peek { protocol, group, sender }));
     }
 });
