@@ -230,6 +230,7 @@ fn refused_fix(error: &JoinError) -> String {
         JoinError::AlreadyJoined => "use the group that was joined already".into(),
         JoinError::NameCollision => "choose another name for the group".into(),
         JoinError::Contradiction { theirs, .. } => format!("join with {theirs}, as the group is"),
+        JoinError::Unserved { .. } => "see the log of the membership service, and try again".into(),
     }
 }
 

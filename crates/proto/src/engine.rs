@@ -60,6 +60,7 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
+use crate::membership::service::Unserved;
 use crate::{
     Endpoint, GroupId, GroupSettings, NodeId, Profile, RateOfFire, SeqNo, Time, ViewChange,
 };
@@ -363,6 +364,12 @@ pub enum JoinError {
         theirs: GroupSettings,
         /// A member that has it so.
         by: NodeId,
+    },
+    /// The membership service could not take the join.
+    #[error("the membership service did not take the join: {why}")]
+    Unserved {
+        /// Why.
+        why: Unserved,
     },
 }
 

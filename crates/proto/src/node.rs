@@ -5,6 +5,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use crate::lateral::{self, Lateral};
+use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
 use crate::membership::{Membership, MembershipEvent};
 use crate::wire::{Header, Protocol};
 use crate::{
@@ -40,6 +41,10 @@ pub enum NodeEvent {
     Parted(NodeId),
     /// The node has found its place among the others.
     Settled,
+    /// The membership service is not reached: views stay as they were last known.
+    Away,
+    /// The membership service is there again, and all views are as it says.
+    Returned,
     /// The group could not be joined after all: this node is not in it any more.
     Refused(GroupId, JoinError),
 }
@@ -198,6 +203,17 @@ impl Node {
         }
     }
 
+    /// Something happened to a link of the membership's; see [`crate::membership::link`].
+    pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
+        self.membership.handle_link(now, link, event);
+        self.take_membership_events(now);
+    }
+
+    /// The next thing that the membership wants done with a link.
+    pub fn poll_link(&mut self) -> Option<LinkCommand> {
+        self.membership.poll_link()
+    }
+
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Time) {
         self.lateral.handle_timeout(now);
@@ -295,6 +311,14 @@ impl Node {
                 }
                 MembershipEvent::Parted(node) => self.events.push_back(NodeEvent::Parted(node)),
                 MembershipEvent::Settled => self.events.push_back(NodeEvent::Settled),
+                MembershipEvent::Away => {
+                    tracing::info!(node = %self.id, "the membership service is away");
+                    self.events.push_back(NodeEvent::Away);
+                }
+                MembershipEvent::Returned => {
+                    tracing::info!(node = %self.id, "the membership service is back");
+                    self.events.push_back(NodeEvent::Returned);
+                }
                 MembershipEvent::Refused(group, error) => {
                     tracing::debug!(node = %self.id, %group, %error, "refused");
                     self.forget(now, group);

@@ -80,6 +80,7 @@ impl Member {
                 }
                 MembershipEvent::Met(..) | MembershipEvent::Parted(_) => {}
                 MembershipEvent::Settled => {}
+                MembershipEvent::Away | MembershipEvent::Returned => {}
             }
         }
     }

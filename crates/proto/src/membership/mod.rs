@@ -2,10 +2,16 @@
 //!
 //! Engines consume [`ViewChange`]s and never ask who produced them. A provider is a state machine
 //! under the same contract as the engines: input verbs with a non-decreasing `now`, then drain
-//! `poll_transmit`, then `poll_event`, then wait until `poll_timeout`.
+//! `poll_transmit`, then `poll_event`, then wait until `poll_timeout`. A provider that talks to a
+//! service over reliable streams has two verbs more: `handle_link`, and `poll_link`, which is
+//! drained with `poll_transmit`; see [`link`].
 
 pub mod gossip;
+pub mod link;
+pub mod service;
 pub mod static_list;
+
+use self::link::{LinkCommand, LinkEvent, LinkId};
 
 use crate::{
     Endpoint, GroupId, GroupSettings, JoinError, NodeId, Time, Transmit, ViewChange, Wakeup,
@@ -35,6 +41,14 @@ pub trait Membership: Send {
 
     /// Appends the next datagram to `out` and says where it goes.
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
+
+    /// Something happened to a link that this provider has asked for; see [`link`].
+    fn handle_link(&mut self, _now: Time, _link: LinkId, _event: LinkEvent<'_>) {}
+
+    /// The next thing to be done with a link. A provider without a service never wants any.
+    fn poll_link(&mut self) -> Option<LinkCommand> {
+        None
+    }
 
     /// The next thing that happened.
     fn poll_event(&mut self) -> Option<MembershipEvent>;
@@ -68,8 +82,12 @@ pub enum MembershipEvent {
     Met(NodeId, Endpoint),
     /// This node is gone; comes after the view changes that remove it.
     Parted(NodeId),
-    /// [`Membership::is_settled`] has become true.
+    /// [`Membership::is_settled`] has become true for the first time.
     Settled,
+    /// The membership service is not reached: views stay as they were last known.
+    Away,
+    /// The membership service is there again, and all views are as it says.
+    Returned,
     /// A member that joined earlier has the group with other settings: this node's join is void
     /// and already undone.
     Refused(GroupId, JoinError),

@@ -299,6 +299,7 @@ impl Host {
                     assert!(self.settled_at.is_none(), "settled twice");
                     self.settled_at = Some(now);
                 }
+                MembershipEvent::Away | MembershipEvent::Returned => {}
                 MembershipEvent::Refused(group, error) => {
                     assert!(self.views.remove(&group).is_some(), "refused but not joined");
                     self.refused.push((group, error));

@@ -1,0 +1,142 @@
+//! Fields that several frames have, and reading that never goes beyond the end.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use bytes::{Buf, BufMut};
+
+use super::frame::FrameError;
+use crate::{Endpoint, GroupId, GroupSettings, NodeId};
+
+/// A node in one of its incarnations, and where it is reached.
+///
+/// | offset | bytes | field | meaning |
+/// |---|---|---|---|
+/// | 0 | 8 | node | [`NodeId`] |
+/// | 8 | 4 | incarnation | how often the node came back after the service took it for dead |
+/// | 12 | 2 | port | UDP |
+/// | 14 | 1 | family | 4 or 6 |
+/// | 15 | 4 or 16 | address | all zero: the one that the node's link comes from |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    /// Who.
+    pub node: NodeId,
+    /// Which of its incarnations: what was said of an earlier one is no longer true.
+    pub incarnation: u32,
+    /// Its UDP endpoint.
+    pub endpoint: Endpoint,
+}
+
+impl Member {
+    /// Appends the wire form, which is also how a store may keep it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.node.0);
+        out.put_u32(self.incarnation);
+        put_endpoint(out, self.endpoint);
+    }
+
+    /// Reads the wire form at the beginning of `bytes`, which move on to what follows.
+    ///
+    /// # Errors
+    /// If the bytes are too few, or of an unknown family.
+    pub fn decode(bytes: &mut &[u8]) -> Result<Self, FrameError> {
+        let (node, incarnation) = (take_node(bytes)?, take_u32(bytes)?);
+        Ok(Self { node, incarnation, endpoint: take_endpoint(bytes)? })
+    }
+}
+
+/// The smallest wire form of a [`Member`].
+pub(super) const MEMBER_BYTES: usize = 19;
+/// The smallest wire form of an [`Endpoint`].
+pub(super) const ENDPOINT_BYTES: usize = 7;
+/// Bytes of the longest text in a frame.
+pub const MAX_TEXT_BYTES: usize = 255;
+
+pub(super) fn put_endpoint(out: &mut Vec<u8>, endpoint: Endpoint) {
+    out.put_u16(endpoint.0.port());
+    match endpoint.0.ip() {
+        IpAddr::V4(ip) => {
+            out.put_u8(4);
+            out.put_slice(&ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            out.put_u8(6);
+            out.put_slice(&ip.octets());
+        }
+    }
+}
+
+pub(super) fn take_endpoint(bytes: &mut &[u8]) -> Result<Endpoint, FrameError> {
+    let port = take_u16(bytes)?;
+    let ip = match take_u8(bytes)? {
+        4 => IpAddr::V4(Ipv4Addr::from_bits(take_u32(bytes)?)),
+        6 => IpAddr::V6(Ipv6Addr::from_bits(bytes.try_get_u128().map_err(|_| FrameError::Length)?)),
+        _ => return Err(FrameError::Value),
+    };
+    Ok(Endpoint(SocketAddr::new(ip, port)))
+}
+
+/// One byte of length, then UTF-8; what is longer than [`MAX_TEXT_BYTES`] is cut between two
+/// characters.
+pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
+    let mut end = text.len().min(MAX_TEXT_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    out.put_u8(end as u8);
+    out.put_slice(&text.as_bytes()[..end]);
+}
+
+pub(super) fn take_text(bytes: &mut &[u8]) -> Result<String, FrameError> {
+    let length = usize::from(take_u8(bytes)?);
+    let (text, rest) = bytes.split_at_checked(length).ok_or(FrameError::Length)?;
+    *bytes = rest;
+    core::str::from_utf8(text).map(str::to_string).map_err(|_| FrameError::Value)
+}
+
+pub(super) fn take_settings(bytes: &mut &[u8]) -> Result<GroupSettings, FrameError> {
+    let (settings, rest) = GroupSettings::decode(bytes).map_err(|_| FrameError::Value)?;
+    *bytes = rest;
+    Ok(settings)
+}
+
+pub(super) fn take_group(bytes: &mut &[u8]) -> Result<GroupId, FrameError> {
+    match take_u32(bytes)? {
+        0 => Err(FrameError::Value),
+        id => Ok(GroupId(id)),
+    }
+}
+
+pub(super) fn take_node(bytes: &mut &[u8]) -> Result<NodeId, FrameError> {
+    take_u64(bytes).map(NodeId)
+}
+
+/// A count of elements of at least `each` bytes: one that the rest cannot hold is refused before
+/// any room is made for it.
+pub(super) fn take_count(bytes: &mut &[u8], each: usize) -> Result<usize, FrameError> {
+    let count = take_u32(bytes)? as usize;
+    if count > bytes.len() / each { Err(FrameError::Length) } else { Ok(count) }
+}
+
+pub(super) fn take_flag(bytes: &mut &[u8]) -> Result<bool, FrameError> {
+    match take_u8(bytes)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(FrameError::Value),
+    }
+}
+
+pub(super) fn take_u8(bytes: &mut &[u8]) -> Result<u8, FrameError> {
+    bytes.try_get_u8().map_err(|_| FrameError::Length)
+}
+
+pub(super) fn take_u16(bytes: &mut &[u8]) -> Result<u16, FrameError> {
+    bytes.try_get_u16().map_err(|_| FrameError::Length)
+}
+
+pub(super) fn take_u32(bytes: &mut &[u8]) -> Result<u32, FrameError> {
+    bytes.try_get_u32().map_err(|_| FrameError::Length)
+}
+
+pub(super) fn take_u64(bytes: &mut &[u8]) -> Result<u64, FrameError> {
+    bytes.try_get_u64().map_err(|_| FrameError::Length)
+}

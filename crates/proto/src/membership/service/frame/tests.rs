@@ -1,0 +1,355 @@
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use super::super::reader::FrameReader;
+use super::*;
+use crate::{Profile, RateOfFire};
+use proptest::prelude::*;
+
+fn member(node: u64) -> Member {
+    let endpoint = Endpoint(SocketAddr::from(([10, 0, 0, 7], 7400)));
+    Member { node: NodeId(node), incarnation: 3, endpoint }
+}
+
+fn settings(r: u8) -> GroupSettings {
+    let profile = Profile::TimeCritical(RateOfFire::new(r, 5));
+    GroupSettings { profile, name_check: 0xAABB_CCDD }
+}
+
+fn owners() -> Owners {
+    let at = |port| Endpoint(SocketAddr::from(([10, 0, 0, 1], port)));
+    Owners { partitions: 16, owned: vec![(0, at(7480)), (2, at(7481))] }
+}
+
+fn hex(frame: &Frame) -> String {
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes);
+    assert_eq!(Frame::decode(&bytes[4..]), Ok(frame.clone()));
+    let length = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
+    assert_eq!(length, bytes.len() - 4);
+    bytes[4..].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The wire forms of member 1 or 2 of these tests, and of their settings.
+const ONE: &str = "0000000000000001000000031ce8040a000007";
+const TWO: &str = "0000000000000002000000031ce8040a000007";
+const SETTINGS: &str = "01080500aabbccdd";
+
+#[test]
+fn the_frames_that_open_a_link_are_this_on_the_wire() {
+    let hello =
+        Hello { role: Role::Node, cluster: "lab".into(), member: member(1), rack: "r7".into() };
+    let golden = [
+        (Frame::Hello(hello), format!("01ca706d73000101036c6162{ONE}027237")),
+        (
+            Frame::Welcome(Welcome { process: 9, lease_ms: 3000, owners: owners() }),
+            "020001000000000000000900000bb80010\
+             0000000200001d38040a00000100021d39040a000001"
+                .into(),
+        ),
+        (Frame::Refused(Refusal::Version { ours: 1, theirs: 2 }), "030100010002".into()),
+        (Frame::Refused(Refusal::Cluster { ours: "lab".into() }), "0302036c6162".into()),
+        (Frame::Refused(Refusal::Full), "0303".into()),
+        (Frame::Refused(Refusal::Nonsense), "0304".into()),
+        (Frame::Alive, "0d".into()),
+        (Frame::Owners(owners()), "0e00100000000200001d38040a00000100021d39040a000001".into()),
+        (Frame::Expired { incarnation: 3 }, "0f00000003".into()),
+        (Frame::Goodbye, "10".into()),
+        (
+            Frame::Report { node: NodeId(2), incarnation: 3, silent_ms: 2500 },
+            "12000000000000000200000003000009c4".into(),
+        ),
+        (
+            Frame::Watch(vec![Watched { watched: true, member: member(2) }]),
+            format!("130000000101{TWO}"),
+        ),
+        (Frame::Successor(Some(member(2))), format!("1400000001{TWO}")),
+        (Frame::Successor(None), "1400000000".into()),
+    ];
+    for (frame, expected) in golden {
+        assert_eq!(hex(&frame), expected, "{frame:?}");
+    }
+}
+
+#[test]
+fn the_frames_about_a_group_are_this_on_the_wire() {
+    let (request, group) = (5, GroupId(0x0102_0304));
+    let why =
+        JoinRefusal::Contradiction { existing: settings(8), given: settings(4), by: NodeId(2) };
+    let ipv6 = Endpoint(SocketAddr::from((Ipv6Addr::LOCALHOST, 1)));
+    let snapshot = Snapshot {
+        group,
+        version: 7,
+        more: true,
+        settings: settings(8),
+        members: vec![member(1), Member { endpoint: ipv6, ..member(2) }],
+    };
+    let change = MemberChange { kind: ChangeKind::Failed, member: member(2) };
+    let update = Update { group, after: 7, version: 9, changes: vec![change] };
+    let golden = [
+        (
+            Frame::Join { request, group, settings: settings(8) },
+            format!("040000000501020304{SETTINGS}"),
+        ),
+        (Frame::Joined { request, group, version: 7 }, "0500000005010203040000000000000007".into()),
+        (
+            Frame::JoinRefused { request, group, why },
+            format!("06000000050102030401{SETTINGS}01040500aabbccdd0000000000000002"),
+        ),
+        (
+            Frame::JoinRefused { request, group, why: JoinRefusal::Unserved(Unserved::StoreFull) },
+            "06000000050102030402".into(),
+        ),
+        (Frame::Leave { request, group }, "070000000501020304".into()),
+        (Frame::Left { request, group }, "080000000501020304".into()),
+        (Frame::Resync { group, have: 7 }, "09010203040000000000000007".into()),
+        (Frame::Unchanged { group, version: 7 }, "0a010203040000000000000007".into()),
+        (
+            Frame::Snapshot(snapshot),
+            format!(
+                "0b01020304000000000000000701{SETTINGS}00000002{ONE}\
+                 0000000000000002000000030001060000000000000000\
+                 0000000000000001"
+            ),
+        ),
+        (
+            Frame::Update(update),
+            format!("0c01020304000000000000000700000000000000090000000103{TWO}"),
+        ),
+        (Frame::Elsewhere { request, group }, "110000000501020304".into()),
+    ];
+    for (frame, expected) in golden {
+        assert_eq!(hex(&frame), expected, "{frame:?}");
+    }
+}
+
+#[test]
+fn a_hello_of_another_version_says_which() {
+    let mut bytes = Vec::new();
+    let hello =
+        Hello { role: Role::Node, cluster: String::new(), member: member(1), rack: String::new() };
+    Frame::Hello(hello).encode(&mut bytes);
+    bytes[10] = 9;
+    // What a later version puts behind its version is not looked at.
+    bytes.truncate(11);
+    assert_eq!(Frame::decode(&bytes[4..]), Err(FrameError::Version { given: 9 }));
+    bytes[5] = 0;
+    assert_eq!(Frame::decode(&bytes[4..]), Err(FrameError::Magic));
+}
+
+#[test]
+fn a_count_that_the_frame_cannot_hold_is_refused_before_room_is_made() {
+    let mut bytes = vec![19];
+    bytes.extend_from_slice(&u32::MAX.to_be_bytes());
+    bytes.extend_from_slice(&[0; 64]);
+    assert_eq!(Frame::decode(&bytes), Err(FrameError::Length));
+}
+
+#[test]
+fn the_largest_lists_fit_into_a_frame() {
+    let ipv6 = Endpoint(SocketAddr::from((Ipv6Addr::LOCALHOST, 1)));
+    let change =
+        MemberChange { kind: ChangeKind::Joined, member: Member { endpoint: ipv6, ..member(1) } };
+    let changes = vec![change; MAX_MEMBERS_PER_FRAME];
+    let mut bytes = Vec::new();
+    Frame::Update(Update { group: GroupId(1), after: 0, version: 1, changes }).encode(&mut bytes);
+    assert!(bytes.len() <= 4 + MAX_FRAME_BYTES);
+    let owned = (0..MAX_PARTITIONS).map(|partition| (partition, ipv6)).collect();
+    bytes.clear();
+    let owners = Owners { partitions: MAX_PARTITIONS, owned };
+    Frame::Welcome(Welcome { process: 1, lease_ms: 1, owners }).encode(&mut bytes);
+    assert!(bytes.len() <= 4 + MAX_FRAME_BYTES);
+}
+
+#[test]
+fn frames_come_out_of_a_stream_that_comes_in_single_bytes() {
+    let frames = [Frame::Alive, Frame::Goodbye, Frame::Expired { incarnation: 1 }];
+    let mut bytes = Vec::new();
+    frames.iter().for_each(|frame| frame.encode(&mut bytes));
+    let mut reader = FrameReader::default();
+    let mut found = Vec::new();
+    for byte in bytes {
+        reader.push(&[byte]);
+        while let Some(frame) = reader.next_frame().expect("these are frames") {
+            found.push(frame);
+        }
+        assert!(reader.waiting_bytes() < 9);
+    }
+    assert_eq!(found, frames);
+    reader.push(&(MAX_FRAME_BYTES as u32 + 1).to_be_bytes());
+    assert_eq!(reader.next_frame(), Err(FrameError::Length));
+}
+
+#[test]
+fn a_text_that_is_too_long_is_cut_between_two_characters() {
+    let hello = Hello {
+        role: Role::Detector,
+        cluster: "é".repeat(200),
+        member: member(1),
+        rack: String::new(),
+    };
+    let mut bytes = Vec::new();
+    Frame::Hello(hello).encode(&mut bytes);
+    let Ok(Frame::Hello(read)) = Frame::decode(&bytes[4..]) else { panic!("a hello") };
+    assert_eq!(read.cluster, "é".repeat(127));
+}
+
+fn any_endpoint() -> impl Strategy<Value = Endpoint> {
+    (any::<IpAddr>(), any::<u16>()).prop_map(|(ip, port)| Endpoint(SocketAddr::new(ip, port)))
+}
+
+fn any_member() -> impl Strategy<Value = Member> {
+    (any::<u64>(), any::<u32>(), any_endpoint()).prop_map(|(node, incarnation, endpoint)| Member {
+        node: NodeId(node),
+        incarnation,
+        endpoint,
+    })
+}
+
+fn any_settings() -> impl Strategy<Value = GroupSettings> {
+    (1..=32_u8, any::<u8>(), any::<u32>()).prop_map(|(r, c, name_check)| GroupSettings {
+        profile: Profile::TimeCritical(RateOfFire::new(r, c)),
+        name_check,
+    })
+}
+
+fn any_owners() -> impl Strategy<Value = Owners> {
+    let owned = prop::collection::btree_map(0..99_u16, any_endpoint(), 0..20);
+    owned.prop_map(|owned| Owners { partitions: 99, owned: owned.into_iter().collect() })
+}
+
+fn any_opening() -> impl Strategy<Value = Frame> {
+    let role = prop_oneof![Just(Role::Node), Just(Role::Detector)];
+    let text = || "[a-zäöü]{0,40}";
+    prop_oneof![
+        (role, text(), any_member(), text()).prop_map(|(role, cluster, member, rack)| {
+            Frame::Hello(Hello { role, cluster, member, rack })
+        }),
+        (any::<u64>(), 1..u32::MAX, any_owners()).prop_map(|(process, lease_ms, owners)| {
+            Frame::Welcome(Welcome { process, lease_ms, owners })
+        }),
+        (any::<u16>(), any::<u16>())
+            .prop_map(|(ours, theirs)| Frame::Refused(Refusal::Version { ours, theirs })),
+        text().prop_map(|ours| Frame::Refused(Refusal::Cluster { ours })),
+        any_owners().prop_map(Frame::Owners),
+        prop::collection::vec((any::<bool>(), any_member()), 0..9).prop_map(|nodes| {
+            let nodes = nodes.into_iter();
+            Frame::Watch(nodes.map(|(watched, member)| Watched { watched, member }).collect())
+        }),
+        prop::option::of(any_member()).prop_map(Frame::Successor),
+        Just(Frame::Alive),
+        Just(Frame::Goodbye),
+    ]
+}
+
+fn any_frame() -> impl Strategy<Value = Frame> {
+    let group = || (1..u32::MAX).prop_map(GroupId);
+    let kind = (1..=4_u8).prop_map(|kind| ChangeKind::from_wire(kind).expect("a kind"));
+    let change = (kind, any_member()).prop_map(|(kind, member)| MemberChange { kind, member });
+    let contradiction =
+        (any_settings(), any_settings(), any::<u64>()).prop_map(|(existing, given, by)| {
+            JoinRefusal::Contradiction { existing, given, by: NodeId(by) }
+        });
+    let unserved = prop_oneof![Just(Unserved::StoreFailed), Just(Unserved::Busy)];
+    let refusal = prop_oneof![contradiction, unserved.prop_map(JoinRefusal::Unserved)];
+    prop_oneof![
+        any_opening(),
+        (any::<u32>(), group(), any_settings())
+            .prop_map(|(request, group, settings)| Frame::Join { request, group, settings }),
+        (any::<u32>(), group(), any::<u64>()).prop_map(|(request, group, version)| Frame::Joined {
+            request,
+            group,
+            version
+        }),
+        (any::<u32>(), group(), refusal).prop_map(|(request, group, why)| Frame::JoinRefused {
+            request,
+            group,
+            why
+        }),
+        (any::<u32>(), group()).prop_map(|(request, group)| Frame::Leave { request, group }),
+        (group(), any::<u64>()).prop_map(|(group, have)| Frame::Resync { group, have }),
+        (group(), any::<u64>(), any_settings(), prop::collection::vec(any_member(), 0..20))
+            .prop_map(|(group, version, settings, members)| Frame::Snapshot(Snapshot {
+                group,
+                version,
+                more: version % 2 == 0,
+                settings,
+                members,
+            })),
+        (group(), any::<u32>(), 1..9_u64, prop::collection::vec(change, 0..20)).prop_map(
+            |(group, after, count, changes)| {
+                let after = u64::from(after);
+                Frame::Update(Update { group, after, version: after + count, changes })
+            }
+        ),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn decoding_is_the_inverse_of_encoding(frame in any_frame()) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        prop_assert_eq!(Frame::decode(&bytes[4..]), Ok(frame));
+    }
+
+    #[test]
+    fn a_stream_gives_the_same_frames_however_it_is_cut(
+        frames in prop::collection::vec(any_frame(), 1..6), piece in 1..60_usize,
+    ) {
+        let mut bytes = Vec::new();
+        frames.iter().for_each(|frame| frame.encode(&mut bytes));
+        let mut reader = FrameReader::default();
+        let mut found = Vec::new();
+        for piece in bytes.chunks(piece) {
+            reader.push(piece);
+            while let Some(frame) = reader.next_frame().expect("these are frames") {
+                found.push(frame);
+            }
+        }
+        prop_assert_eq!(found, frames);
+        prop_assert_eq!(reader.waiting_bytes(), 0);
+    }
+
+    #[test]
+    fn arbitrary_fields_never_panic_and_mean_one_thing(
+        kind in 0..22_u8, fields in prop::collection::vec(any::<u8>(), 0..80),
+    ) {
+        let body = [&[kind][..], &fields].concat();
+        if let Ok(frame) = Frame::decode(&body) {
+            let mut again = Vec::new();
+            frame.encode(&mut again);
+            prop_assert_eq!(&again[4..], &body);
+        }
+    }
+
+    #[test]
+    fn cut_and_changed_frames_never_panic(
+        frame in any_frame(), cut in 0..999_usize, place in 0..999_usize, byte: u8,
+    ) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        let place = place % bytes.len();
+        bytes[place] = byte;
+        bytes.truncate(cut);
+        let mut reader = FrameReader::default();
+        reader.push(&bytes);
+        while let Ok(Some(_)) = reader.next_frame() {}
+    }
+
+    #[test]
+    fn a_change_is_read_as_it_was_written(
+        member in any_member(), settings in any_settings(), group in 1..u32::MAX, kind in 0..3,
+    ) {
+        use super::super::registry::Change;
+        let group = GroupId(group);
+        let change = match kind {
+            0 => Change::Join { group, settings, member },
+            _ => Change::Part { group, member, has_failed: kind == 1 },
+        };
+        let mut bytes = Vec::new();
+        change.encode(&mut bytes);
+        let mut rest = &bytes[..];
+        prop_assert_eq!(Change::decode(&mut rest), Ok(change));
+        prop_assert!(rest.is_empty());
+    }
+}

@@ -1,0 +1,49 @@
+//! From a stream of bytes to frames.
+
+use super::frame::{Frame, FrameError, MAX_FRAME_BYTES};
+
+/// Collects the bytes of one link and gives out whole frames.
+///
+/// It keeps less than one frame beyond what was given at once. After an error the stream has lost
+/// its meaning: the link has to be closed.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    waiting: Vec<u8>,
+    /// Bytes at the front of `waiting` that were given out already.
+    taken: usize,
+}
+
+const LENGTH_BYTES: usize = 4;
+
+impl FrameReader {
+    /// The next bytes of the stream.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.waiting.drain(..self.taken);
+        self.taken = 0;
+        self.waiting.extend_from_slice(bytes);
+    }
+
+    /// The next frame that is there in full.
+    ///
+    /// # Errors
+    /// The stream is not the protocol's.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
+        let rest = &self.waiting[self.taken..];
+        let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
+            return Ok(None);
+        };
+        let length = u32::from_be_bytes(*length) as usize;
+        if length == 0 || length > MAX_FRAME_BYTES {
+            return Err(FrameError::Length);
+        }
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        let frame = Frame::decode(body)?;
+        self.taken += LENGTH_BYTES + length;
+        Ok(Some(frame))
+    }
+
+    /// Bytes that wait for the rest of their frame.
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting.len() - self.taken
+    }
+}

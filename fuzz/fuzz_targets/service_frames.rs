@@ -1,0 +1,39 @@
+//! Any bytes are a stream of the membership service's frames: reading never panics, does not depend
+//! on how the stream is cut, and every frame is written as it was read.
+#![no_main]
+
+use carom_proto::membership::service::{Change, Frame, FrameReader};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: (u8, &[u8])| {
+    let (piece, bytes) = input;
+    let whole = read_all(bytes, bytes.len().max(1));
+    assert_eq!(read_all(bytes, usize::from(piece).max(1)), whole, "the cuts made a difference");
+    let mut again = Vec::new();
+    whole.iter().for_each(|frame| frame.encode(&mut again));
+    assert!(bytes.starts_with(&again), "a frame was written otherwise than it was read");
+    let mut rest = bytes;
+    while let Ok(change) = Change::decode(&mut rest) {
+        let mut again = Vec::new();
+        change.encode(&mut again);
+        let read = bytes.len() - rest.len();
+        assert!(bytes[..read].ends_with(&again), "a change was written otherwise");
+    }
+});
+
+/// The frames before the first mistake, from pieces of this size.
+fn read_all(bytes: &[u8], piece: usize) -> Vec<Frame> {
+    let mut reader = FrameReader::default();
+    let mut frames = Vec::new();
+    for piece in bytes.chunks(piece) {
+        reader.push(piece);
+        loop {
+            match reader.next_frame() {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(_) => return frames,
+            }
+        }
+    }
+    frames
+}
