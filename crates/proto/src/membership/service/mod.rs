@@ -28,11 +28,17 @@
 //! - A node that finds itself taken for dead comes back as a later incarnation; what is said of the
 //!   earlier one changes nothing any more.
 
+pub mod client;
 mod fields;
 pub mod frame;
+mod outbox;
+mod pinger;
 mod reader;
 pub mod registry;
+pub mod server;
 
+pub use self::client::{Service, ServiceConfig};
 pub use self::frame::{Frame, FrameError, Hello, Member, Owners, Refusal, Role, Unserved};
 pub use self::reader::FrameReader;
 pub use self::registry::{Change, GroupState, PartitionState};
+pub use self::server::{Commit, CommitFailure, CommitId, Server, ServerConfig, SessionInfo};

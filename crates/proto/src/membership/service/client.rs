@@ -1,0 +1,399 @@
+//! A node's side of the membership service: the provider [`Service`].
+//!
+//! It keeps a link to every control process that owns a partition of its groups, and asks there to
+//! be in them, many requests at a time. From summaries and updates it makes the node's views. When
+//! the service is away the views stay as they are; when it is back they are compared. A node that
+//! finds itself taken for dead comes back as a later incarnation, by itself.
+//!
+//! # Invariants
+//!
+//! - A group is asked for on at most one link at a time, that of its partition's owner.
+//! - A view changes only by a whole summary, or by an update that follows the version it shows.
+//! - A node is in a view only after it was met, and is parted from after it has left the last.
+
+mod config;
+mod counters;
+mod paths;
+mod requests;
+mod views;
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+pub use self::config::ServiceConfig;
+use self::counters::Counters;
+use self::paths::Path;
+use self::requests::{Own, Standing};
+use self::views::Views;
+use super::fields::Member;
+use super::frame::{Frame, FrameError, Owners, Refusal};
+use super::outbox::Outbox;
+use super::pinger::Pinger;
+use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
+use crate::membership::{Membership, MembershipEvent};
+use crate::{
+    Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, Timers,
+    Transmit, Wakeup,
+};
+
+/// Membership of one node by a service. Its driver has to carry links; see
+/// [`crate::membership::link`].
+///
+/// `join` never fails by what the service knows, since it is asked first: a contradiction is a
+/// [`MembershipEvent::Refused`] that comes later. [`Membership::is_settled`] is true when the
+/// service has answered all joins, and false again while there are new ones.
+#[derive(Debug)]
+pub struct Service {
+    config: ServiceConfig,
+    /// This node as it says that it is.
+    member: Member,
+    rng: Rng,
+    paths: BTreeMap<Endpoint, Path>,
+    owners: Option<Owners>,
+    groups: BTreeMap<GroupId, Own>,
+    /// Groups that the service has to be told were left, and where that was said.
+    leaving: BTreeMap<GroupId, Option<Endpoint>>,
+    views: Views,
+    pinger: Pinger,
+    timers: Timers<Timer>,
+    outbox: Outbox,
+    outgoing: VecDeque<(Endpoint, Vec<u8>)>,
+    counters: Counters,
+    next_link: u64,
+    next_request: u32,
+    phase: Phase,
+    is_welcomed: bool,
+    has_settled: bool,
+    is_away: bool,
+    last_refusal: Option<Refusal>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    New,
+    Running,
+    Stopped,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// An address may be tried again.
+    Connect(Endpoint),
+    /// A link has to be opened and welcomed.
+    Greeting(Endpoint),
+    Alive(Endpoint),
+    /// What was sent elsewhere is asked again.
+    Again(Endpoint),
+    Away,
+}
+
+impl Service {
+    /// The membership of node `id`, which others reach at `endpoint`. If its address is
+    /// unspecified, they take the one that its links come from. `seed` is the source of all
+    /// randomness.
+    ///
+    /// # Panics
+    /// If `config` is not valid: no address, a name of more than 255 bytes, a pause of zero.
+    pub fn new(id: NodeId, endpoint: Endpoint, config: ServiceConfig, seed: u64) -> Self {
+        config.validate();
+        Self {
+            member: Member { node: id, incarnation: 0, endpoint },
+            rng: Rng::new(seed),
+            paths: BTreeMap::new(),
+            owners: None,
+            groups: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            views: Views::new(id),
+            pinger: Pinger::new(id),
+            timers: Timers::new(),
+            outbox: Outbox::default(),
+            outgoing: VecDeque::new(),
+            counters: Counters::default(),
+            next_link: 0,
+            next_request: 0,
+            phase: Phase::New,
+            is_welcomed: false,
+            has_settled: false,
+            is_away: false,
+            last_refusal: None,
+            config,
+        }
+    }
+
+    /// Which incarnation the node is in: how often the service took it for dead.
+    pub fn incarnation(&self) -> u32 {
+        self.member.incarnation
+    }
+
+    /// Whether the node goes on without the service, with the views last known.
+    pub fn is_away(&self) -> bool {
+        self.is_away
+    }
+
+    /// Why the service refused the last link, if none was welcomed since.
+    pub fn last_refusal(&self) -> Option<&Refusal> {
+        self.last_refusal.as_ref()
+    }
+
+    /// The links that are welcomed now.
+    pub fn links(&self) -> usize {
+        self.paths.values().filter(|path| path.is_ready()).count()
+    }
+
+    fn begin(&mut self, now: Time) {
+        if self.phase == Phase::New {
+            self.phase = Phase::Running;
+            self.tend(now);
+            self.timers.set(Timer::Away, now + self.config.away_after);
+        }
+    }
+
+    fn on_frame(&mut self, now: Time, address: Endpoint, frame: Frame) {
+        self.counters.frames_received += 1;
+        match frame {
+            Frame::Welcome(welcome) => self.on_welcome(now, address, welcome),
+            Frame::Refused(why) => self.on_refused(now, address, why),
+            Frame::Joined { request, group, .. } => self.on_joined(address, request, group),
+            Frame::JoinRefused { request, group, why } => {
+                self.on_join_refused(now, address, (request, group), why);
+            }
+            Frame::Left { request, group } => self.on_left(address, request, group),
+            Frame::Unchanged { group, version } => {
+                self.on_unchanged(now, address, group, version);
+            }
+            Frame::Snapshot(snapshot) => self.on_snapshot(address, snapshot),
+            Frame::Update(update) => self.on_update(now, address, &update),
+            Frame::Alive => {}
+            Frame::Owners(owners) => self.on_owners(now, address, owners),
+            Frame::Expired { incarnation } => self.on_expired(now, incarnation),
+            Frame::Elsewhere { request, group } => {
+                self.on_elsewhere(now, address, request, group);
+            }
+            Frame::Successor(next) => self.on_successor(now, next),
+            Frame::Hello(_)
+            | Frame::Join { .. }
+            | Frame::Leave { .. }
+            | Frame::Resync { .. }
+            | Frame::Goodbye
+            | Frame::Report { .. }
+            | Frame::Watch(_) => self.on_nonsense(now, address, FrameError::Kind),
+        }
+    }
+
+    /// In the ring this node pings the next one.
+    fn on_successor(&mut self, now: Time, next: Option<Member>) {
+        let others: Vec<NodeId> = self.pinger.targets().collect();
+        for node in others.into_iter().filter(|node| next.is_none_or(|next| next.node != *node)) {
+            self.pinger.unwatch(node);
+        }
+        if let Some(next) = next.filter(|next| !self.pinger.watches(*next)) {
+            self.pinger.watch(now, next);
+        }
+    }
+
+    fn fire(&mut self, now: Time, timer: Timer) {
+        match timer {
+            Timer::Connect(address) => self.on_connect_timer(now, address),
+            Timer::Greeting(address) => {
+                self.counters.links_silent += 1;
+                self.drop_link(now, address);
+            }
+            Timer::Alive(address) => self.on_alive_timer(now, address),
+            Timer::Again(address) => self.on_again_timer(address),
+            Timer::Away => self.on_away_timer(now),
+        }
+    }
+
+    /// Everything that this node wants to know is as the service says.
+    fn is_current(&self) -> bool {
+        let is_known = |own: &Own| own.standing == Standing::Current;
+        self.is_linked() && self.groups.values().all(is_known)
+    }
+
+    fn look_whether_away(&mut self, now: Time) {
+        if self.phase == Phase::Running && !self.is_current() {
+            self.timers.set_no_later(Timer::Away, now + self.config.away_after);
+        }
+    }
+
+    fn on_away_timer(&mut self, now: Time) {
+        if self.is_current() || self.is_away {
+            return;
+        }
+        let is_left_alone = |own: &Own| matches!(own.standing, Standing::Wanted | Standing::Stale);
+        if self.is_linked() && !self.groups.values().any(is_left_alone) {
+            // The answers are on their way.
+            return self.timers.set(Timer::Away, now + self.config.away_after);
+        }
+        self.is_away = true;
+        self.counters.times_away += 1;
+        self.views.events.push_back(MembershipEvent::Away);
+    }
+
+    fn look_whether_back(&mut self) {
+        // Most calls come while others are missing: the last one counts.
+        if self.phase != Phase::Running || self.paths.values().any(Path::is_busy) {
+            return;
+        }
+        if !self.has_settled && self.is_settled() {
+            self.has_settled = true;
+            self.views.events.push_back(MembershipEvent::Settled);
+        }
+        if (self.is_away || self.timers.is_set(Timer::Away)) && self.is_current() {
+            self.timers.cancel(Timer::Away);
+            if core::mem::take(&mut self.is_away) {
+                self.views.events.push_back(MembershipEvent::Returned);
+            }
+        }
+    }
+
+    /// What the pinger has found goes to all processes.
+    fn take_reports(&mut self) {
+        while let Some(report) = self.pinger.reports.pop_front() {
+            for link in self.paths.values().filter_map(Path::ready_link) {
+                self.outbox.send(link, &report);
+            }
+        }
+        while let Some(datagram) = self.pinger.poll_datagram() {
+            self.outgoing.push_back(datagram);
+        }
+    }
+}
+
+impl Membership for Service {
+    fn join(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        self.begin(now);
+        if let Some(own) = self.groups.get(&group) {
+            let same_name = own.settings.name_check == settings.name_check;
+            return Err(if same_name {
+                JoinError::AlreadyJoined
+            } else {
+                JoinError::NameCollision
+            });
+        }
+        self.groups.insert(group, Own::new(settings));
+        self.views.join(group);
+        if self.phase == Phase::Running {
+            self.request(now, group);
+            self.look_whether_away(now);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, now: Time, group: GroupId) {
+        self.begin(now);
+        let Some(own) = self.groups.remove(&group) else { return };
+        self.views.leave(group);
+        if self.phase == Phase::Running {
+            if own.standing != Standing::Wanted || own.was_asked {
+                self.leaving.insert(group, None);
+                self.request(now, group);
+            }
+            self.look_whether_back();
+        }
+    }
+
+    fn shut_down(&mut self, _now: Time) {
+        if self.phase != Phase::Stopped {
+            self.say_goodbye();
+            self.timers = Timers::new();
+        }
+    }
+
+    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+        if self.phase == Phase::Stopped {
+            return;
+        }
+        self.begin(now);
+        if !self.pinger.handle_datagram(now, source, datagram) {
+            self.counters.datagrams_malformed += 1;
+        }
+        self.take_reports();
+    }
+
+    fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
+        // Links that were given up are not known any more.
+        let Some(address) = self.address_of(link) else { return };
+        match event {
+            LinkEvent::Opened => self.on_opened(address),
+            LinkEvent::Received(bytes) => self.on_bytes(now, address, link, bytes),
+            LinkEvent::Closed { why } => {
+                self.outbox.forget(link);
+                self.on_closed(now, address, Some(why));
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if self.phase == Phase::Stopped {
+            return;
+        }
+        self.begin(now);
+        while let Some(timer) = self.timers.pop_due(now) {
+            self.fire(now, timer);
+        }
+        self.pinger.handle_timeout(now);
+        self.take_reports();
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let (to, datagram) = self.outgoing.pop_front()?;
+        out.extend_from_slice(&datagram);
+        Some(Transmit { destination: Destination::Endpoint(to), class: Class::Control })
+    }
+
+    fn poll_link(&mut self) -> Option<LinkCommand> {
+        self.outbox.poll()
+    }
+
+    fn poll_event(&mut self) -> Option<MembershipEvent> {
+        self.views.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        let own = self.timers.next_due().map(|at| Wakeup { at, reason: "membership service" });
+        let ping = self.pinger.next_due().map(|at| Wakeup { at, reason: "ping the next node" });
+        match self.phase {
+            Phase::New => Some(Wakeup { at: Time::ZERO, reason: "first link" }),
+            Phase::Running => Wakeup::earlier(own, ping),
+            Phase::Stopped => None,
+        }
+    }
+
+    fn nodes(&self) -> Vec<(NodeId, Endpoint)> {
+        self.views.nodes()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_welcomed && self.groups.values().all(|own| own.was_current)
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        let mut stats = self.counters.by_name();
+        stats.push(("frames_sent", self.outbox.frames_sent));
+        stats.push(("bytes_sent", self.outbox.bytes_sent));
+        stats.push(("pings_received", self.pinger.counters.pings_received));
+        stats.push(("pings_sent", self.pinger.counters.pings_sent));
+        stats.push(("pings_foreign", self.pinger.counters.pings_foreign));
+        stats.push(("pongs_received", self.pinger.counters.pongs_received));
+        stats.push(("suspicions", self.pinger.counters.suspicions));
+        stats.push(("reports_made", self.pinger.counters.reports_made));
+        stats.push(("incarnation", self.member.incarnation.into()));
+        stats.push(("is_away", u64::from(self.is_away)));
+        stats
+    }
+
+    fn check(&self) {
+        self.views.check();
+        if self.phase == Phase::Running {
+            self.check_paths();
+            self.check_requests();
+            let is_watched = self.is_current() || self.is_away || self.timers.is_set(Timer::Away);
+            assert!(is_watched, "nobody would notice that the service is away");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What crossed the links and what happened.
+
+/// Plain counts since the node started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counters {
+    pub(super) links_tried: u64,
+    pub(super) links_welcomed: u64,
+    pub(super) links_refused: u64,
+    /// Attempts that came to nothing.
+    pub(super) links_failed: u64,
+    /// Links that had been welcomed and ended.
+    pub(super) links_lost: u64,
+    /// Links that were given up because nothing came for a whole lease.
+    pub(super) links_silent: u64,
+    pub(super) links_nonsense: u64,
+    pub(super) frames_received: u64,
+    pub(super) joins_sent: u64,
+    pub(super) joins_refused: u64,
+    pub(super) leaves_sent: u64,
+    pub(super) resyncs_sent: u64,
+    pub(super) snapshots_received: u64,
+    pub(super) updates_received: u64,
+    /// Updates that did not follow what was known.
+    pub(super) gaps: u64,
+    /// Answers to what is not asked any more.
+    pub(super) answers_late: u64,
+    pub(super) sent_elsewhere: u64,
+    /// How often the service took this node for dead.
+    pub(super) expiries: u64,
+    /// How often the node went on without the service.
+    pub(super) times_away: u64,
+    pub(super) datagrams_malformed: u64,
+}
+
+impl Counters {
+    pub(super) fn by_name(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("links_tried", self.links_tried),
+            ("links_welcomed", self.links_welcomed),
+            ("links_refused", self.links_refused),
+            ("links_failed", self.links_failed),
+            ("links_lost", self.links_lost),
+            ("links_silent", self.links_silent),
+            ("links_nonsense", self.links_nonsense),
+            ("frames_received", self.frames_received),
+            ("joins_sent", self.joins_sent),
+            ("joins_refused", self.joins_refused),
+            ("leaves_sent", self.leaves_sent),
+            ("resyncs_sent", self.resyncs_sent),
+            ("snapshots_received", self.snapshots_received),
+            ("updates_received", self.updates_received),
+            ("gaps", self.gaps),
+            ("answers_late", self.answers_late),
+            ("sent_elsewhere", self.sent_elsewhere),
+            ("expiries", self.expiries),
+            ("times_away", self.times_away),
+            ("datagrams_malformed", self.datagrams_malformed),
+        ]
+    }
+}

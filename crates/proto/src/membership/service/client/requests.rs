@@ -1,0 +1,390 @@
+//! What this node wants of the service: to be in groups, to be out of them, to know who is there.
+
+use alloc::collections::BTreeSet;
+
+use super::super::frame::{
+    ChangeKind, Frame, JoinRefusal, Member, Owners, Snapshot, Unserved, Update, partition_of,
+};
+use super::paths::{Ready, State};
+use super::{Service, Timer};
+use crate::membership::MembershipEvent;
+use crate::{Endpoint, GroupId, GroupSettings, JoinError, Time};
+
+/// A group that this node wants to be in.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) settings: GroupSettings,
+    pub(super) standing: Standing,
+    /// Where it is asked for or was told of last.
+    at: Option<Endpoint>,
+    /// The version that the view shows.
+    version: u64,
+    /// Whether the service may have heard of the join.
+    pub(super) was_asked: bool,
+    /// Whether the view was ever as the service said.
+    pub(super) was_current: bool,
+    /// The parts of a summary that came so far.
+    incoming: Vec<Member>,
+}
+
+/// How far this node has come with a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// To be joined.
+    Wanted,
+    /// The join is on its way, with this number: answers to earlier ones, for the group that was
+    /// left since, mean nothing.
+    Asked(u32),
+    /// This node is a member; what it knows of the group may be old.
+    Stale,
+    /// The summary is on its way.
+    Resyncing,
+    /// The view is as the service said last, and updates come.
+    Current,
+}
+
+impl Own {
+    pub(super) fn new(settings: GroupSettings) -> Self {
+        let (standing, incoming) = (Standing::Wanted, Vec::new());
+        let (was_asked, was_current) = (false, false);
+        Self { settings, standing, at: None, version: 0, was_asked, was_current, incoming }
+    }
+
+    /// The link is gone where this was asked: it has to be asked again, somewhere.
+    fn lose(&mut self) {
+        self.at = None;
+        self.incoming.clear();
+        self.standing = match self.standing {
+            Standing::Wanted | Standing::Asked(_) => Standing::Wanted,
+            Standing::Stale | Standing::Resyncing | Standing::Current => Standing::Stale,
+        };
+    }
+}
+
+impl Service {
+    pub(super) fn needed_partitions(&self) -> BTreeSet<u16> {
+        let Some(Owners { partitions, .. }) = self.owners else { return BTreeSet::new() };
+        let groups = self.groups.keys().chain(self.leaving.keys());
+        groups.map(|group| partition_of(*group, partitions)).collect()
+    }
+
+    fn owner_of(&self, group: GroupId) -> Option<Endpoint> {
+        self.owners.as_ref()?.owner_of(group)
+    }
+
+    /// Something has to be asked about the group: now if its owner listens, else when it does.
+    pub(super) fn request(&mut self, now: Time, group: GroupId) {
+        let Some(owner) = self.owner_of(group) else { return };
+        if let Some(ready) = self.ready(owner) {
+            ready.queue.push_back(group);
+            self.ask(owner);
+        } else {
+            self.tend(now);
+        }
+    }
+
+    /// Everything that has to be asked at this owner.
+    pub(super) fn queue_all(&mut self, address: Endpoint) {
+        let wanted = self
+            .groups
+            .iter()
+            .filter(|(_, own)| matches!(own.standing, Standing::Wanted | Standing::Stale));
+        let leaving = self.leaving.iter().filter(|(_, at)| at.is_none());
+        let groups = wanted.map(|(group, _)| *group).chain(leaving.map(|(group, _)| *group));
+        let groups: BTreeSet<GroupId> =
+            groups.filter(|group| self.owner_of(*group) == Some(address)).collect();
+        if let Some(ready) = self.ready(address) {
+            ready.queue = groups.into_iter().collect();
+            self.ask(address);
+        }
+    }
+
+    /// Sends requests for as long as there is room in the window.
+    pub(super) fn ask(&mut self, address: Endpoint) {
+        let window = self.config.max_open_requests;
+        let Some(path) = self.paths.get_mut(&address) else { return };
+        let State::Ready(ready) = &mut path.state else { return };
+        while ready.open.len() + ready.resyncing.len() < window {
+            let Some(group) = ready.queue.pop_front() else { return };
+            if let Some(at) = self.leaving.get_mut(&group).filter(|at| at.is_none()) {
+                *at = Some(address);
+                let request = next_request(&mut self.next_request);
+                ready.open.insert(request, group);
+                self.outbox.send(ready.link, &Frame::Leave { request, group });
+                self.counters.leaves_sent += 1;
+            }
+            let Some(own) = self.groups.get_mut(&group) else { continue };
+            match own.standing {
+                Standing::Wanted => {
+                    let (request, settings) = (next_request(&mut self.next_request), own.settings);
+                    ready.open.insert(request, group);
+                    self.outbox.send(ready.link, &Frame::Join { request, group, settings });
+                    self.counters.joins_sent += 1;
+                    (own.standing, own.was_asked) = (Standing::Asked(request), true);
+                }
+                Standing::Stale => {
+                    ready.resyncing.insert(group);
+                    let have = own.version;
+                    self.outbox.send(ready.link, &Frame::Resync { group, have });
+                    self.counters.resyncs_sent += 1;
+                    own.standing = Standing::Resyncing;
+                }
+                Standing::Asked(_) | Standing::Resyncing | Standing::Current => continue,
+            }
+            own.at = Some(address);
+        }
+    }
+
+    /// The link there is gone, and what was asked on it.
+    pub(super) fn lose_groups_at(&mut self, address: Endpoint) {
+        self.groups.values_mut().filter(|own| own.at == Some(address)).for_each(Own::lose);
+        for at in self.leaving.values_mut().filter(|at| **at == Some(address)) {
+            *at = None;
+        }
+    }
+
+    pub(super) fn on_owners(&mut self, now: Time, from: Endpoint, mut owners: Owners) {
+        for (_, owner) in owners.owned.iter_mut().filter(|(_, at)| at.0.ip().is_unspecified()) {
+            owner.0.set_ip(from.0.ip());
+        }
+        if self.owners.as_ref() == Some(&owners) {
+            return;
+        }
+        self.owners = Some(owners);
+        let groups: Vec<GroupId> = self.groups.keys().chain(self.leaving.keys()).copied().collect();
+        let mut changed = BTreeSet::new();
+        for group in groups {
+            let owner = self.owner_of(group);
+            changed.extend(owner);
+            if let Some(own) = self.groups.get_mut(&group).filter(|it| it.at != owner) {
+                if let Some(State::Ready(old)) =
+                    own.at.and_then(|at| self.paths.get_mut(&at)).map(|path| &mut path.state)
+                {
+                    old.open.retain(|_, open| *open != group);
+                    old.resyncing.remove(&group);
+                }
+                own.lose();
+            }
+            if let Some(at) = self.leaving.get_mut(&group).filter(|at| **at != owner) {
+                *at = None;
+            }
+        }
+        self.tend(now);
+        changed.into_iter().for_each(|owner| self.queue_all(owner));
+        self.look_whether_away(now);
+    }
+
+    pub(super) fn on_joined(&mut self, address: Endpoint, request: u32, group: GroupId) {
+        let Some(ready) = self.ready(address) else { return };
+        if ready.open.remove(&request) != Some(group) {
+            self.counters.answers_late += 1;
+            return;
+        }
+        let is_asked = |own: &&mut Own| own.standing == Standing::Asked(request);
+        if let Some(own) = self.groups.get_mut(&group).filter(is_asked) {
+            // Its snapshot follows.
+            own.standing = Standing::Resyncing;
+            if let Some(ready) = self.ready(address) {
+                ready.resyncing.insert(group);
+            }
+        }
+        self.ask(address);
+    }
+
+    pub(super) fn on_join_refused(
+        &mut self,
+        now: Time,
+        address: Endpoint,
+        (request, group): (u32, GroupId),
+        why: JoinRefusal,
+    ) {
+        let Some(ready) = self.ready(address) else { return };
+        if ready.open.remove(&request) != Some(group) {
+            self.counters.answers_late += 1;
+            return;
+        }
+        let is_asked = |own: &&mut Own| own.standing == Standing::Asked(request);
+        let Some(own) = self.groups.get_mut(&group).filter(is_asked) else { return };
+        let error = match why {
+            // Who was a member before, and comes back, does not take the store's trouble for an
+            // answer.
+            JoinRefusal::Unserved(why) if why == Unserved::Busy || own.was_current => {
+                own.lose();
+                return self.ask_again_later(now, address);
+            }
+            JoinRefusal::Contradiction { existing, given, .. }
+                if existing.name_check != given.name_check =>
+            {
+                JoinError::NameCollision
+            }
+            JoinRefusal::Contradiction { existing, given, by } => {
+                JoinError::Contradiction { ours: given, theirs: existing, by }
+            }
+            JoinRefusal::Unserved(why) => JoinError::Unserved { why },
+        };
+        self.counters.joins_refused += 1;
+        self.groups.remove(&group);
+        // Whom only this group knew is parted from after it.
+        self.views.events.push_back(MembershipEvent::Refused(group, error));
+        self.views.leave(group);
+        self.ask(address);
+    }
+
+    pub(super) fn on_left(&mut self, address: Endpoint, request: u32, group: GroupId) {
+        let Some(ready) = self.ready(address) else { return };
+        if ready.open.remove(&request) != Some(group) {
+            self.counters.answers_late += 1;
+        } else if self.leaving.get(&group) == Some(&Some(address)) {
+            // If not, the group was joined and left again, and that is to be said yet.
+            self.leaving.remove(&group);
+        }
+        self.ask(address);
+    }
+
+    /// The process does not own the group: soon it will be known who does.
+    pub(super) fn on_elsewhere(
+        &mut self,
+        now: Time,
+        address: Endpoint,
+        request: u32,
+        group: GroupId,
+    ) {
+        self.counters.sent_elsewhere += 1;
+        let Some(ready) = self.ready(address) else { return };
+        ready.open.remove(&request);
+        ready.resyncing.remove(&group);
+        if let Some(own) = self.groups.get_mut(&group).filter(|own| own.at == Some(address)) {
+            own.lose();
+        }
+        if let Some(at) = self.leaving.get_mut(&group).filter(|at| **at == Some(address)) {
+            *at = None;
+        }
+        self.ask_again_later(now, address);
+        self.look_whether_away(now);
+    }
+
+    pub(super) fn on_snapshot(&mut self, address: Endpoint, snapshot: Snapshot) {
+        let Snapshot { group, version, more, members, .. } = snapshot;
+        let is_awaited =
+            |own: &&mut Own| own.standing == Standing::Resyncing && own.at == Some(address);
+        let Some(own) = self.groups.get_mut(&group).filter(is_awaited) else {
+            self.counters.answers_late += u64::from(!more);
+            self.forget_resync(address, group, more);
+            return;
+        };
+        own.incoming.extend(members);
+        if more {
+            return;
+        }
+        self.counters.snapshots_received += 1;
+        own.version = version;
+        let members = core::mem::take(&mut own.incoming);
+        self.views.replace(group, &members);
+        self.become_current(address, group);
+    }
+
+    pub(super) fn on_unchanged(
+        &mut self,
+        now: Time,
+        address: Endpoint,
+        group: GroupId,
+        version: u64,
+    ) {
+        let is_awaited =
+            |own: &&mut Own| own.standing == Standing::Resyncing && own.at == Some(address);
+        match self.groups.get_mut(&group).filter(is_awaited) {
+            Some(own) if own.version == version => self.become_current(address, group),
+            Some(own) => {
+                // An answer to what was not asked: everything is wanted.
+                own.version = 0;
+                own.lose();
+                self.forget_resync(address, group, false);
+                self.ask_again_later(now, address);
+            }
+            None => self.forget_resync(address, group, false),
+        }
+    }
+
+    pub(super) fn on_update(&mut self, now: Time, address: Endpoint, update: &Update) {
+        self.counters.updates_received += 1;
+        let is_followed =
+            |own: &&mut Own| own.standing == Standing::Current && own.at == Some(address);
+        let group = update.group;
+        // Before a summary there may be updates of what the summary has.
+        let Some(own) = self.groups.get_mut(&group).filter(is_followed) else { return };
+        if update.after != own.version {
+            self.counters.gaps += 1;
+            own.lose();
+            return self.request(now, group);
+        }
+        own.version = update.version;
+        for change in &update.changes {
+            match change.kind {
+                ChangeKind::Joined => self.views.admit(group, change.member),
+                kind => self.views.dismiss(group, change.member.node, kind.view_change()),
+            }
+        }
+    }
+
+    /// The service took this node for dead: it comes back as a later incarnation, to all its
+    /// groups. What it left it is out of already.
+    pub(super) fn on_expired(&mut self, now: Time, incarnation: u32) {
+        if incarnation < self.member.incarnation {
+            self.counters.answers_late += 1;
+            return;
+        }
+        self.counters.expiries += 1;
+        self.member.incarnation = incarnation.saturating_add(1);
+        tracing::info!(node = %self.member.node, incarnation, "was taken for dead and comes back");
+        self.leaving.clear();
+        for own in self.groups.values_mut() {
+            own.lose();
+            own.standing = Standing::Wanted;
+        }
+        self.restart_links(now);
+        self.look_whether_away(now);
+    }
+
+    pub(super) fn on_again_timer(&mut self, address: Endpoint) {
+        self.queue_all(address);
+    }
+
+    /// Asserts that what is asked is asked somewhere, and what is not is in a queue.
+    pub(super) fn check_requests(&self) {
+        for (group, own) in &self.groups {
+            match own.standing {
+                Standing::Wanted | Standing::Stale => assert_eq!(own.at, None, "{group:?} is at"),
+                Standing::Asked(_) | Standing::Resyncing | Standing::Current => {
+                    let path = own.at.and_then(|at| self.paths.get(&at));
+                    let is_ready = path.is_some_and(|path| matches!(path.state, State::Ready(_)));
+                    assert!(is_ready, "{group:?} is asked for on no link");
+                }
+            }
+        }
+    }
+
+    fn become_current(&mut self, address: Endpoint, group: GroupId) {
+        self.forget_resync(address, group, false);
+        if let Some(own) = self.groups.get_mut(&group) {
+            (own.standing, own.was_current) = (Standing::Current, true);
+        }
+        self.ask(address);
+    }
+
+    fn forget_resync(&mut self, address: Endpoint, group: GroupId, more: bool) {
+        if let Some(Ready { resyncing, .. }) = self.ready(address).filter(|_| !more) {
+            resyncing.remove(&group);
+        }
+    }
+
+    fn ask_again_later(&mut self, now: Time, address: Endpoint) {
+        let at = now + self.config.first_pause;
+        self.timers.set_no_later(Timer::Again(address), at);
+    }
+}
+
+fn next_request(last: &mut u32) -> u32 {
+    // 0 stands for a resync.
+    *last = last.checked_add(1).unwrap_or(1);
+    *last
+}

@@ -1,0 +1,145 @@
+//! The views of a node's groups, and the nodes in them, as the service tells.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::super::frame::Member;
+use crate::membership::MembershipEvent;
+use crate::{Endpoint, GroupId, NodeId, ViewChange, ViewChangeKind};
+
+/// Who shares this node's groups.
+#[derive(Debug)]
+pub(super) struct Views {
+    own: NodeId,
+    peers: BTreeMap<NodeId, Peer>,
+    groups: BTreeMap<GroupId, View>,
+    pub(super) events: VecDeque<MembershipEvent>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    member: Member,
+    groups: BTreeSet<GroupId>,
+}
+
+#[derive(Debug, Default)]
+struct View {
+    members: BTreeSet<NodeId>,
+    version: u32,
+}
+
+impl Views {
+    pub(super) fn new(own: NodeId) -> Self {
+        let (peers, groups, events) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
+        Self { own, peers, groups, events }
+    }
+
+    pub(super) fn join(&mut self, group: GroupId) {
+        self.groups.entry(group).or_default();
+    }
+
+    /// The group is no longer this node's: its view is not told of any more.
+    pub(super) fn leave(&mut self, group: GroupId) {
+        let view = self.groups.remove(&group).unwrap_or_default();
+        view.members.into_iter().for_each(|node| self.release(node, group));
+    }
+
+    /// The member is in the group, in this incarnation and at this endpoint.
+    pub(super) fn admit(&mut self, group: GroupId, member: Member) {
+        if member.node == self.own || !self.groups.contains_key(&group) {
+            return;
+        }
+        match self.peers.get_mut(&member.node) {
+            None => self.meet(member),
+            Some(peer) if member.incarnation <= peer.member.incarnation => {}
+            Some(peer) if member.endpoint == peer.member.endpoint => peer.member = member,
+            Some(_) => self.move_peer(member),
+        }
+        let (Some(peer), Some(view)) =
+            (self.peers.get_mut(&member.node), self.groups.get_mut(&group))
+        else {
+            return;
+        };
+        if view.members.insert(member.node) {
+            peer.groups.insert(group);
+            let change = view.change(group, member.node, ViewChangeKind::Joined);
+            self.events.push_back(change);
+        }
+    }
+
+    /// The node is not in the group, or no longer shown.
+    pub(super) fn dismiss(&mut self, group: GroupId, node: NodeId, kind: ViewChangeKind) {
+        let Some(view) = self.groups.get_mut(&group) else { return };
+        if view.members.remove(&node) {
+            let change = view.change(group, node, kind);
+            self.events.push_back(change);
+            self.release(node, group);
+        }
+    }
+
+    /// These are the members of the group; who else was in the view is gone, nobody knows how.
+    pub(super) fn replace(&mut self, group: GroupId, members: &[Member]) {
+        let Some(view) = self.groups.get(&group) else { return };
+        let stay: BTreeSet<NodeId> = members.iter().map(|member| member.node).collect();
+        let gone: Vec<NodeId> = view.members.difference(&stay).copied().collect();
+        for node in gone {
+            self.dismiss(group, node, ViewChangeKind::Left);
+        }
+        members.iter().for_each(|member| self.admit(group, *member));
+    }
+
+    pub(super) fn nodes(&self) -> Vec<(NodeId, Endpoint)> {
+        self.peers.iter().map(|(node, peer)| (*node, peer.member.endpoint)).collect()
+    }
+
+    /// Asserts that peers and views name each other.
+    pub(super) fn check(&self) {
+        for (node, peer) in &self.peers {
+            assert!(*node != self.own, "a node is its own peer");
+            assert!(!peer.groups.is_empty(), "{node:?} is known but in no view");
+            for group in &peer.groups {
+                let is_in = self.groups.get(group).is_some_and(|view| view.members.contains(node));
+                assert!(is_in, "{node:?} is not in a view that it is noted in");
+            }
+        }
+        for (group, view) in &self.groups {
+            for node in &view.members {
+                let is_noted = self.peers.get(node).is_some_and(|peer| peer.groups.contains(group));
+                assert!(is_noted, "{node:?} is in a view that it is not noted in");
+            }
+        }
+    }
+
+    fn meet(&mut self, member: Member) {
+        self.events.push_back(MembershipEvent::Met(member.node, member.endpoint));
+        self.peers.insert(member.node, Peer { member, groups: BTreeSet::new() });
+    }
+
+    /// The node came back somewhere else: for those who send to it, it went and came.
+    fn move_peer(&mut self, member: Member) {
+        let groups = self.peers.get(&member.node).map(|peer| peer.groups.clone());
+        let groups = groups.unwrap_or_default();
+        for group in &groups {
+            self.dismiss(*group, member.node, ViewChangeKind::Failed);
+        }
+        self.meet(member);
+        for group in groups {
+            self.admit(group, member);
+        }
+    }
+
+    fn release(&mut self, node: NodeId, group: GroupId) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        peer.groups.remove(&group);
+        if peer.groups.is_empty() {
+            self.peers.remove(&node);
+            self.events.push_back(MembershipEvent::Parted(node));
+        }
+    }
+}
+
+impl View {
+    fn change(&mut self, group: GroupId, node: NodeId, kind: ViewChangeKind) -> MembershipEvent {
+        self.version = self.version.wrapping_add(1);
+        MembershipEvent::View(ViewChange { group, node, kind, version: self.version })
+    }
+}

@@ -1,0 +1,249 @@
+//! Pings: who is to be heard from, and what is said of those who are not.
+//!
+//! A ping is a datagram of protocol 2 (membership) with the common header, in which `view` is the
+//! ping's number; its body is the node meant, u64. The pong has the same number and the pinger. A
+//! node answers only pings that mean itself, so that who got an old address keeps silent.
+//!
+//! With the default detection time of 3 s a target is pinged each second; after two pings without
+//! an answer it is *suspected* and asked five times a second, and after 3 s it is *reported*, and
+//! once a second from then on for as long as it is watched: somebody who has heard from it may not
+//! have believed it.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use core::time::Duration;
+
+use bytes::BufMut;
+
+use super::fields::{Member, take_u64};
+use super::frame::{Frame, millis};
+use crate::wire::{self, Header, Protocol};
+use crate::{Endpoint, GroupId, NodeId, Time, Timers};
+
+const PING: u8 = 32;
+const PONG: u8 = 33;
+
+/// The targets of one pinger.
+#[derive(Debug)]
+pub(super) struct Pinger {
+    own: NodeId,
+    detection_time: Duration,
+    targets: BTreeMap<NodeId, Target>,
+    timers: Timers<NodeId>,
+    number: u32,
+    outgoing: VecDeque<(Endpoint, Vec<u8>)>,
+    pub(super) reports: VecDeque<Frame>,
+    pub(super) counters: PingCounters,
+}
+
+/// What crossed the wire.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PingCounters {
+    pub(super) pings_sent: u64,
+    pub(super) pings_received: u64,
+    pub(super) pongs_received: u64,
+    /// Pings for another node, and what is neither ping nor pong.
+    pub(super) pings_foreign: u64,
+    pub(super) suspicions: u64,
+    pub(super) reports_made: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    member: Member,
+    heard: Time,
+    is_suspected: bool,
+}
+
+impl Pinger {
+    pub(super) fn new(own: NodeId) -> Self {
+        Self {
+            own,
+            detection_time: Duration::from_secs(3),
+            targets: BTreeMap::new(),
+            timers: Timers::new(),
+            number: 0,
+            outgoing: VecDeque::new(),
+            reports: VecDeque::new(),
+            counters: PingCounters::default(),
+        }
+    }
+
+    /// A silent target is reported after this time.
+    pub(super) fn set_detection_time(&mut self, time: Duration) {
+        self.detection_time = time.max(Duration::from_millis(100));
+    }
+
+    pub(super) fn watch(&mut self, now: Time, member: Member) {
+        let target = Target { member, heard: now, is_suspected: false };
+        self.targets.insert(member.node, target);
+        self.timers.set(member.node, now);
+    }
+
+    pub(super) fn unwatch(&mut self, node: NodeId) {
+        self.targets.remove(&node);
+        self.timers.cancel(node);
+    }
+
+    /// Whether the node is watched in this incarnation.
+    pub(super) fn watches(&self, member: Member) -> bool {
+        self.targets.get(&member.node).is_some_and(|target| target.member == member)
+    }
+
+    pub(super) fn targets(&self) -> impl Iterator<Item = NodeId> {
+        self.targets.keys().copied()
+    }
+
+    /// Answers a ping, or takes note of a pong. Says whether it was either.
+    pub(super) fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) -> bool {
+        let Ok((header, mut body)) = Header::decode(datagram) else { return false };
+        let Ok(meant) = take_u64(&mut body) else { return false };
+        let is_sound = body.is_empty() && header.protocol == Protocol::Membership;
+        match header.kind {
+            PING if is_sound && meant == self.own.0 => {
+                self.counters.pings_received += 1;
+                let pong = datagram_of(PONG, self.own, header.sender, header.view);
+                self.outgoing.push_back((source, pong));
+            }
+            PONG if is_sound && meant == self.own.0 => {
+                self.counters.pongs_received += 1;
+                if let Some(target) = self.targets.get_mut(&header.sender) {
+                    (target.heard, target.is_suspected) = (now, false);
+                }
+            }
+            PING | PONG => self.counters.pings_foreign += 1,
+            _ => return false,
+        }
+        true
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        while let Some(node) = self.timers.pop_due(now) {
+            self.ping(now, node);
+        }
+    }
+
+    pub(super) fn next_due(&self) -> Option<Time> {
+        self.timers.next_due()
+    }
+
+    pub(super) fn poll_datagram(&mut self) -> Option<(Endpoint, Vec<u8>)> {
+        self.outgoing.pop_front()
+    }
+
+    fn ping(&mut self, now: Time, node: NodeId) {
+        let Some(target) = self.targets.get_mut(&node) else { return };
+        let (silent, period) = (now.since(target.heard), self.detection_time / 3);
+        let mut pause = period;
+        if silent >= self.detection_time {
+            self.counters.reports_made += 1;
+            let (incarnation, silent_ms) = (target.member.incarnation, millis(silent));
+            self.reports.push_back(Frame::Report { node, incarnation, silent_ms });
+        } else if silent >= period * 2 {
+            self.counters.suspicions += u64::from(!target.is_suspected);
+            target.is_suspected = true;
+            // The last of these falls on the end of the detection time.
+            pause = (period / 5).min(self.detection_time - silent);
+        }
+        self.number = self.number.wrapping_add(1);
+        let ping = datagram_of(PING, self.own, node, self.number);
+        self.outgoing.push_back((target.member.endpoint, ping));
+        self.counters.pings_sent += 1;
+        self.timers.set(node, now + pause);
+    }
+}
+
+fn datagram_of(kind: u8, sender: NodeId, meant: NodeId, number: u32) -> Vec<u8> {
+    let (protocol, group) = (Protocol::Membership, GroupId::NONE);
+    let mut out = Vec::new();
+    let start = Header { protocol, kind, flags: 0, group, sender, view: number }.begin(&mut out);
+    out.put_u64(meant.0);
+    wire::seal(&mut out, start);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(node: u64) -> Member {
+        let endpoint = Endpoint(core::net::SocketAddr::from(([10, 0, 0, node as u8], 7400)));
+        Member { node: NodeId(node), incarnation: 2, endpoint }
+    }
+
+    const fn millis(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    #[test]
+    fn a_ping_on_the_wire_is_this() {
+        let ping = datagram_of(PING, NodeId(1), NodeId(2), 7);
+        let golden = [
+            &[0xCA, 0x70, 1, 2, 32, 0, 0, 36][..],
+            &[0x6a, 0x2a, 0x45, 0xbb],
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 2],
+        ];
+        assert_eq!((&ping[..8], &ping[12..]), (golden[0], golden[2]));
+        assert!(Header::decode(&ping).is_ok(), "the checksum is right");
+    }
+
+    #[test]
+    fn a_node_answers_pings_that_mean_itself_alone() {
+        let (mut pinger, mut target) = (Pinger::new(NodeId(1)), Pinger::new(NodeId(2)));
+        let mut stranger = Pinger::new(NodeId(3));
+        pinger.watch(Time(0), member(2));
+        pinger.handle_timeout(Time(0));
+        let (to, ping) = pinger.poll_datagram().expect("a ping");
+        assert_eq!(to, member(2).endpoint);
+        assert!(stranger.handle_datagram(Time(1), member(1).endpoint, &ping));
+        assert_eq!((stranger.poll_datagram(), stranger.counters.pings_foreign), (None, 1));
+        assert!(target.handle_datagram(Time(1), member(1).endpoint, &ping));
+        let (to, pong) = target.poll_datagram().expect("a pong");
+        assert_eq!(to, member(1).endpoint);
+        assert!(pinger.handle_datagram(Time(5), member(2).endpoint, &pong));
+        assert_eq!(pinger.targets[&NodeId(2)].heard, Time(5));
+        assert!(!pinger.handle_datagram(Time(5), member(2).endpoint, &pong[..30]));
+    }
+
+    #[test]
+    fn who_is_silent_is_suspected_then_reported_at_the_detection_time() {
+        for detection in [3000, 100] {
+            let mut pinger = Pinger::new(NodeId(1));
+            pinger.set_detection_time(millis(detection));
+            pinger.watch(Time(0), member(2));
+            let mut reported = None;
+            while reported.is_none() {
+                let now = pinger.next_due().expect("a target is pinged");
+                pinger.handle_timeout(now);
+                reported = pinger.reports.pop_front().map(|report| (now, report));
+            }
+            let (now, report) = reported.expect("it was waited for");
+            let silent = now.since(Time(0));
+            assert!(silent >= millis(detection) && silent <= millis(detection + 1), "{silent:?}");
+            let (node, incarnation, silent_ms) = (NodeId(2), 2, detection as u32);
+            assert_eq!(report, Frame::Report { node, incarnation, silent_ms });
+            assert_eq!(pinger.counters.suspicions, 1);
+            assert!((7..=9).contains(&pinger.counters.pings_sent), "{:?}", pinger.counters);
+        }
+    }
+
+    #[test]
+    fn one_answer_in_time_ends_a_suspicion() {
+        let (mut pinger, mut target) = (Pinger::new(NodeId(1)), Pinger::new(NodeId(2)));
+        pinger.watch(Time(0), member(2));
+        for ping in 0..1000 {
+            let now = pinger.next_due().expect("a target is pinged");
+            pinger.handle_timeout(now);
+            while let Some((_, datagram)) = pinger.poll_datagram() {
+                // Five of six answers are lost.
+                if ping % 6 == 0 {
+                    target.handle_datagram(now, member(1).endpoint, &datagram);
+                }
+            }
+            while let Some((_, pong)) = target.poll_datagram() {
+                pinger.handle_datagram(now, member(2).endpoint, &pong);
+            }
+        }
+        assert!(pinger.counters.suspicions > 100, "{:?}", pinger.counters);
+        assert_eq!(pinger.counters.reports_made, 0);
+    }
+}

@@ -1,0 +1,367 @@
+//! The deciding half of a control process.
+//!
+//! A driver gives it what happens (links, bytes, the store's answers, who owns what, the time), and
+//! asks it what to do, in this order: [`Server::poll_commit`] until there is none,
+//! [`Server::poll_link`] until there is none, then it waits for the next input or until
+//! [`Server::poll_timeout`]. Between an input and the polls there may be more input: what is wished
+//! in between becomes one commit.
+//!
+//! # Partitions
+//!
+//! A partition is *followed* (loaded, and kept up to date by what the store's watch tells) or
+//! *owned*. Only an owned one is decided about here. The driver takes and loses ownership by the
+//! store's rules and says so by [`Server::own`] and [`Server::disown`]; two processes may believe
+//! for a moment that they own the same partition, and the store refuses the writes of one.
+//!
+//! # Invariants
+//!
+//! - What is acknowledged, and what is told of a group, is in the store.
+//! - There is at most one commit of each partition on its way, made for the version that the state
+//!   has.
+//! - Every member of an owned partition has a session: a lease that runs, or is being removed.
+
+mod audience;
+mod commits;
+mod config;
+mod counters;
+mod ledger;
+mod peers;
+mod racks;
+mod sessions;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use self::audience::Audience;
+pub use self::config::ServerConfig;
+use self::counters::Counters;
+use self::ledger::Ledger;
+pub use self::ledger::{Commit, CommitFailure, CommitId};
+pub use self::sessions::SessionInfo;
+use self::sessions::Sessions;
+use super::frame::{Frame, Owners, Refusal, partition_of};
+use super::outbox::Outbox;
+use super::registry::{Change, PartitionState};
+use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
+use crate::{Endpoint, GroupId, NodeId, Rng, Time, Timers, Wakeup};
+
+/// One control process.
+#[derive(Debug)]
+pub struct Server {
+    config: ServerConfig,
+    /// Drawn at random at the start.
+    process: u64,
+    sessions: Sessions,
+    /// One for each partition.
+    ledgers: Vec<Ledger>,
+    owners: Owners,
+    /// The groups of each node, in owned partitions, as stored.
+    memberships: BTreeMap<NodeId, BTreeSet<GroupId>>,
+    /// Nodes that were taken for dead, up to which incarnation, until they are out of all groups.
+    expired: BTreeMap<NodeId, u32>,
+    audience: Audience,
+    /// Partitions of which a commit may be made.
+    ready: BTreeSet<u16>,
+    next_commit: u64,
+    racks: racks::Racks,
+    timers: Timers<Timer>,
+    outbox: Outbox,
+    counters: Counters,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// A link has to say who it is.
+    Greet(LinkId),
+    Lease(NodeId),
+    Detector(NodeId),
+    /// A commit may be tried again.
+    Retry(u16),
+}
+
+impl Server {
+    /// A control process that owns nothing yet. `seed` is the source of all its randomness.
+    ///
+    /// # Panics
+    /// If `config` is not valid: no partitions or more than 4096, a detection time below 100 ms, a
+    /// pause of zero, a name of more than 255 bytes, commits of no or more than 10000 changes.
+    pub fn new(config: ServerConfig, seed: u64) -> Self {
+        config.validate();
+        let mut rng = Rng::new(seed);
+        let ledgers = (0..config.partitions).map(|_| Ledger::default()).collect();
+        Self {
+            process: rng.next_u64(),
+            sessions: Sessions::default(),
+            ledgers,
+            owners: Owners { partitions: config.partitions, owned: Vec::new() },
+            memberships: BTreeMap::new(),
+            expired: BTreeMap::new(),
+            audience: Audience::new(config.view_size, rng.fork(1)),
+            ready: BTreeSet::new(),
+            next_commit: 1,
+            racks: racks::Racks::default(),
+            timers: Timers::new(),
+            outbox: Outbox::default(),
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Somebody has opened a link from this address. The number is the driver's choice, and new.
+    ///
+    /// # Panics
+    /// If the number is that of another link.
+    pub fn handle_accepted(&mut self, now: Time, link: LinkId, from: Endpoint) {
+        self.counters.links_accepted += 1;
+        self.sessions.add_link(link, from);
+        if self.sessions.links.len() > self.config.max_links {
+            return self.refuse(link, Refusal::Full);
+        }
+        self.timers.set(Timer::Greet(link), now + self.config.detection_time);
+    }
+
+    /// Something happened to an accepted link.
+    pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
+        match event {
+            LinkEvent::Opened => {}
+            LinkEvent::Received(bytes) => self.on_bytes(now, link, bytes),
+            LinkEvent::Closed { .. } => {
+                self.forget_link(link);
+                self.outbox.forget(link);
+            }
+        }
+    }
+
+    /// The store's content of a partition, to follow or to own it.
+    ///
+    /// # Panics
+    /// If the partition is owned: what it holds is newer than any copy.
+    pub fn load(&mut self, partition: u16, state: PartitionState) {
+        let ledger = &mut self.ledgers[usize::from(partition)];
+        assert!(!ledger.is_owned, "partition {partition} is owned and was loaded");
+        (ledger.state, ledger.is_loaded) = (state, true);
+    }
+
+    /// The store's watch tells of changes that another process made, after this version. Says
+    /// whether they fit: if not, the partition has to be loaded again. A partition that is owned
+    /// here and was changed by another is lost.
+    pub fn handle_applied(
+        &mut self,
+        now: Time,
+        partition: u16,
+        after: u64,
+        changes: &[Change],
+    ) -> bool {
+        let ledger = &mut self.ledgers[usize::from(partition)];
+        let version = ledger.state.version();
+        let is_known = ledger.is_loaded && after + changes.len() as u64 <= version;
+        if ledger.is_owned {
+            // What this process wrote itself comes back before or after its answer.
+            let is_own = is_known || (after == version && ledger.has_in_flight(changes));
+            if !is_own {
+                self.disown(now, partition);
+            }
+            return is_own;
+        }
+        if is_known {
+            return true;
+        }
+        ledger.is_loaded &= after == version;
+        if ledger.is_loaded {
+            changes.iter().for_each(|change| ledger.state.apply(change));
+        }
+        ledger.is_loaded
+    }
+
+    /// This process decides about the partition from now on, in the state that was loaded. Its
+    /// members have the adoption time to be heard from.
+    ///
+    /// Commits of an earlier ownership, of another process or of this one, must not take effect
+    /// after the state was loaded: the driver's writes compare something that is new with each
+    /// ownership. A driver that finds a partition not owned here which the store says is this
+    /// process's loads and owns it again.
+    ///
+    /// # Panics
+    /// If the partition is not loaded.
+    pub fn own(&mut self, now: Time, partition: u16) {
+        let ledger = &mut self.ledgers[usize::from(partition)];
+        assert!(ledger.is_loaded, "partition {partition} is owned before it is loaded");
+        if core::mem::replace(&mut ledger.is_owned, true) {
+            return;
+        }
+        tracing::info!(partition, version = ledger.state.version(), "owns a partition");
+        self.counters.partitions_owned += 1;
+        let groups = ledger.state.groups().clone();
+        for (group, state) in groups {
+            for member in state.members.into_values() {
+                self.memberships.entry(member.node).or_default().insert(group);
+                self.hold_lease(now, group, member);
+            }
+        }
+        self.arrange_watch();
+    }
+
+    /// This process does not decide about the partition any more. Whoever waits for an answer is
+    /// sent elsewhere; what was on its way to the store may have arrived or not.
+    pub fn disown(&mut self, _now: Time, partition: u16) {
+        let ledger = &mut self.ledgers[usize::from(partition)];
+        if !ledger.is_owned {
+            return;
+        }
+        tracing::info!(partition, "does not own a partition any more");
+        self.counters.partitions_lost += 1;
+        let groups = ledger.state.groups().clone();
+        for request in ledger.give_up() {
+            let Some(origin) = request.origin else { continue };
+            let Some(peer) = self.sessions.links.get_mut(&origin.link) else { continue };
+            peer.open_requests -= 1;
+            self.send_elsewhere(origin.link, origin.request, request.group);
+        }
+        self.timers.cancel(Timer::Retry(partition));
+        for (group, state) in groups {
+            for link in self.audience.remove_group(group) {
+                if let Some(peer) = self.sessions.links.get_mut(&link) {
+                    peer.groups.remove(&group);
+                    // It is not told of changes any more, and has to know.
+                    self.send_elsewhere(link, 0, group);
+                }
+            }
+            state.members.keys().for_each(|node| self.release(*node, group));
+        }
+    }
+
+    /// Who owns which partition, this process included: told to everybody who is linked.
+    ///
+    /// # Panics
+    /// If the number of partitions is not the configured one.
+    pub fn set_owners(&mut self, owners: Owners) {
+        assert_eq!(owners.partitions, self.config.partitions, "another number of partitions");
+        if self.owners == owners {
+            return;
+        }
+        self.owners = owners;
+        let frame = Frame::Owners(self.owners.clone());
+        let sessions = self.sessions.nodes.values().chain(self.sessions.detectors.values());
+        for link in sessions.filter_map(|session| session.link) {
+            self.outbox.send(link, &frame);
+        }
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some(timer) = self.timers.pop_due(now) {
+            match timer {
+                Timer::Greet(link) => {
+                    self.counters.links_nonsense += 1;
+                    self.end_link(link);
+                }
+                Timer::Lease(node) => self.on_lease(now, node),
+                Timer::Detector(node) => self.on_detector_lease(now, node),
+                Timer::Retry(partition) => {
+                    self.ledgers[usize::from(partition)].is_paused = false;
+                    self.ready.insert(partition);
+                }
+            }
+        }
+    }
+
+    /// The next thing to be done with a link.
+    pub fn poll_link(&mut self) -> Option<LinkCommand> {
+        self.outbox.poll()
+    }
+
+    /// When [`Server::handle_timeout`] should be called next, and why.
+    pub fn poll_timeout(&self) -> Option<Wakeup> {
+        self.timers.next_due().map(|at| Wakeup { at, reason: "membership service" })
+    }
+
+    /// The number that this process drew at its start.
+    pub fn process(&self) -> u64 {
+        self.process
+    }
+
+    /// Whether the partition is decided about here.
+    pub fn is_owned(&self, partition: u16) -> bool {
+        self.ledgers.get(usize::from(partition)).is_some_and(|ledger| ledger.is_owned)
+    }
+
+    /// The partition as it is known here; `None` if it was never loaded, or has to be again.
+    pub fn state(&self, partition: u16) -> Option<&PartitionState> {
+        let ledger = self.ledgers.get(usize::from(partition))?;
+        ledger.is_loaded.then_some(&ledger.state)
+    }
+
+    /// Who owns which partition, as this process was told.
+    pub fn owners(&self) -> &Owners {
+        &self.owners
+    }
+
+    /// The nodes that are thought alive here.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionInfo> {
+        self.sessions.infos()
+    }
+
+    /// Requests that wait for the store.
+    pub fn open_requests(&self) -> usize {
+        self.ledgers.iter().map(Ledger::open_requests).sum()
+    }
+
+    /// All counters, by name.
+    pub fn stats(&self) -> Vec<(&'static str, u64)> {
+        let mut stats = self.counters.by_name();
+        stats.push(("frames_sent", self.outbox.frames_sent));
+        stats.push(("bytes_sent", self.outbox.bytes_sent));
+        stats.push(("updates_sent", self.audience.updates_sent));
+        stats.push(("snapshots_sent", self.audience.snapshots_sent));
+        stats
+    }
+
+    /// Asserts the invariants.
+    ///
+    /// # Panics
+    /// If one of them is broken: that is a bug.
+    pub fn check(&self) {
+        self.sessions.check();
+        let mut memberships: BTreeMap<NodeId, BTreeSet<GroupId>> = BTreeMap::new();
+        for (place, ledger) in self.ledgers.iter().enumerate() {
+            ledger.check();
+            for (group, state) in ledger.state.groups() {
+                let partition = partition_of(*group, self.config.partitions);
+                assert_eq!(usize::from(partition), place, "{group:?} is in another's partition");
+                for node in state.members.keys().filter(|_| ledger.is_owned) {
+                    memberships.entry(*node).or_default().insert(*group);
+                    let is_held = self.sessions.nodes.contains_key(node);
+                    let is_going = ledger.is_open(*group, *node);
+                    assert!(is_held || is_going, "{node:?} is a member for ever");
+                }
+            }
+        }
+        assert_eq!(self.memberships, memberships, "the index is not what is stored");
+        for node in self.sessions.nodes.keys() {
+            assert!(self.timers.is_set(Timer::Lease(*node)), "the lease of {node:?} has no end");
+        }
+        for (link, peer) in &self.sessions.links {
+            for group in &peer.groups {
+                assert!(self.audience.is_told(*link, *group), "{group:?} is not told to {link}");
+            }
+        }
+    }
+
+    fn partition(&self, group: GroupId) -> u16 {
+        partition_of(group, self.config.partitions)
+    }
+
+    /// The node's membership is another process's affair from now on.
+    fn release(&mut self, node: NodeId, group: GroupId) {
+        let Some(groups) = self.memberships.get_mut(&node) else { return };
+        groups.remove(&group);
+        if !groups.is_empty() {
+            return;
+        }
+        self.memberships.remove(&node);
+        self.expired.remove(&node);
+        if self.sessions.nodes.get(&node).is_some_and(|session| session.link.is_none()) {
+            self.sessions.nodes.remove(&node);
+            self.timers.cancel(Timer::Lease(node));
+        }
+    }
+}

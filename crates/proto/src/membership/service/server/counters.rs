@@ -1,0 +1,70 @@
+//! What crossed the links and what happened.
+
+/// Plain counts since the process started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counters {
+    pub(super) links_accepted: u64,
+    pub(super) links_refused: u64,
+    /// Links that were closed because what came was no frame, or made no sense.
+    pub(super) links_nonsense: u64,
+    pub(super) frames_received: u64,
+    pub(super) bytes_received: u64,
+    pub(super) sessions_opened: u64,
+    /// A node came back on a new link before its old one was known to be broken.
+    pub(super) sessions_replaced: u64,
+    pub(super) sessions_ended: u64,
+    /// Leases that ended.
+    pub(super) sessions_expired: u64,
+    pub(super) joins_received: u64,
+    pub(super) joins_refused: u64,
+    pub(super) leaves_received: u64,
+    pub(super) resyncs_received: u64,
+    pub(super) resyncs_unchanged: u64,
+    pub(super) requests_elsewhere: u64,
+    pub(super) commits: u64,
+    pub(super) commits_failed: u64,
+    pub(super) commits_unknown: u64,
+    pub(super) commits_repeated: u64,
+    /// Answers of the store to commits that nobody waits for any more.
+    pub(super) commits_late: u64,
+    pub(super) changes_committed: u64,
+    pub(super) reports_received: u64,
+    /// Reports of nodes that were heard here meanwhile, or are not known.
+    pub(super) reports_contradicted: u64,
+    pub(super) detectors_failed: u64,
+    pub(super) partitions_owned: u64,
+    pub(super) partitions_lost: u64,
+}
+
+impl Counters {
+    pub(super) fn by_name(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("links_accepted", self.links_accepted),
+            ("links_refused", self.links_refused),
+            ("links_nonsense", self.links_nonsense),
+            ("frames_received", self.frames_received),
+            ("bytes_received", self.bytes_received),
+            ("sessions_opened", self.sessions_opened),
+            ("sessions_replaced", self.sessions_replaced),
+            ("sessions_ended", self.sessions_ended),
+            ("sessions_expired", self.sessions_expired),
+            ("joins_received", self.joins_received),
+            ("joins_refused", self.joins_refused),
+            ("leaves_received", self.leaves_received),
+            ("resyncs_received", self.resyncs_received),
+            ("resyncs_unchanged", self.resyncs_unchanged),
+            ("requests_elsewhere", self.requests_elsewhere),
+            ("commits", self.commits),
+            ("commits_failed", self.commits_failed),
+            ("commits_unknown", self.commits_unknown),
+            ("commits_repeated", self.commits_repeated),
+            ("commits_late", self.commits_late),
+            ("changes_committed", self.changes_committed),
+            ("reports_received", self.reports_received),
+            ("reports_contradicted", self.reports_contradicted),
+            ("detectors_failed", self.detectors_failed),
+            ("partitions_owned", self.partitions_owned),
+            ("partitions_lost", self.partitions_lost),
+        ]
+    }
+}

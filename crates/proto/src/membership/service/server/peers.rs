@@ -1,0 +1,306 @@
+//! Those who are linked: how they come, what they ask, and how they go.
+
+use super::super::frame::{
+    Frame, FrameError, Hello, JoinRefusal, Refusal, Role, Unserved, VERSION,
+};
+use super::super::frame::{Member, Welcome, millis};
+use super::ledger::{Origin, Request, Wish};
+use super::sessions::{Session, Standing};
+use super::{Server, Timer};
+use crate::membership::link::LinkId;
+use crate::{GroupId, GroupSettings, NodeId, Time};
+
+impl Server {
+    /// Reads what came, frame by frame, until the link ends.
+    pub(super) fn on_bytes(&mut self, now: Time, link: LinkId, bytes: &[u8]) {
+        let Some(peer) = self.sessions.links.get_mut(&link) else { return };
+        peer.reader.push(bytes);
+        self.counters.bytes_received += bytes.len() as u64;
+        self.sessions.hear(link, now);
+        while let Some(peer) = self.sessions.links.get_mut(&link) {
+            match peer.reader.next_frame() {
+                Ok(Some(frame)) => self.on_frame(now, link, frame),
+                Ok(None) => break,
+                Err(FrameError::Version { given }) => {
+                    self.refuse(link, Refusal::Version { ours: VERSION, theirs: given });
+                }
+                Err(_) => self.on_nonsense(link),
+            }
+        }
+    }
+
+    fn on_frame(&mut self, now: Time, link: LinkId, frame: Frame) {
+        self.counters.frames_received += 1;
+        let Some(peer) = self.sessions.links.get(&link) else { return };
+        match (peer.standing, frame) {
+            (Standing::New, Frame::Hello(hello)) => self.on_hello(now, link, hello),
+            (Standing::Node(_), Frame::Join { request, group, settings }) => {
+                self.on_join(link, request, group, settings);
+            }
+            (Standing::Node(_), Frame::Leave { request, group }) => {
+                self.on_leave(link, request, group);
+            }
+            (Standing::Node(_), Frame::Resync { group, have }) => self.on_resync(link, group, have),
+            (Standing::Node(_) | Standing::Detector(_), Frame::Alive) => {
+                self.outbox.send(link, &Frame::Alive);
+            }
+            (Standing::Node(node), Frame::Goodbye) => self.on_goodbye(link, node),
+            (Standing::Detector(node), Frame::Goodbye) => {
+                self.sessions.detectors.remove(&node);
+                self.end_link(link);
+                self.arrange_watch();
+            }
+            (
+                Standing::Node(_) | Standing::Detector(_),
+                Frame::Report { node, incarnation, silent_ms },
+            ) => self.on_report(now, node, incarnation, silent_ms),
+            _ => self.on_nonsense(link),
+        }
+    }
+
+    fn on_nonsense(&mut self, link: LinkId) {
+        self.counters.links_nonsense += 1;
+        self.outbox.send(link, &Frame::Refused(Refusal::Nonsense));
+        self.end_link(link);
+    }
+
+    pub(super) fn refuse(&mut self, link: LinkId, why: Refusal) {
+        tracing::debug!(%link, %why, "a link is refused");
+        self.counters.links_refused += 1;
+        self.outbox.send(link, &Frame::Refused(why));
+        self.end_link(link);
+    }
+
+    /// Ends the link after what was sent. The session it carried stays for its lease.
+    pub(super) fn end_link(&mut self, link: LinkId) {
+        self.forget_link(link);
+        self.outbox.close(link);
+    }
+
+    /// Nothing more comes from the link or goes there.
+    pub(super) fn forget_link(&mut self, link: LinkId) {
+        self.timers.cancel(Timer::Greet(link));
+        let Some(peer) = self.sessions.remove_link(link) else { return };
+        peer.groups.iter().for_each(|group| self.audience.remove(link, *group));
+        if peer.open_requests > 0 {
+            self.ledgers.iter_mut().for_each(|ledger| ledger.forget_link(link));
+        }
+    }
+
+    fn on_hello(&mut self, now: Time, link: LinkId, hello: Hello) {
+        if hello.cluster != self.config.cluster {
+            let ours = self.config.cluster.clone();
+            return self.refuse(link, Refusal::Cluster { ours });
+        }
+        let Some(peer) = self.sessions.links.get_mut(&link) else { return };
+        let mut member = hello.member;
+        if member.endpoint.0.ip().is_unspecified() {
+            member.endpoint.0.set_ip(peer.from.0.ip());
+        }
+        self.timers.cancel(Timer::Greet(link));
+        let welcome = Welcome {
+            process: self.process,
+            lease_ms: millis(self.config.detection_time),
+            owners: self.owners.clone(),
+        };
+        match hello.role {
+            Role::Node => {
+                if let Some(over) = self.over(member) {
+                    return self.expire_link_of(link, over);
+                }
+                self.outbox.send(link, &Frame::Welcome(welcome));
+                self.open_session(now, link, member, hello.rack);
+            }
+            Role::Detector => {
+                self.outbox.send(link, &Frame::Welcome(welcome));
+                self.open_detector(now, link, member, hello.rack);
+            }
+        }
+        self.arrange_watch();
+    }
+
+    /// The incarnation up to which the node is over, if this one is among them: it was taken for
+    /// dead, or a later one is known.
+    fn over(&self, member: Member) -> Option<u32> {
+        let known = self.sessions.nodes.get(&member.node).map(|it| it.member.incarnation);
+        let later = known.filter(|known| *known > member.incarnation);
+        let over = self.expired.get(&member.node).copied();
+        later.max(over.filter(|over| *over >= member.incarnation))
+    }
+
+    fn open_session(&mut self, now: Time, link: LinkId, member: Member, rack: String) {
+        self.counters.sessions_opened += 1;
+        let node = member.node;
+        let session = Session { member, rack, link: Some(link), heard: now, grace: now };
+        let old = self.sessions.nodes.insert(node, session);
+        if let Some(old_link) = old.as_ref().and_then(|session| session.link) {
+            self.counters.sessions_replaced += 1;
+            self.end_link_of_replaced(old_link);
+        }
+        if let Some(peer) = self.sessions.links.get_mut(&link) {
+            peer.standing = Standing::Node(node);
+        }
+        let earlier = old.filter(|old| old.member.incarnation < member.incarnation);
+        if let Some(earlier) = earlier {
+            self.wish_out(node, earlier.member.incarnation, true);
+        }
+        self.timers.set_no_later(Timer::Lease(node), now + self.config.detection_time);
+    }
+
+    fn end_link_of_replaced(&mut self, link: LinkId) {
+        if let Some(peer) = self.sessions.links.get_mut(&link) {
+            peer.standing = Standing::New;
+        }
+        self.end_link(link);
+    }
+
+    /// The member is to be in a lease, and out of the group again if its session is over.
+    pub(super) fn hold_lease(&mut self, now: Time, group: GroupId, member: Member) {
+        let Member { node, incarnation, .. } = member;
+        let session = self.sessions.nodes.get(&node);
+        let known = session.map(|session| (session.member.incarnation, session.link));
+        if known.is_some_and(|(known, _)| known == incarnation) {
+            return;
+        }
+        let is_later = known.is_some_and(|(known, _)| known > incarnation);
+        if is_later || self.expired.get(&node).is_some_and(|over| *over >= incarnation) {
+            let wish = Wish::Part { node, incarnation, has_failed: true };
+            return self.wish(Request { group, wish, origin: None });
+        }
+        if let Some((earlier, Some(link))) = known {
+            self.expire_link_of(link, earlier);
+        }
+        let grace = now + self.config.adoption_time.max(self.config.detection_time);
+        let (rack, link, heard) = (String::new(), None, Time::ZERO);
+        self.sessions.nodes.insert(node, Session { member, rack, link, heard, grace });
+        self.timers.set(Timer::Lease(node), grace);
+    }
+
+    fn on_join(&mut self, link: LinkId, request: u32, group: GroupId, settings: GroupSettings) {
+        self.counters.joins_received += 1;
+        if !self.is_owned(self.partition(group)) {
+            return self.send_elsewhere(link, request, group);
+        }
+        let Some(member) = self.sessions.member_on(link) else { return };
+        let groups = self.memberships.get(&member.node).map_or(0, |groups| groups.len());
+        if self.is_busy(link) {
+            let why = JoinRefusal::Unserved(Unserved::Busy);
+            return self.refuse_join(link, request, group, why);
+        }
+        let is_member = self.memberships.get(&member.node).is_some_and(|it| it.contains(&group));
+        if groups >= self.config.max_groups_per_node && !is_member {
+            let why = JoinRefusal::Unserved(Unserved::TooManyGroups);
+            return self.refuse_join(link, request, group, why);
+        }
+        let (wish, origin) = (Wish::Join { settings, member }, Some(Origin { link, request }));
+        self.wish(Request { group, wish, origin });
+    }
+
+    fn on_leave(&mut self, link: LinkId, request: u32, group: GroupId) {
+        self.counters.leaves_received += 1;
+        if !self.is_owned(self.partition(group)) {
+            return self.send_elsewhere(link, request, group);
+        }
+        let Some(Member { node, incarnation, .. }) = self.sessions.member_on(link) else { return };
+        if self.is_busy(link) {
+            // A leave cannot be refused, and a node keeps far below this bound.
+            return self.on_nonsense(link);
+        }
+        let wish = Wish::Part { node, incarnation, has_failed: false };
+        self.wish(Request { group, wish, origin: Some(Origin { link, request }) });
+    }
+
+    fn on_resync(&mut self, link: LinkId, group: GroupId, have: u64) {
+        self.counters.resyncs_received += 1;
+        let partition = self.partition(group);
+        if !self.is_owned(partition) {
+            return self.send_elsewhere(link, 0, group);
+        }
+        let Some(asking) = self.sessions.member_on(link) else { return };
+        let ledger = &self.ledgers[usize::from(partition)];
+        let known = ledger.state.member(group, asking.node);
+        let state = ledger.state.group(group);
+        let (Some(known), Some(state)) = (known, state) else { return self.expire_link(link) };
+        if known.incarnation != asking.incarnation {
+            return self.expire_link(link);
+        }
+        if let Some(peer) = self.sessions.links.get_mut(&link) {
+            peer.groups.insert(group);
+        }
+        let (outbox, node) = (&mut self.outbox, asking.node);
+        let is_unchanged = self.audience.resync(outbox, link, node, (group, have), state);
+        self.counters.resyncs_unchanged += u64::from(is_unchanged);
+    }
+
+    fn is_busy(&self, link: LinkId) -> bool {
+        let open = self.sessions.links.get(&link).map_or(0, |peer| peer.open_requests);
+        open >= self.config.max_requests_per_link
+    }
+
+    pub(super) fn send_elsewhere(&mut self, link: LinkId, request: u32, group: GroupId) {
+        self.counters.requests_elsewhere += 1;
+        self.outbox.send(link, &Frame::Elsewhere { request, group });
+    }
+
+    /// The node stops: it leaves all its groups.
+    fn on_goodbye(&mut self, link: LinkId, node: NodeId) {
+        self.counters.sessions_ended += 1;
+        self.end_link(link);
+        self.timers.cancel(Timer::Lease(node));
+        if let Some(session) = self.sessions.nodes.remove(&node) {
+            self.wish_out(node, session.member.incarnation, false);
+        }
+        self.arrange_watch();
+    }
+
+    /// The node has not been heard for its lease.
+    pub(super) fn on_lease(&mut self, now: Time, node: NodeId) {
+        let Some(session) = self.sessions.nodes.get(&node) else { return };
+        let end = session.grace.max(session.heard + self.config.detection_time);
+        if end > now {
+            self.timers.set(Timer::Lease(node), end);
+        } else {
+            self.expire(node);
+            self.arrange_watch();
+        }
+    }
+
+    /// Takes the node for dead: it is to be out of all groups, and is told so if it comes back.
+    pub(super) fn expire(&mut self, node: NodeId) {
+        let Some(session) = self.sessions.nodes.get(&node) else { return };
+        let (incarnation, link) = (session.member.incarnation, session.link);
+        tracing::info!(%node, incarnation, "the lease of a node has ended");
+        self.counters.sessions_expired += 1;
+        if let Some(link) = link {
+            self.outbox.send(link, &Frame::Expired { incarnation });
+            self.end_link(link);
+        }
+        self.timers.cancel(Timer::Lease(node));
+        self.sessions.nodes.remove(&node);
+        self.wish_out(node, incarnation, true);
+    }
+
+    /// The node of this link was taken for dead while it was somewhere else.
+    pub(super) fn expire_link(&mut self, link: LinkId) {
+        if let Some(member) = self.sessions.member_on(link) {
+            self.expire(member.node);
+        }
+    }
+
+    fn expire_link_of(&mut self, link: LinkId, incarnation: u32) {
+        self.outbox.send(link, &Frame::Expired { incarnation });
+        self.end_link(link);
+    }
+
+    /// The node, in this incarnation or an earlier one, is to be out of all its groups.
+    fn wish_out(&mut self, node: NodeId, incarnation: u32, has_failed: bool) {
+        let groups = self.memberships.get(&node).cloned().unwrap_or_default();
+        if has_failed && !groups.is_empty() {
+            self.expired.insert(node, incarnation);
+        }
+        let wish = Wish::Part { node, incarnation, has_failed };
+        for group in groups {
+            self.wish(Request { group, wish, origin: None });
+        }
+    }
+}

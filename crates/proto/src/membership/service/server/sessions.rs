@@ -1,0 +1,130 @@
+//! Who is linked to this process, and which nodes it holds leases of.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use super::super::frame::Member;
+use super::super::reader::FrameReader;
+use crate::membership::link::LinkId;
+use crate::{Endpoint, GroupId, NodeId, Time};
+
+/// All links and sessions.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    pub(super) links: BTreeMap<LinkId, Peer>,
+    pub(super) nodes: BTreeMap<NodeId, Session>,
+    pub(super) detectors: BTreeMap<NodeId, Session>,
+}
+
+/// The other end of a link.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) from: Endpoint,
+    pub(super) reader: FrameReader,
+    pub(super) standing: Standing,
+    /// The groups that the link is told of.
+    pub(super) groups: BTreeSet<GroupId>,
+    /// Requests that wait for the store.
+    pub(super) open_requests: usize,
+}
+
+/// How far a link has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It has not said who it is.
+    New,
+    Node(NodeId),
+    Detector(NodeId),
+}
+
+/// A node, or a detector, that this process thinks alive.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    pub(super) member: Member,
+    pub(super) rack: String,
+    /// `None` while it is away within its lease.
+    pub(super) link: Option<LinkId>,
+    /// [`Time::ZERO`] if nothing was ever heard here.
+    pub(super) heard: Time,
+    /// Until when it may be silent in any case.
+    pub(super) grace: Time,
+}
+
+/// What an operator sees of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// The node with its incarnation and endpoint.
+    pub member: Member,
+    /// Its rack; empty if it did not say.
+    pub rack: String,
+    /// Whether it has a link to this process now.
+    pub is_linked: bool,
+    /// When anything was heard from it last; [`Time::ZERO`] if never here.
+    pub heard: Time,
+}
+
+impl Sessions {
+    pub(super) fn add_link(&mut self, link: LinkId, from: Endpoint) {
+        let reader = FrameReader::default();
+        let (standing, groups) = (Standing::New, BTreeSet::new());
+        let peer = Peer { from, reader, standing, groups, open_requests: 0 };
+        let old = self.links.insert(link, peer);
+        assert!(old.is_none(), "the number of a link is used again");
+    }
+
+    /// Something was heard on the link: who it is lives.
+    pub(super) fn hear(&mut self, link: LinkId, now: Time) {
+        let session = match self.links.get(&link).map(|peer| peer.standing) {
+            Some(Standing::Node(node)) => self.nodes.get_mut(&node),
+            Some(Standing::Detector(node)) => self.detectors.get_mut(&node),
+            _ => None,
+        };
+        if let Some(session) = session {
+            session.heard = now;
+        }
+    }
+
+    /// Takes the link out; the session that it carried stays for its lease.
+    pub(super) fn remove_link(&mut self, link: LinkId) -> Option<Peer> {
+        let peer = self.links.remove(&link)?;
+        let session = match peer.standing {
+            Standing::Node(node) => self.nodes.get_mut(&node),
+            Standing::Detector(node) => self.detectors.get_mut(&node),
+            Standing::New => None,
+        };
+        if let Some(session) = session.filter(|session| session.link == Some(link)) {
+            session.link = None;
+        }
+        Some(peer)
+    }
+
+    /// The node that speaks on this link, in the incarnation that it said.
+    pub(super) fn member_on(&self, link: LinkId) -> Option<Member> {
+        let Standing::Node(node) = self.links.get(&link)?.standing else { return None };
+        self.nodes.get(&node).map(|session| session.member)
+    }
+
+    pub(super) fn infos(&self) -> impl Iterator<Item = SessionInfo> {
+        self.nodes.values().map(|session| SessionInfo {
+            member: session.member,
+            rack: session.rack.clone(),
+            is_linked: session.link.is_some(),
+            heard: session.heard,
+        })
+    }
+
+    /// Asserts that links and sessions point at each other.
+    pub(super) fn check(&self) {
+        for (node, session) in &self.nodes {
+            let standing = session.link.map(|link| self.links[&link].standing);
+            let is_own = standing.is_none_or(|standing| standing == Standing::Node(*node));
+            assert!(is_own, "{node:?}'s session is on another's link");
+        }
+        for (link, peer) in &self.links {
+            if let Standing::Node(node) = peer.standing {
+                let session = self.nodes.get(&node);
+                let is_own = session.is_some_and(|session| session.link == Some(*link));
+                assert!(is_own, "a link of {node:?} without its session");
+            }
+        }
+    }
+}
