@@ -29,6 +29,7 @@
 //!   earlier one changes nothing any more.
 
 pub mod client;
+pub mod detector;
 mod fields;
 pub mod frame;
 mod outbox;
@@ -38,6 +39,7 @@ pub mod registry;
 pub mod server;
 
 pub use self::client::{Service, ServiceConfig};
+pub use self::detector::{Detector, DetectorConfig};
 pub use self::frame::{Frame, FrameError, Hello, Member, Owners, Refusal, Role, Unserved};
 pub use self::reader::FrameReader;
 pub use self::registry::{Change, GroupState, PartitionState};
