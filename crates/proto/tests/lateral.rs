@@ -185,6 +185,34 @@ fn a_joiner_gets_everything_from_its_join_on_and_asks_for_nothing_before() {
 }
 
 #[test]
+fn a_joiner_is_not_asked_for_what_was_lost_before_it_came() {
+    for seed in 0..5 {
+        let mut world = World::new(8, &Config::default(), Loss::None, seed);
+        (0..4).for_each(|host| world.join(host, group(0), RATE));
+        world.send(0, group(0), &payload(0)).expect("nobody holds back");
+        world.run_for(SECOND);
+        // Hosts 2 to 4 lose the second message; all repairs, and the sender, are lost too.
+        let asked = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        let heard = asked.clone();
+        world.filter = Box::new(move |from, to, datagram| {
+            if datagram[4] == 3 {
+                heard.borrow_mut().push(to.0);
+            }
+            let is_beat = datagram[4] == 6 && from == NodeId(1);
+            is_beat || (from != NodeId(1) && to != NodeId(1) && datagram[4] != 2)
+        });
+        world.send(0, group(0), &payload(1)).expect("nobody holds back");
+        world.run_for(150 * MILLISECOND);
+        (4..8).for_each(|host| world.join(host, group(0), RATE));
+        world.run_for(9 * SECOND);
+        let asked = asked.borrow();
+        assert!(asked.len() > 60, "three members asked each other {} times", asked.len());
+        assert!(asked.iter().all(|node| *node <= 4), "seed {seed}: joiners were asked: {asked:?}");
+        assert!((1..4).all(|host| world.hosts[host].lost.len() == 1), "and told what they lost");
+    }
+}
+
+#[test]
 fn a_group_can_be_left_and_joined_again_without_repeating_anything() {
     let mut world = World::new(3, &Config::default(), Loss::Uniform(0.05), 4);
     (0..3).for_each(|host| world.join(host, group(0), RATE));

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::config::{AskFirst, NakConfig};
+use super::members::Members;
 use super::missing::Missing;
 use crate::{NodeId, Rng, Time};
 
@@ -41,16 +42,18 @@ impl RateLimit {
 const BURST: Duration = Duration::from_millis(100);
 
 /// Who is asked at this attempt: first those that [`AskFirst`] names, in its order, then by turns
-/// the packet's sender and random members. Only `members` are asked, for others have gone. If the
-/// view holds nobody yet, the sender is: it was there when it sent.
+/// the packet's sender and random members. Only members are asked, for others have gone; and of
+/// those who came after the packet was known to be missing none, unless there are no others: they
+/// cannot have it, except for who was wrongly taken for dead. If the view holds nobody yet, the
+/// sender is asked: it was there when it sent.
 pub(super) fn whom_to_ask(
     first: AskFirst,
     missing: &Missing,
     origin: NodeId,
-    members: &[NodeId],
+    members: &Members,
     rng: &mut Rng,
 ) -> NodeId {
-    let is_member = |node: &NodeId| members.binary_search(node).is_ok();
+    let is_member = |node: &NodeId| members.contains(*node);
     let sender = Some(origin).filter(is_member);
     let holders = missing.holders.iter().filter(is_member);
     let named: [Option<NodeId>; 4] = match first {
@@ -62,10 +65,11 @@ pub(super) fn whom_to_ask(
     if let Some(node) = named.get(attempt).copied().flatten() {
         return node;
     }
-    if members.is_empty() {
+    let count = members.ids().len();
+    if count == 0 {
         return origin;
     }
-    let any = members[rng.below(members.len())];
+    let any = members.first_since(missing.noticed_at, rng.below(count));
     if attempt % 2 == 1 { sender.unwrap_or(any) } else { any }
 }
 
@@ -94,13 +98,23 @@ mod tests {
     use crate::SeqNo;
 
     const MEMBERS: [NodeId; 4] = [NodeId(1), NodeId(2), NodeId(3), NodeId(4)];
+
+    /// All of [`MEMBERS`], the last of whom came late.
+    fn members() -> Members {
+        let mut members = Members::default();
+        MEMBERS.iter().zip([1, 1, 1, 9]).for_each(|(node, at)| {
+            members.insert(Time(at), *node);
+        });
+        members
+    }
+
     const SENDER: NodeId = NodeId(2);
 
-    fn missing(attempts: u8, holders: &[u64]) -> Missing {
+    fn missing(attempts: u8, noticed_at: u64, holders: &[u64]) -> Missing {
         let mut missing = Missing {
             stream: StreamIx(0),
             seqno: SeqNo(1),
-            noticed_at: Time(0),
+            noticed_at: Time(noticed_at),
             attempts,
             holders: Default::default(),
         };
@@ -110,7 +124,7 @@ mod tests {
 
     fn asked(first: AskFirst, attempts: u8) -> NodeId {
         let mut rng = Rng::new(1);
-        whom_to_ask(first, &missing(attempts, &[4, 9, 3]), SENDER, &MEMBERS, &mut rng)
+        whom_to_ask(first, &missing(attempts, 5, &[4, 9, 3]), SENDER, &members(), &mut rng)
     }
 
     #[test]
@@ -122,21 +136,23 @@ mod tests {
     }
 
     #[test]
-    fn later_attempts_turn_to_the_sender_and_to_random_members() {
+    fn later_attempts_turn_to_the_sender_and_to_random_members_that_were_there() {
         let mut rng = Rng::new(1);
-        let mut others = Vec::new();
-        for attempt in 3..43 {
-            let missing = missing(attempt, &[]);
-            let node = whom_to_ask(AskFirst::RepairSender, &missing, SENDER, &MEMBERS, &mut rng);
-            if attempt % 2 == 1 {
-                assert_eq!(node, SENDER);
-            } else {
-                others.push(node);
+        for (noticed_at, asked) in [(9, &MEMBERS[..]), (5, &MEMBERS[..3])] {
+            let mut others = std::collections::BTreeSet::new();
+            for attempt in 3..43 {
+                let (first, missing) = (AskFirst::RepairSender, missing(attempt, noticed_at, &[]));
+                let node = whom_to_ask(first, &missing, SENDER, &members(), &mut rng);
+                if attempt % 2 == 1 {
+                    assert_eq!(node, SENDER);
+                } else {
+                    others.insert(node);
+                }
             }
+            assert!(others.iter().eq(asked), "noticed at {noticed_at}: {others:?}");
         }
-        assert!(MEMBERS.iter().all(|member| others.contains(member)));
-        let alone = whom_to_ask(AskFirst::AnyMember, &missing(0, &[]), SENDER, &[], &mut rng);
-        assert_eq!(alone, SENDER);
+        let (first, nobody) = (AskFirst::AnyMember, Members::default());
+        assert_eq!(whom_to_ask(first, &missing(0, 5, &[]), SENDER, &nobody, &mut rng), SENDER);
     }
 
     #[test]

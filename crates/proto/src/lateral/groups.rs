@@ -2,8 +2,9 @@
 
 use alloc::collections::BTreeMap;
 
+use super::members::Members;
 use super::sending::OwnStream;
-use crate::{GroupId, IdMap, NodeId, RateOfFire, Rng, SeqNo};
+use crate::{GroupId, IdMap, NodeId, RateOfFire, Rng, SeqNo, Time};
 
 /// Which group, among those that this node is in; numbers are used again after a leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,7 +25,7 @@ pub(super) struct Group {
     /// The version of the view, as the membership counts it.
     pub(super) view_version: u32,
     /// The other members.
-    pub(super) members: Vec<NodeId>,
+    pub(super) members: Members,
     /// Those of them that repairs go to.
     pub(super) sample: Sample,
     /// What this node sends in the group.
@@ -86,8 +87,8 @@ impl Groups {
 
     pub(super) fn check(&self) {
         for group in self.slots.iter().flatten() {
-            assert!(group.members.is_sorted(), "members are out of order");
-            let known = |node: &NodeId| group.members.binary_search(node).is_ok();
+            group.members.check();
+            let known = |node: &NodeId| group.members.contains(*node);
             assert!(group.sample.chosen.iter().all(known), "the sample holds a stranger");
             group.own.check();
         }
@@ -104,7 +105,7 @@ impl Group {
             id,
             rate,
             view_version: 0,
-            members: Vec::new(),
+            members: Members::default(),
             sample: Sample { limit: partial_view, chosen: Vec::new() },
             own: OwnStream::new(),
             streams: 0,
@@ -113,19 +114,24 @@ impl Group {
     }
 
     /// `node` is a member from now on; `None` if it was one already.
-    pub(super) fn add_member(&mut self, node: NodeId, rng: &mut Rng) -> Option<SampleChange> {
-        let place = self.members.binary_search(&node).err()?;
-        self.members.insert(place, node);
-        self.own.add_member(node);
-        Some(self.sample.admit(node, self.members.len(), rng))
+    pub(super) fn add_member(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        rng: &mut Rng,
+    ) -> Option<SampleChange> {
+        self.members.insert(now, node).then(|| {
+            self.own.add_member(node);
+            self.sample.admit(node, self.members.ids().len(), rng)
+        })
     }
 
     /// `node` is no longer a member; `None` if it was none.
     pub(super) fn remove_member(&mut self, node: NodeId, rng: &mut Rng) -> Option<SampleChange> {
-        let place = self.members.binary_search(&node).ok()?;
-        self.members.remove(place);
-        self.own.remove_member(node);
-        Some(self.sample.dismiss(node, &self.members, rng))
+        self.members.remove(node).then(|| {
+            self.own.remove_member(node);
+            self.sample.dismiss(node, self.members.ids(), rng)
+        })
     }
 }
 
@@ -175,7 +181,7 @@ mod tests {
             let mut rng = Rng::new(seed);
             let mut group = Group::new(GroupId(1), RateOfFire::default(), Some(5));
             (0..30).for_each(|node| {
-                group.add_member(NodeId(node), &mut rng);
+                group.add_member(Time(1), NodeId(node), &mut rng);
             });
             (0..10).for_each(|node| {
                 group.remove_member(NodeId(node), &mut rng);
@@ -192,9 +198,9 @@ mod tests {
     fn a_full_view_follows_the_group() {
         let mut rng = Rng::new(1);
         let mut group = Group::new(GroupId(1), RateOfFire::default(), None);
-        let change = group.add_member(NodeId(4), &mut rng).expect("it is new");
+        let change = group.add_member(Time(1), NodeId(4), &mut rng).expect("it is new");
         assert_eq!(change.added, Some(NodeId(4)));
-        assert_eq!(group.add_member(NodeId(4), &mut rng), None);
+        assert_eq!(group.add_member(Time(1), NodeId(4), &mut rng), None);
         let change = group.remove_member(NodeId(4), &mut rng).expect("it was there");
         assert_eq!(change, SampleChange { added: None, removed: Some(NodeId(4)) });
         assert_eq!(group.remove_member(NodeId(4), &mut rng), None);

@@ -53,6 +53,7 @@ mod data_buffer;
 mod fills;
 mod groups;
 mod look_ahead;
+mod members;
 mod missing;
 pub mod model;
 mod outbox;
@@ -188,7 +189,7 @@ impl Lateral {
         let group = self.groups.get_mut(ix);
         group.view_version = change.version;
         let sampled = match change.kind {
-            ViewChangeKind::Joined => group.add_member(change.node, &mut self.rng),
+            ViewChangeKind::Joined => group.add_member(now, change.node, &mut self.rng),
             ViewChangeKind::Left | ViewChangeKind::Failed => {
                 group.remove_member(change.node, &mut self.rng)
             }

@@ -146,7 +146,7 @@ impl Lateral {
     /// packets none is held or missing, is forgotten. Says whether there was one.
     fn forget_a_departed_sender(&mut self, group: GroupIx) -> bool {
         let members = &self.groups.get(group).members;
-        let departed = |sender| sender != self.id && members.binary_search(&sender).is_err();
+        let departed = |sender| sender != self.id && !members.contains(sender);
         let Some(ix) = self.streams.first_silent(group, departed) else { return false };
         self.cancel_open(ix);
         let stream = self.streams.remove(ix);
