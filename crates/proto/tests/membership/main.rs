@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod net;
+mod suite;
 
 use std::time::Duration;
 
 use carom_proto::membership::gossip::{Config, Gossip};
-use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::*;
 
@@ -440,31 +440,13 @@ fn sixty_four_nodes_with_two_hundred_groups_each_converge() {
 }
 
 #[test]
-fn every_provider_tells_the_same_story() {
-    let list: Vec<_> = (0..3).map(|host| (node_id(host), endpoint(host))).collect();
-    let mut fixed = Net::new(0.0, 1);
-    for host in 0..3 {
-        fixed.add_provider(Box::new(StaticMembership::new(node_id(host), list.clone())));
-    }
-    let gossip = cluster(3, 0.0, 1);
-    for mut net in [fixed, gossip] {
-        (0..3).for_each(|host| net.join(host, "all").unwrap());
-        net.run_for(seconds(1));
-        assert!(net.agrees(&["all"], |_, _| true));
-        assert!(net.hosts.iter().all(|host| host.settled_at.is_some() && host.met.len() == 2));
-        assert_eq!(net.join(0, "b"), Ok(()));
-        let group = GroupId::of_name("b");
-        let again = net.hosts[0].membership.join(net.now, group, settings("b"));
-        assert_eq!(again, Err(JoinError::AlreadyJoined));
-        let collision = GroupSettings { name_check: 1, ..settings("b") };
-        let collided = net.hosts[0].membership.join(net.now, group, collision);
-        assert_eq!(collided, Err(JoinError::NameCollision));
-        net.leave(0, "b");
-        assert_eq!(net.join(0, "b"), Ok(()));
-        net.shut_down(0);
-        assert!(net.hosts[0].membership.poll_timeout().is_none());
-        net.check();
-    }
+fn a_node_that_stops_while_it_waits_for_subscriptions_waits_no_more() {
+    // Found by the simulator.
+    let mut net = agreed(4, 0.0, 1);
+    let joiner = net.add(with_seeds(&[0]));
+    assert!(net.run_until(seconds(1), |net| net.stat(joiner, "pulls_sent") > 0));
+    net.shut_down(joiner);
+    net.check();
 }
 
 #[test]

@@ -92,22 +92,16 @@ impl Net {
 
     pub(crate) fn add_provider(&mut self, membership: Box<dyn Membership>) -> usize {
         let host = self.hosts.len();
-        self.hosts.push(Host {
-            membership,
-            id: node_id(host),
-            crashed: false,
-            paused: false,
-            met: BTreeSet::new(),
-            views: BTreeMap::new(),
-            changes: Vec::new(),
-            settled_at: None,
-            refused: Vec::new(),
-            parted: 0,
-            waiting: Vec::new(),
-        });
+        self.hosts.push(Host::new(node_id(host), membership));
         self.islands.push(0);
         self.drain(host);
         host
+    }
+
+    /// Another node takes the place of the one on `host`, at the same endpoint.
+    pub(crate) fn replace(&mut self, host: usize, id: NodeId, membership: Box<dyn Membership>) {
+        self.hosts[host] = Host::new(id, membership);
+        self.drain(host);
     }
 
     pub(crate) fn join(&mut self, host: usize, name: &str) -> Result<(), JoinError> {
@@ -200,8 +194,11 @@ impl Net {
             let inside: Vec<usize> = up.iter().copied().filter(|h| members(*h, name)).collect();
             inside.iter().all(|host| {
                 let view = &self.hosts[*host].views[&GroupId::of_name(name)];
-                let mut expected: Vec<NodeId> =
-                    inside.iter().filter(|other| *other != host).map(|h| node_id(*h)).collect();
+                let mut expected: Vec<NodeId> = inside
+                    .iter()
+                    .filter(|other| *other != host)
+                    .map(|h| self.hosts[*h].id)
+                    .collect();
                 expected.sort();
                 view.members() == expected
             })
@@ -274,6 +271,22 @@ impl Net {
 }
 
 impl Host {
+    fn new(id: NodeId, membership: Box<dyn Membership>) -> Self {
+        Self {
+            membership,
+            id,
+            crashed: false,
+            paused: false,
+            met: BTreeSet::new(),
+            views: BTreeMap::new(),
+            changes: Vec::new(),
+            settled_at: None,
+            refused: Vec::new(),
+            parted: 0,
+            waiting: Vec::new(),
+        }
+    }
+
     fn take_events(&mut self, now: Time) {
         while let Some(event) = self.membership.poll_event() {
             match event {

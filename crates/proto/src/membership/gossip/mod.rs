@@ -293,6 +293,7 @@ impl Membership for Gossip {
         }
         self.phase = Phase::Stopped;
         self.timers = Timers::new();
+        self.end_pulls();
         self.outgoing.clear();
         for _ in 0..GOODBYES {
             for node in self.live.clone() {

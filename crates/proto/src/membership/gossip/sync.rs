@@ -241,6 +241,12 @@ impl Gossip {
         DigestEntry { identity, version, subscriptions: self.own.len() as u32 }
     }
 
+    /// This node stops: nobody is waited for any more.
+    pub(super) fn end_pulls(&mut self) {
+        self.exchange.pulls.clear();
+        self.exchange.rows_in_flight = 0;
+    }
+
     pub(super) fn check_sync(&self) {
         let in_flight = self.exchange.pulls.values().filter(|pull| pull.in_flight);
         let rows: usize = in_flight.map(|pull| pull.rows).sum();
