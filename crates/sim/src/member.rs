@@ -51,6 +51,16 @@ impl Member {
         self.engine.send(now, group, payload, options)
     }
 
+    /// Leaves all groups, and tells the others that this node is about to stop.
+    pub fn shut_down(&mut self, now: Time) {
+        for group in std::mem::take(&mut self.views).into_keys() {
+            self.engine.leave(now, group);
+        }
+        if let Some(provider) = &mut self.provider {
+            provider.shut_down(now);
+        }
+    }
+
     fn leave(&mut self, now: Time, group: GroupId) {
         if self.views.remove(&group).is_none() {
             return;

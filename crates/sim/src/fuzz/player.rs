@@ -62,7 +62,7 @@ impl<'a> Player<'a> {
         let world: World<Member> = World::new(config);
         let delay = match scenario.views {
             Views::Roster(delay) => delay,
-            Views::Gossip => Duration::ZERO,
+            Views::Gossip(_) => Duration::ZERO,
         };
         let start = world.now();
         let mut player = Self {
@@ -114,11 +114,14 @@ impl<'a> Player<'a> {
         self.lives += 1;
         let id = NodeId(u64::from(host.0) + 1 + 1000 * self.lives);
         let engine = self.setup.engine(id, self.rng.next_u64());
-        let provider = (self.scenario.views == Views::Gossip).then(|| {
-            let seed = self.rng.next_u64();
-            let config = gossip::Config::default();
-            Box::new(Gossip::new(id, host.endpoint(), config, seed)) as Box<_>
-        });
+        let provider = match self.scenario.views {
+            Views::Roster(_) => None,
+            Views::Gossip(detection_time) => {
+                let seed = self.rng.next_u64();
+                let config = gossip::Config { detection_time, ..gossip::Config::default() };
+                Some(Box::new(Gossip::new(id, host.endpoint(), config, seed)) as Box<_>)
+            }
+        };
         self.ids.insert(host, id);
         self.ledger.born(id);
         self.world.spawn(host, id, Member::new(engine, provider));
@@ -136,6 +139,7 @@ impl<'a> Player<'a> {
             }
             Act::Confirm(host, group) => self.world.command(*host, Command::Confirm(*group)),
             Act::Crash(host) => self.crash(*host),
+            Act::Stop(host) => self.stop(*host),
             Act::Restart(host) => self.restart(*host),
             Act::Suspect(host, other) => self.suspect(*host, *other),
             Act::Trust(host, other) => self.trust(*host, *other),
@@ -160,7 +164,7 @@ impl<'a> Player<'a> {
         let settings = self.setup.group(&format!("group {}", group.0));
         let joined = match self.scenario.views {
             Views::Roster(_) => self.roster.join(&mut self.world, host, group, settings),
-            Views::Gossip => {
+            Views::Gossip(_) => {
                 self.world.subscribe(host, group);
                 let join = |member: &mut Member, now| member.join_group(now, group, settings);
                 self.world.with(host, join).unwrap_or(Ok(()))
@@ -177,7 +181,7 @@ impl<'a> Player<'a> {
         self.take_events();
         match self.scenario.views {
             Views::Roster(_) => self.roster.leave(&mut self.world, host, group),
-            Views::Gossip => {
+            Views::Gossip(_) => {
                 self.world.command(host, Command::Leave(group));
                 self.world.unsubscribe(host, group);
             }
@@ -201,6 +205,22 @@ impl<'a> Player<'a> {
         self.groups_of_dead.insert(host, groups.into_iter().collect());
     }
 
+    fn stop(&mut self, host: HostIx) {
+        if !self.is_alive(host) || self.world.is_paused(host) {
+            return;
+        }
+        let groups = self.groups.get(&host).cloned().unwrap_or_default();
+        match self.scenario.views {
+            Views::Roster(_) => groups.iter().for_each(|group| self.leave(host, *group)),
+            Views::Gossip(_) => {
+                self.take_events();
+                self.world.with(host, |member, now| member.shut_down(now));
+            }
+        }
+        self.crash(host);
+        self.groups_of_dead.insert(host, groups.into_iter().collect());
+    }
+
     fn restart(&mut self, host: HostIx) {
         let Some(groups) = self.groups_of_dead.remove(&host).filter(|_| !self.is_alive(host))
         else {
@@ -212,7 +232,7 @@ impl<'a> Player<'a> {
 
     /// Only the roster makes mistakes to order; gossip makes its own.
     fn suspect(&mut self, host: HostIx, other: HostIx) {
-        if self.scenario.views != Views::Gossip {
+        if matches!(self.scenario.views, Views::Roster(_)) {
             self.suspicions.insert((host, other));
             self.roster.suspect(&mut self.world, host, other);
         }
@@ -295,7 +315,7 @@ impl<'a> Player<'a> {
     /// Lets what was done before the faults stopped come to its end, and the views agree.
     fn settle(&mut self) {
         self.run_for(SETTLE_WITHIN);
-        if self.scenario.views == Views::Gossip {
+        if matches!(self.scenario.views, Views::Gossip(_)) {
             self.ledger.healed(self.world.now(), self.setup.delivers_all());
             let end = self.world.now() + AGREE_WITHIN;
             while !self.ledger.do_views_agree() && self.world.now() < end {

@@ -33,8 +33,8 @@ pub struct Scenario {
 pub enum Views {
     /// The world, after up to this time.
     Roster(Duration),
-    /// The members, by gossip.
-    Gossip,
+    /// The members, by gossip that finds a failure out within this time.
+    Gossip(Duration),
 }
 
 /// A kind of fault.
@@ -88,7 +88,9 @@ pub enum Act {
     Confirm(HostIx, GroupId),
     /// The host is killed.
     Crash(HostIx),
-    /// A killed host comes back, as another node, in the groups that it was in.
+    /// The node on the host says that it stops, and does.
+    Stop(HostIx),
+    /// A host that is down comes back, as another node, in the groups that it was in.
     Restart(HostIx),
     /// The first host is told that the second has failed: a failure detector's mistake.
     Suspect(HostIx, HostIx),
@@ -124,7 +126,7 @@ impl Scenario {
         let groups = 1 + rng.below(4) as u32;
         let delay = [0, 0, 5_000, 100_000][rng.below(4)];
         let views = match rng.below(4) {
-            0 => Views::Gossip,
+            0 => Views::Gossip(coming_and_going(seed).1),
             _ => Views::Roster(Duration::from_micros(delay)),
         };
         let losses = [
@@ -141,6 +143,10 @@ impl Scenario {
         let kinds = Kind::ALL.into_iter().filter(|_| rng.chance(share)).collect();
         let mut scenario = Self { seed, hosts, groups, views, loss, kinds, acts: Vec::new() };
         scenario.draw_acts(&mut rng);
+        if matches!(views, Views::Gossip(_)) {
+            let (mut rng, _) = coming_and_going(seed);
+            scenario.draw_coming_and_going(&mut rng);
+        }
         scenario
     }
 
@@ -158,7 +164,7 @@ impl Scenario {
                 }
             }
         }
-        if self.views == Views::Gossip {
+        if matches!(self.views, Views::Gossip(_)) {
             at += Duration::from_millis(rng.below(2000) as u64);
         }
         let pause_us = [2_000, 10_000, 40_000][rng.below(3)];
@@ -172,6 +178,35 @@ impl Scenario {
                     let act = self.draw_use(rng);
                     self.acts.push((at, act));
                 }
+            }
+        }
+        self.acts.sort_by_key(|(at, _)| *at);
+    }
+
+    /// What members who gossip must find out besides: some come and go for good, or in order, or
+    /// are cut off for so long that each side takes the other for dead.
+    fn draw_coming_and_going(&mut self, rng: &mut Rng) {
+        let mut at = Duration::from_millis(rng.below(2000) as u64);
+        for _ in 0..rng.below(12) {
+            at += Duration::from_millis(rng.below(700) as u64);
+            let (host, group) = (self.any_host(rng), self.any_group(rng));
+            let spans_ms = [10, 1000, 2000, 6000];
+            let end = at + Duration::from_millis(spans_ms[rng.below(spans_ms.len())]);
+            match rng.below(6) {
+                0 => self.acts.push((at, Act::Join(host, group))),
+                1 => self.acts.push((at, Act::Leave(host, group))),
+                2 => self.acts.push((at, Act::Stop(host))),
+                3 => self.acts.extend([(at, Act::Stop(host)), (end, Act::Restart(host))]),
+                4 => self.acts.extend([(at, Act::Crash(host)), (end, Act::Restart(host))]),
+                _ => {
+                    let cut = Fault::Partition(self.some_hosts(rng));
+                    self.acts.extend([(at, Act::Fault(cut)), (end, Act::Fault(Fault::Heal))]);
+                }
+            }
+            for _ in 0..1 + rng.below(3) {
+                let later = at + Duration::from_millis(rng.below(300) as u64);
+                let act = self.draw_use(rng);
+                self.acts.push((later, act));
             }
         }
         self.acts.sort_by_key(|(at, _)| *at);
@@ -268,6 +303,14 @@ impl Scenario {
     fn some_hosts(&self, rng: &mut Rng) -> Vec<HostIx> {
         (0..self.hosts).filter(|_| rng.chance(0.4)).map(HostIx).collect()
     }
+}
+
+/// The source of what only members who gossip do, and how soon they find failures out: apart from
+/// everything else, which does not depend on who tells the members of each other.
+fn coming_and_going(seed: u64) -> (Rng, Duration) {
+    let mut rng = Rng::new(seed ^ 0x60551b);
+    let detection_ms = [3000, 3000, 1000][rng.below(3)];
+    (rng, Duration::from_millis(detection_ms))
 }
 
 impl fmt::Display for Scenario {
