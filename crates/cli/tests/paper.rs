@@ -100,6 +100,7 @@ fn all_experiments_are_listed() {
             "ricochet-stagger",
             "ricochet-loss",
             "ricochet-model",
+            "churn",
         ]
     );
 }

@@ -48,6 +48,18 @@ impl Wiring {
         }
     }
 
+    /// The same with more of it, in further racks, so that there are at least so many hosts.
+    pub(crate) fn with_room_for(&self, hosts: u32) -> Self {
+        let mut larger = self.clone();
+        match &mut larger {
+            Self::Racks { racks, hosts_per_rack, .. } => {
+                *racks = hosts.div_ceil(*hosts_per_rack).max(*racks);
+            }
+            Self::Lan { hosts: present, .. } => *present = hosts.max(*present),
+        }
+        larger
+    }
+
     /// The network for the simulator.
     pub(crate) fn topology(&self) -> Topology {
         match self {
@@ -84,5 +96,11 @@ mod tests {
         assert_eq!(Wiring::rack(4, 16).hosts(), 64);
         assert_eq!(Wiring::rack(4, 16).topology().hosts(), 64);
         assert!(Wiring::rack(1, 1).check().is_err());
+    }
+
+    #[test]
+    fn a_network_grows_by_whole_racks_and_never_shrinks() {
+        let rooms = [1, 64, 65].map(|hosts| Wiring::rack(4, 16).with_room_for(hosts).hosts());
+        assert_eq!(rooms, [64, 64, 80]);
     }
 }

@@ -20,7 +20,7 @@ pub struct Counters {
     /// Datagrams that reached a host without a machine.
     pub nobody_there: u64,
     /// Datagrams to a node or endpoint that does not exist.
-    pub unknown_destination: u64,
+    pub unknown_destination: PerClass,
     /// Receivers of datagrams to which no links lead: other hosts, or the sender itself.
     pub unreachable: u64,
     /// Datagrams that found the receive buffer of their host full, or made room in it.

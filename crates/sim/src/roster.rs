@@ -1,7 +1,7 @@
 //! An oracle in place of a membership service: who is in which group, told with a delay.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use carom_proto::{
     GroupId, GroupSettings, JoinError, NodeId, Rng, Time, ViewChange, ViewChangeKind,
@@ -14,7 +14,7 @@ use crate::{HostIx, Scheduled, World};
 /// one engine is told comes in the order in which it happened, each a random delay after it.
 #[derive(Debug)]
 pub struct Roster {
-    members: BTreeMap<GroupId, BTreeSet<HostIx>>,
+    members: BTreeMap<GroupId, BTreeMap<HostIx, NodeId>>,
     settings: BTreeMap<GroupId, GroupSettings>,
     delay: Duration,
     told: BTreeMap<HostIx, Time>,
@@ -38,14 +38,19 @@ impl Roster {
         }
     }
 
+    /// Tells each change from now on after up to `delay`.
+    pub fn set_delay(&mut self, delay: Duration) {
+        self.delay = delay;
+    }
+
     /// The members of `group`.
     pub fn members(&self, group: GroupId) -> impl Iterator<Item = HostIx> + '_ {
-        self.members.get(&group).into_iter().flatten().copied()
+        self.members.get(&group).into_iter().flat_map(BTreeMap::keys).copied()
     }
 
     /// The groups that `host` is in.
     pub fn groups_of(&self, host: HostIx) -> Vec<GroupId> {
-        let with_host = self.members.iter().filter(|(_, hosts)| hosts.contains(&host));
+        let with_host = self.members.iter().filter(|(_, hosts)| hosts.contains_key(&host));
         with_host.map(|(group, _)| *group).collect()
     }
 
@@ -64,10 +69,11 @@ impl Roster {
         world.with(host, |member, now| member.join_group(now, group, settings)).transpose()?;
         world.subscribe(host, group);
         self.settings.insert(group, settings);
-        let others: Vec<HostIx> = self.members(group).filter(|other| *other != host).collect();
-        self.members.entry(group).or_default().insert(host);
-        for other in others {
-            let Some(old) = world.node_id(other) else { continue };
+        let members = self.members.entry(group).or_default();
+        members.remove(&host);
+        let others: Vec<(HostIx, NodeId)> = members.iter().map(|(host, id)| (*host, *id)).collect();
+        members.insert(host, newcomer);
+        for (other, old) in others {
             self.tell(world, other, group, newcomer, ViewChangeKind::Joined);
             self.tell(world, host, group, old, ViewChangeKind::Joined);
         }
@@ -76,8 +82,8 @@ impl Roster {
 
     /// The engine on `host` leaves `group`.
     pub fn leave<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, group: GroupId) {
-        let is_member = self.members.get_mut(&group).is_some_and(|hosts| hosts.remove(&host));
-        let Some(id) = world.node_id(host).filter(|_| is_member) else { return };
+        let member = self.members.get_mut(&group).and_then(|hosts| hosts.remove(&host));
+        let Some(id) = member else { return };
         world.command(host, Command::Leave(group));
         // Nothing of this membership may follow into the next.
         let untold = self.untold.remove(&(host, group)).unwrap_or_default();
@@ -90,14 +96,23 @@ impl Roster {
 
     /// Whatever runs on `host` is killed; the others find out. Returns the groups it was in.
     pub fn crash<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx) -> Vec<GroupId> {
-        let groups = self.groups_of(host);
-        let Some(id) = world.node_id(host) else { return groups };
         world.kill(host);
+        self.report_failed(world, host)
+    }
+
+    /// The others are told that what ran on `host` has failed. It was killed before, and nothing
+    /// has run there since: until now who joined was told of it as of everybody else. Returns the
+    /// groups it was in.
+    pub fn report_failed<M: GroupMember>(
+        &mut self,
+        world: &mut World<M>,
+        host: HostIx,
+    ) -> Vec<GroupId> {
+        let groups = self.groups_of(host);
         self.told.remove(&host);
         for group in &groups {
-            if let Some(hosts) = self.members.get_mut(group) {
-                hosts.remove(&host);
-            }
+            let member = self.members.get_mut(group).and_then(|hosts| hosts.remove(&host));
+            let Some(id) = member else { continue };
             self.versions.remove(&(host, *group));
             self.untold.remove(&(host, *group));
             for other in self.members(*group).collect::<Vec<_>>() {
@@ -126,7 +141,7 @@ impl Roster {
     ) {
         let Some(id) = world.node_id(other).filter(|_| host != other) else { return };
         for group in self.groups_of(other) {
-            if self.members.get(&group).is_some_and(|hosts| hosts.contains(&host)) {
+            if self.members.get(&group).is_some_and(|hosts| hosts.contains_key(&host)) {
                 self.tell(world, host, group, id, kind);
             }
         }

@@ -11,6 +11,7 @@ use crate::report::Findings;
 use crate::work::{Job, Outcome};
 
 mod bed;
+mod churn;
 mod ricochet_cost;
 mod ricochet_groups;
 mod ricochet_losses;
@@ -132,7 +133,7 @@ fn built_in(name: &str) -> Option<Loaded> {
     (spec.read.0)(spec.file, spec.plan).ok()
 }
 
-/// All experiments, in the order of the papers.
+/// All experiments, in the order of the papers; then those that are our own.
 pub(crate) const ALL: &[Spec] = &[
     Spec {
         name: "slingshot-2a",
@@ -266,5 +267,12 @@ pub(crate) const ALL: &[Spec] = &[
         plan: include_str!("../../../../plans/ricochet-model.toml"),
         figures: &["delay"],
         read: Reader(read::<ricochet_model::RicochetModel>),
+    },
+    Spec {
+        name: "churn",
+        file: "plans/churn.toml",
+        plan: include_str!("../../../../plans/churn.toml"),
+        figures: &["recovered", "delay"],
+        read: Reader(read::<churn::UnderChurn>),
     },
 ];

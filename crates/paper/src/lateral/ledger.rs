@@ -9,14 +9,17 @@ use carom_proto::{How, PacketId, Time};
 use carom_sim::{Happening, HostIx};
 
 use super::Told;
+use super::churn::Stays;
 use super::membership::Groups;
 
 /// The account, open.
 pub(super) struct Ledger {
     groups: Rc<Groups>,
+    stays: Rc<Stays>,
     counts: Time,
     until: Time,
     tallies: Vec<Tally>,
+    given_up: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -64,9 +67,9 @@ pub(crate) struct Delays(Vec<u64>);
 
 impl Ledger {
     /// The account of what is sent from `counts` on and before `until`.
-    pub(super) fn new(groups: Rc<Groups>, counts: Time, until: Time) -> Self {
+    pub(super) fn new(groups: Rc<Groups>, stays: Rc<Stays>, counts: Time, until: Time) -> Self {
         let tallies = vec![Tally::default(); groups.tags()];
-        Self { groups, counts, until, tallies }
+        Self { groups, stays, counts, until, tallies, given_up: 0 }
     }
 
     /// How many kinds of groups are told apart.
@@ -74,11 +77,17 @@ impl Ledger {
         self.tallies.len()
     }
 
-    /// A message was sent in a group.
-    pub(super) fn note_sent(&mut self, now: Time, group: u32) {
+    /// Messages that were given up since it counts.
+    pub(super) fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
+    /// `sender` sent a message in a group.
+    pub(super) fn note_sent(&mut self, now: Time, group: u32, sender: u32) {
         if (self.counts..self.until).contains(&now) {
-            let others = self.groups.members(group).len() as u64 - 1;
-            self.tallies[self.groups.tag(group)].expected += others;
+            let members = self.groups.members(group).iter();
+            let others = members.filter(|host| **host != sender && self.stays.owe(**host, now));
+            self.tallies[self.groups.tag(group)].expected += others.count() as u64;
         }
     }
 
@@ -88,7 +97,8 @@ impl Ledger {
         match event {
             Told::Delivered { id, how, age, missing_for } => {
                 let sent = at.before(age);
-                if !(self.counts..self.until).contains(&sent) {
+                let counts = (self.counts..self.until).contains(&sent);
+                if !counts || !self.stays.owe(host.0, sent) {
                     return;
                 }
                 let tally = self.tally(id);
@@ -107,6 +117,8 @@ impl Ledger {
                 let known = tally.repaired.remove(&key(host, id));
                 tally.overtaken += u64::from(known.is_some());
             }
+            Told::GaveUp(count) if at >= self.counts => self.given_up += u64::from(count),
+            Told::GaveUp(_) => {}
         }
     }
 

@@ -1,20 +1,24 @@
 //! A node with one engine, as the world drives it. It sees what arrives, so that it can
-//! tell what was lost from what a repair merely overtook.
+//! tell what was lost from what a repair merely overtook. Its views come from the world, or from
+//! a membership provider of its own.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
 use carom_proto::lateral::packet::Packet;
+use carom_proto::membership::{Membership, MembershipEvent};
+use carom_proto::wire::{Header, Protocol};
 use carom_proto::{
-    Endpoint, Engine, Event, GroupId, How, Message, PacketId, SendError, SendOptions, SeqNo, Time,
-    Transmit, Wakeup,
+    Endpoint, Engine, Event, GroupId, GroupSettings, How, JoinError, Message, PacketId, SendError,
+    SendOptions, SeqNo, Time, Transmit, Wakeup,
 };
-use carom_sim::Machine;
+use carom_sim::{Command, GroupMember, Machine};
 
 /// An engine, and what its node has seen.
 pub(crate) struct Member<E> {
     engine: E,
+    provider: Option<Box<dyn Membership>>,
     told: VecDeque<Told>,
     /// By kind of group: data packets, and repairs as shares of what is in them.
     arrived: Vec<(f64, f64)>,
@@ -36,13 +40,21 @@ pub(crate) enum Told {
     },
     /// The multicast of a message arrived that had been delivered already: it was not lost.
     Overtaken(PacketId),
+    /// So many messages were given up.
+    GaveUp(u32),
 }
 
 impl<E: Engine> Member<E> {
     /// A member with `engine`. Arrivals are told apart by group if there are tags: group k has
     /// tag k − 1.
     pub(crate) fn new(engine: E, tags: Option<usize>) -> Self {
-        Self { engine, told: VecDeque::new(), arrived: vec![(0.0, 0.0); tags.unwrap_or(0)] }
+        let arrived = vec![(0.0, 0.0); tags.unwrap_or(0)];
+        Self { engine, provider: None, told: VecDeque::new(), arrived }
+    }
+
+    /// The same with a membership provider of its own.
+    pub(crate) fn with_provider(self, provider: Box<dyn Membership>) -> Self {
+        Self { provider: Some(provider), ..self }
     }
 
     /// The engine.
@@ -67,17 +79,37 @@ impl<E: Engine> Member<E> {
         self.engine.send(now, group, payload, options)
     }
 
+    /// Tells the others that this node is about to stop.
+    pub(crate) fn shut_down(&mut self, now: Time, groups: impl Iterator<Item = GroupId>) {
+        groups.for_each(|group| self.engine.leave(now, group));
+        if let Some(provider) = &mut self.provider {
+            provider.shut_down(now);
+        }
+    }
+
+    fn take_provider_events(&mut self, now: Time) {
+        while let Some(event) = self.provider.as_mut().and_then(|it| it.poll_event()) {
+            if let MembershipEvent::View(change) = event {
+                self.engine.handle_view(now, &change);
+            }
+        }
+    }
+
     /// Takes the engine's events; says whether a message was among them that came directly.
     fn take_events(&mut self) -> bool {
         let mut direct = false;
         while let Some(event) = self.engine.poll_event() {
-            if let Event::Message(message) = event {
-                direct |= message.how == How::Direct;
-                let (sender, group, seqno) = (message.sender, message.group, message.seqno);
-                let age = message.age.expect("all clocks of this world are one");
-                let id = PacketId { sender, group, seqno };
-                let Message { how, missing_for, .. } = message;
-                self.told.push_back(Told::Delivered { id, how, age, missing_for });
+            match event {
+                Event::Message(message) => {
+                    direct |= message.how == How::Direct;
+                    let (sender, group, seqno) = (message.sender, message.group, message.seqno);
+                    let age = message.age.expect("all clocks of this world are one");
+                    let id = PacketId { sender, group, seqno };
+                    let Message { how, missing_for, .. } = message;
+                    self.told.push_back(Told::Delivered { id, how, age, missing_for });
+                }
+                Event::Lost(lost) => self.told.push_back(Told::GaveUp(lost.count())),
+                _ => {}
             }
         }
         direct
@@ -99,13 +131,46 @@ impl<E: Engine> Member<E> {
     }
 }
 
+impl<E: Engine> GroupMember for Member<E> {
+    /// Joins with the engine and with the provider.
+    fn join_group(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        self.engine.join(now, group, settings)?;
+        if let Some(provider) = &mut self.provider {
+            provider.join(now, group, settings)?;
+        }
+        self.take_provider_events(now);
+        Ok(())
+    }
+}
+
 impl<E: Engine> Machine for Member<E> {
-    type Command = ();
+    type Command = Command;
     type Event = Told;
 
-    fn handle_command(&mut self, _now: Time, (): ()) {}
+    /// What can be refused is asked for by [`carom_sim::World::with`].
+    fn handle_command(&mut self, now: Time, command: Command) {
+        match command {
+            Command::Leave(group) => self.engine.leave(now, group),
+            Command::View(change) => self.engine.handle_view(now, &change),
+            Command::Confirm(group) => self.engine.confirm(now, group),
+            Command::Join(..) | Command::Send(..) => {}
+        }
+        self.take_events();
+    }
 
-    fn handle_datagram(&mut self, now: Time, _source: Endpoint, datagram: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+        if let Some(provider) = &mut self.provider
+            && Header::peek(datagram).is_some_and(|it| it.protocol == Protocol::Membership)
+        {
+            provider.handle_datagram(now, source, datagram);
+            self.take_provider_events(now);
+            return;
+        }
         self.engine.handle_datagram(now, datagram);
         if !self.arrived.is_empty() {
             self.count_by_group(datagram);
@@ -122,11 +187,16 @@ impl<E: Engine> Machine for Member<E> {
 
     fn handle_timeout(&mut self, now: Time) {
         self.engine.handle_timeout(now);
+        if let Some(provider) = &mut self.provider {
+            provider.handle_timeout(now);
+            self.take_provider_events(now);
+        }
         self.take_events();
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.engine.poll_transmit(out)
+        let provider = &mut self.provider;
+        self.engine.poll_transmit(out).or_else(|| provider.as_mut()?.poll_transmit(out))
     }
 
     fn poll_event(&mut self) -> Option<Told> {
@@ -134,7 +204,8 @@ impl<E: Engine> Machine for Member<E> {
     }
 
     fn poll_timeout(&self) -> Option<Wakeup> {
-        self.engine.poll_timeout()
+        let provider = self.provider.as_ref().and_then(|provider| provider.poll_timeout());
+        Wakeup::earlier(self.engine.poll_timeout(), provider)
     }
 
     fn check(&self) {

@@ -90,6 +90,21 @@ impl Groups {
         Self { members, of, rates, odd: None, has_tags }
     }
 
+    /// A further host, in as many groups as the first one, at random; returns its number.
+    pub(super) fn welcome(&mut self, rng: &mut Rng) -> u32 {
+        let host = self.of.len() as u32;
+        let mut choice: Vec<u32> = (0..self.count()).collect();
+        let groups_per_node = self.of[0].len();
+        rng.choose_to_front(&mut choice, groups_per_node);
+        choice.truncate(groups_per_node);
+        for group in &choice {
+            self.members[*group as usize].push(host);
+        }
+        choice.sort_unstable();
+        self.of.push(choice);
+        host
+    }
+
     /// The members of a group.
     pub(crate) fn members(&self, group: u32) -> &[u32] {
         &self.members[group as usize]

@@ -1,6 +1,7 @@
 //! A run of the lateral engine: nodes in groups that all send at one rate, and what became of
 //! every packet that was lost.
 
+mod churn;
 mod ledger;
 mod member;
 mod membership;
@@ -11,10 +12,10 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use carom_proto::lateral::{Config, Counters, Lateral, NakConfig};
+use carom_proto::lateral::{Config, Lateral, NakConfig, StreamStart};
 use carom_proto::loss::Loss;
 use carom_proto::{
-    Class, Engine, GroupId, GroupSettings, NodeId, Profile, RateOfFire, Rng, ViewChange,
+    Class, Engine, GroupId, GroupSettings, NodeId, Profile, RateOfFire, Rng, Time, ViewChange,
     ViewChangeKind,
 };
 use carom_sim::{HostIx, PerClass, World, WorldConfig};
@@ -23,10 +24,12 @@ use serde::Deserialize;
 use crate::network::Wiring;
 use crate::work::Ends;
 
+pub(crate) use churn::{Churn, Views};
 pub(crate) use ledger::{Delays, GroupOutcome};
 pub(crate) use membership::{Groups, Membership};
 pub(crate) use srm::{Preset, SrmOutcome, SrmRun};
 
+use churn::Plan;
 use ledger::Ledger;
 use member::{Member, Told};
 use sending::Sending;
@@ -38,6 +41,8 @@ pub(crate) struct LateralRun {
     pub(crate) wiring: Wiring,
     /// Who is in which group.
     pub(crate) membership: Membership,
+    /// Who comes and goes, if anybody does.
+    pub(crate) churn: Option<Churn>,
     /// Each node sends a message so often, each in one of its groups at random.
     pub(crate) interval: Duration,
     /// Bytes of a message.
@@ -66,7 +71,8 @@ pub(crate) struct Length {
     pub(crate) warm_up_packets: u32,
     /// Losses that are counted, about.
     pub(crate) losses: u32,
-    /// How long sending goes on after that, so that the last of them can be repaired.
+    /// How long sending goes on after that, so that the last of them can be repaired. With churn,
+    /// what is lost at a node that goes within this time does not count.
     pub(crate) tail: Duration,
 }
 
@@ -93,6 +99,12 @@ pub(crate) struct LateralOutcome {
     pub(crate) xors_per_packet: f64,
     /// Repair bins of a node, on average.
     pub(crate) bins: f64,
+    /// Nodes that went and were replaced by others.
+    pub(crate) replaced: u32,
+    /// Repairs that were sent, and those of them that went to nodes which were gone.
+    pub(crate) repairs_sent: (u64, u64),
+    /// Packets that nodes reported as lost.
+    pub(crate) reported_lost: u64,
 }
 
 impl LateralRun {
@@ -101,6 +113,7 @@ impl LateralRun {
         Self {
             wiring,
             membership,
+            churn: None,
             interval: Duration::from_millis(10),
             payload_bytes: 64,
             loss: Loss::Uniform(0.01),
@@ -117,32 +130,49 @@ impl LateralRun {
     pub(crate) fn run(&self, ends: Ends<'_>) -> Option<LateralOutcome> {
         let config = self.config();
         let make = |id, seed| Lateral::new(id, config.clone(), seed);
-        let Driven { world, ledger, before, after } =
-            self.drive(make, Profile::TimeCritical, Work::of, ends)?;
-        Some(outcome(&world, ledger, &before, &after))
+        let driven = self.drive(make, Profile::TimeCritical, Work::of, ends)?;
+        Some(outcome(driven))
     }
 
     /// Runs engines that `make` makes from their ids and seeds, in groups of a profile; `look` is
     /// called when it begins to count and when it ends. `None` if it was ended early.
     fn drive<E: Engine, W>(
         &self,
-        make: impl FnMut(NodeId, u64) -> E,
-        profile: impl Fn(RateOfFire) -> Profile,
+        mut make: impl FnMut(NodeId, u64) -> E,
+        profile: fn(RateOfFire) -> Profile,
         look: impl Fn(&World<Member<E>>) -> W,
         ends: Ends<'_>,
     ) -> Option<Driven<E, W>> {
         let mut rng = Rng::new(self.seed);
-        let groups = Rc::new(self.membership.draw(self.wiring.hosts(), &mut rng));
-        let mut sending = Sending::new(self, Rc::clone(&groups), &mut rng);
-        let (counts, until) = sending.counts();
-        let mut ledger = Ledger::new(Rc::clone(&groups), counts, until);
-        let mut world = self.world(&groups, make, profile, &mut rng, ends)?;
-        sending.go_on(&mut world, &mut ledger, counts, ends)?;
+        let mut groups = self.membership.draw(self.wiring.hosts(), &mut rng);
+        let (counts, until) = self.counted(&groups);
+        let (tail, churn) = (self.length.tail, self.churn.as_ref());
+        let plan = Plan::draw(churn, &mut groups, tail, until + tail, &mut rng);
+        let (groups, stays, replaced) = (Rc::new(groups), Rc::clone(&plan.stays), plan.replaced());
+        let mut sending = Sending::new(self, Rc::clone(&groups), Rc::clone(&stays), &mut rng);
+        let mut ledger = Ledger::new(Rc::clone(&groups), stays, counts, until);
+        let mut world = self.world(&groups, &mut rng);
+        if churn.is_none() {
+            self.settle(&mut world, &groups, &mut make, profile, &mut rng, ends)?;
+        }
+        let mut changes = plan.begin(churn, groups, &mut make, profile, &mut world, &mut rng);
+        sending.go_on(&mut world, &mut changes, &mut ledger, counts, ends)?;
         let before = look(&world);
-        sending.go_on(&mut world, &mut ledger, until, ends)?;
+        sending.go_on(&mut world, &mut changes, &mut ledger, until, ends)?;
         let after = look(&world);
-        sending.go_on(&mut world, &mut ledger, until + self.length.tail, ends)?;
-        Some(Driven { world, ledger, before, after })
+        sending.go_on(&mut world, &mut changes, &mut ledger, until + tail, ends)?;
+        Some(Driven { world, ledger, before, after, replaced })
+    }
+
+    /// From when and until when what is sent counts.
+    fn counted(&self, groups: &Groups) -> (Time, Time) {
+        let received_per_second = groups.mean_received_per_message() / self.interval.as_secs_f64();
+        let seconds = |seconds: f64| Duration::from_nanos((seconds * 1e9) as u64);
+        let warm_up = f64::from(self.length.warm_up_packets) / received_per_second;
+        let losses_per_second =
+            received_per_second * groups.hosts().count() as f64 * self.loss.rate().max(1e-3);
+        let counts = BEGINNING + seconds(warm_up);
+        (counts, counts + seconds(f64::from(self.length.losses) / losses_per_second))
     }
 
     /// How many data packets and repairs arrive at nodes, roughly: what the run costs.
@@ -165,6 +195,7 @@ impl LateralRun {
             buffer_bytes: 24 << 20,
             ..Config::as_in_the_papers()
         };
+        let base = if self.churn.is_none() { base } else { when_nodes_come_and_go(base) };
         let Config { own_packets, solver, pending_repairs, .. } = Config::default();
         match self.variant {
             Variant::Papers => base,
@@ -173,22 +204,27 @@ impl LateralRun {
         }
     }
 
-    /// A world in which everybody is in all of its groups from the start; `None` if it was ended
-    /// early.
-    fn world<E: Engine>(
-        &self,
-        groups: &Groups,
-        mut make: impl FnMut(NodeId, u64) -> E,
-        profile: impl Fn(RateOfFire) -> Profile,
-        rng: &mut Rng,
-        ends: Ends<'_>,
-    ) -> Option<World<Member<E>>> {
-        let mut world = World::new(WorldConfig {
+    /// A world in which there is nobody yet.
+    fn world<E: Engine>(&self, groups: &Groups, rng: &mut Rng) -> World<Member<E>> {
+        let hosts = groups.hosts().max().map_or(0, |last| last + 1);
+        World::new(WorldConfig {
             loss: self.loss,
             hashes_history: false,
             checks: false,
-            ..WorldConfig::new(self.wiring.topology(), rng.next_u64())
-        });
+            ..WorldConfig::new(self.wiring.with_room_for(hosts).topology(), rng.next_u64())
+        })
+    }
+
+    /// Everybody is in all of its groups from the start; `None` if it was ended early.
+    fn settle<E: Engine>(
+        &self,
+        world: &mut World<Member<E>>,
+        groups: &Groups,
+        make: &mut dyn FnMut(NodeId, u64) -> E,
+        profile: fn(RateOfFire) -> Profile,
+        rng: &mut Rng,
+        ends: Ends<'_>,
+    ) -> Option<()> {
         for host in groups.hosts() {
             let mut engine = make(node_id(host), rng.next_u64());
             for group in groups.of(host) {
@@ -210,8 +246,15 @@ impl LateralRun {
                 world.subscribe(HostIx(host), group_id(*group));
             }
         }
-        Some(world)
+        Some(())
     }
+}
+
+/// Who joins is owed a stream from then on only, and what a node keeps is no more than Carom's
+/// nodes do.
+fn when_nodes_come_and_go(base: Config) -> Config {
+    let Config { buffer_age, give_up_after, .. } = Config::default();
+    Config { stream_start: StreamStart::AskSender, buffer_age, give_up_after, ..base }
 }
 
 /// A run that is over.
@@ -220,15 +263,13 @@ struct Driven<E: Engine, W> {
     ledger: Ledger,
     before: W,
     after: W,
+    replaced: u32,
 }
 
-fn outcome(
-    world: &World<Member<Lateral>>,
-    ledger: Ledger,
-    before: &Work,
-    work: &Work,
-) -> LateralOutcome {
-    let arrived = |class| (work.arrived.datagrams(class) - before.arrived.datagrams(class)) as f64;
+fn outcome(driven: Driven<Lateral, Work>) -> LateralOutcome {
+    let Driven { world, ledger, before, after, replaced } = driven;
+    let since = |count: &dyn Fn(&Work) -> u64| count(&after) - count(&before);
+    let arrived = |class| since(&|work| work.arrived.datagrams(class)) as f64;
     let (repairs, data) = (arrived(Class::Repair), arrived(Class::Data));
     let hosts = world.topology().all_hosts();
     let members: Vec<&Member<Lateral>> = hosts.filter_map(|host| world.machine(host)).collect();
@@ -240,15 +281,23 @@ fn outcome(
         }
     }
     let bins: usize = members.iter().map(|member| member.engine().bins_and_missing().0).sum();
+    let reported_lost = ledger.given_up();
     let mut groups = ledger.close();
     for (group, (data, repairs)) in groups.iter_mut().zip(shares) {
         group.overhead = (data > 0.0).then(|| repairs / (data + repairs));
     }
+    let (xors, binned) = after.xors_since(&before);
     LateralOutcome {
         groups,
         overhead: repairs / (repairs + data),
-        xors_per_packet: (work.xors - before.xors) as f64 / (work.binned - before.binned) as f64,
+        xors_per_packet: xors as f64 / binned as f64,
         bins: bins as f64 / members.len().max(1) as f64,
+        replaced,
+        repairs_sent: (
+            since(&|work| work.sent.datagrams(Class::Repair)),
+            since(&|work| work.to_nobody.datagrams(Class::Repair)),
+        ),
+        reported_lost,
     }
 }
 
@@ -270,28 +319,52 @@ impl fmt::Display for LateralRun {
             Variant::NothingPending => f.write_str(", nothing pending")?,
             Variant::Carom => f.write_str(", as Carom does it")?,
         }
+        if let Some(churn) = &self.churn {
+            write!(f, ", {churn}")?;
+        }
+        if self.nak {
+            f.write_str(", with NAKs")?;
+        }
         self.view.map_or(Ok(()), |view| write!(f, ", views of {view}"))
     }
 }
 
-/// What was done so far, by all nodes together.
+/// What was done so far.
 struct Work {
     arrived: PerClass,
-    xors: u64,
-    binned: u64,
+    sent: PerClass,
+    /// Of what was sent, to nodes that are gone.
+    to_nobody: PerClass,
+    /// By host: XORs, and packets put into bins; `None` where there is nobody.
+    binned: Vec<Option<(u64, u64)>>,
 }
 
 impl Work {
     fn of(world: &World<Member<Lateral>>) -> Self {
-        let members = world.topology().all_hosts().filter_map(|host| world.machine(host));
-        let counters: Vec<Counters> = members.map(|member| member.engine().counters()).collect();
+        let binned = |host| {
+            let counters = world.machine(host)?.engine().counters();
+            Some((counters.xors, counters.packets_binned))
+        };
+        let counters = world.counters();
         Self {
-            arrived: world.counters().delivered,
-            xors: counters.iter().map(|counters| counters.xors).sum(),
-            binned: counters.iter().map(|counters| counters.packets_binned).sum(),
+            arrived: counters.delivered,
+            sent: counters.sent,
+            to_nobody: counters.unknown_destination,
+            binned: world.topology().all_hosts().map(binned).collect(),
         }
     }
+
+    /// XORs, and packets put into bins, since `before` by the nodes that were there then and are
+    /// there still.
+    fn xors_since(&self, before: &Self) -> (u64, u64) {
+        let both = self.binned.iter().zip(&before.binned);
+        let stayed = both.filter_map(|(now, then)| Some(((*now)?, (*then)?)));
+        stayed.fold((0, 0), |sum, (now, then)| (sum.0 + now.0 - then.0, sum.1 + now.1 - then.1))
+    }
 }
+
+/// When a world begins.
+const BEGINNING: Time = Time(1_000_000_000);
 
 /// The node on a host.
 pub(crate) fn node_id(host: u32) -> NodeId {
@@ -337,6 +410,24 @@ mod tests {
         let all = outcome.all();
         assert!(all.nak.len() > 0 && all.fec.len() > all.nak.len());
         assert_eq!(all.missing, 0);
+    }
+
+    #[test]
+    fn nodes_that_come_and_go_are_repaired_as_others_are_whoever_tells_of_them() {
+        let [failures, others] = [1000, 100].map(|ms| crate::plan::Span(Duration::from_millis(ms)));
+        for views in [Views::Told { failures, others }, Views::Gossip] {
+            let membership = Membership::Random { groups_per_node: 8, mean_size: 8, rate: USUAL };
+            let mut run = run(membership, 6);
+            (run.length.losses, run.nak) = (1500, true);
+            run.churn = Some(Churn { replaced_per_minute: 4.0, views });
+            let outcome = run.run(&|| false).expect("nobody ends it");
+            let all = outcome.all();
+            assert!(outcome.replaced >= 10, "{} replaced", outcome.replaced);
+            assert!(outcome.repairs_sent.1 > 0, "{:?}", outcome.repairs_sent);
+            assert!(all.recovered_share() > 0.8, "{views}: {}", all.recovered_share());
+            assert!(all.delivered_share() > 0.999, "{views}: {}", all.delivered_share());
+            assert_eq!(run.run(&|| false).as_ref(), Some(&outcome));
+        }
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl<M: Machine> World<M> {
             Destination::Lan => Some(Goal::Everyone),
         };
         let Some(goal) = goal else {
-            self.counters.unknown_destination += 1;
+            self.counters.unknown_destination.add(class, datagram.len());
             return;
         };
         self.note(SENT, source, datagram);

@@ -1,0 +1,233 @@
+//! `churn`: what repairs bring back while nodes come and go.
+
+use serde::Deserialize;
+
+use super::bed::{Bed, check_list};
+use super::{Experiment, RunScale};
+use crate::figure::{Axis, Figure};
+use crate::lateral::{Churn, LateralOutcome, LateralRun, Membership, Views};
+use crate::plan::{Fire, Scaled, Share, Span};
+use crate::relation::Relation;
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UnderChurn {
+    bed: Bed,
+    rate_of_fire: Fire,
+    mean_size: u32,
+    groups_per_node: u32,
+    /// Shares of the nodes that are replaced in a minute.
+    replaced_per_minute: Scaled<Vec<Share>>,
+    views: Scaled<Vec<Views>>,
+    with_naks: WithNaks,
+    holds: Holds,
+}
+
+/// The runs in which what is missing is asked for, with the first kind of views.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WithNaks {
+    losses: Scaled<u32>,
+    /// How long sending goes on in these.
+    tail: Span,
+}
+
+/// What must hold, with every kind of views.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Holds {
+    /// Where so many are replaced in a minute,
+    at: Scaled<Share>,
+    /// so much less is recovered at most than where nobody is.
+    costs_at_most_points: f64,
+}
+
+/// Where a point is.
+#[derive(Clone, Debug)]
+struct Place {
+    churn: Churn,
+    nak: bool,
+}
+
+struct Point<'a> {
+    place: Place,
+    outcome: &'a LateralOutcome,
+}
+
+impl Point<'_> {
+    fn replaced_percent(&self) -> f64 {
+        100.0 * self.place.churn.replaced_per_minute
+    }
+
+    fn recovered_percent(&self) -> f64 {
+        100.0 * self.outcome.all().recovered_share()
+    }
+
+    fn to_gone_percent(&self) -> f64 {
+        let (all, to_gone) = self.outcome.repairs_sent;
+        100.0 * to_gone as f64 / all as f64
+    }
+}
+
+impl UnderChurn {
+    fn places(&self, quick: bool) -> Vec<Place> {
+        let views = self.views.at(quick);
+        let with_naks = views.first().map(|views| (*views, true));
+        let runs = views.iter().map(|views| (*views, false)).chain(with_naks);
+        let shares = self.replaced_per_minute.at(quick);
+        let place = |views, nak, share: &Share| {
+            let churn = Churn { replaced_per_minute: share.0, views };
+            Place { churn, nak }
+        };
+        runs.flat_map(|(views, nak)| shares.iter().map(move |share| place(views, nak, share)))
+            .collect()
+    }
+
+    fn run(&self, scale: RunScale, place: Place) -> LateralRun {
+        let membership = Membership::Random {
+            groups_per_node: self.groups_per_node,
+            mean_size: self.mean_size,
+            rate: self.rate_of_fire.0,
+        };
+        let mut run = self.bed.run(scale, membership);
+        if place.nak {
+            run.length.losses = *self.with_naks.losses.at(scale.quick);
+            run.length.tail = self.with_naks.tail.0;
+        }
+        LateralRun { churn: Some(place.churn), nak: place.nak, ..run }
+    }
+
+    fn figures(&self, quick: bool, points: &[Point<'_>]) -> Vec<Figure> {
+        let x = || Axis::linear("nodes replaced in a minute, %");
+        let y = Axis::linear("lost packets recovered by FEC, %").spanning(90.0, 100.0);
+        let mut recovered = Figure::new("recovered", "Recovered by repairs", x(), y);
+        let y = Axis::linear("mean recovery delay by FEC, ms").spanning(0.0, 50.0);
+        let title = "Delay from the multicast to the recovery";
+        let mut delay = Figure::new("delay", title, x(), y);
+        for views in self.views.at(quick) {
+            let of = |value: fn(&Point<'_>) -> f64| {
+                let line = without_naks(points, *views);
+                line.map(|point| (point.replaced_percent(), value(point))).collect::<Vec<_>>()
+            };
+            let label = format!("views {views}");
+            recovered = recovered.ours(label.clone(), of(|point| point.recovered_percent()));
+            delay = delay.ours(label, of(|point| point.outcome.all().fec.mean_ms()));
+        }
+        vec![recovered, delay]
+    }
+
+    fn relations(&self, quick: bool, points: &[Point<'_>]) -> Vec<Relation> {
+        let (at, limit) = (self.holds.at.at(quick).0, self.holds.costs_at_most_points);
+        let cost = |views: &Views| {
+            let recovered = |share: f64| {
+                let mut line = without_naks(points, *views);
+                let point = line.find(|point| point.place.churn.replaced_per_minute == share);
+                point.map_or(f64::NAN, Point::recovered_percent)
+            };
+            let percent = 100.0 * at;
+            let claim = format!("{percent} % replaced in a minute, views {views}: FEC loses");
+            let (still, churned) = (recovered(0.0), recovered(at));
+            let note = format!("{still:.2} % without, {churned:.2} % with");
+            Relation::at_most(claim, still - churned, limit, "points").noted(note)
+        };
+        self.views.at(quick).iter().map(cost).collect()
+    }
+}
+
+fn without_naks<'a, 'b>(
+    points: &'a [Point<'b>],
+    views: Views,
+) -> impl Iterator<Item = &'a Point<'b>> {
+    points.iter().filter(move |point| !point.place.nak && point.place.churn.views == views)
+}
+
+impl Experiment for UnderChurn {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        check_list("groups_per_node", &[self.groups_per_node], 1, 1 << 10)?;
+        check_list("mean_size", &[self.mean_size], 2, self.bed.network.hosts())?;
+        for quick in [false, true] {
+            let shares: Vec<f64> =
+                self.replaced_per_minute.at(quick).iter().map(|share| share.0).collect();
+            check_list("replaced_per_minute", &shares, 0.0, 1.0)?;
+            let needed = [0.0, self.holds.at.at(quick).0];
+            if let Some(share) = needed.into_iter().find(|share| !shares.contains(share)) {
+                let percent = 100.0 * share;
+                return Err(format!("replaced_per_minute lacks {percent} %, which is compared"));
+            }
+            if self.views.at(quick).is_empty() {
+                return Err("there is nobody to tell the nodes of each other".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        let places = self.places(scale.quick).into_iter();
+        places.map(|place| Job::Lateral(self.run(scale, place))).collect()
+    }
+
+    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let points = self.places(scale.quick).into_iter().zip(outcomes);
+        let points = points.map(|(place, outcome)| Point { place, outcome: outcome.lateral() });
+        let points: Vec<Point<'_>> = points.collect();
+        let mut table = Table::new(&COLUMNS);
+        points.iter().for_each(|point| push(&mut table, point));
+        Findings {
+            table,
+            figures: self.figures(scale.quick, &points),
+            relations: self.relations(scale.quick, &points),
+            notes: vec![NOTE.to_owned()],
+            ..Findings::default()
+        }
+    }
+}
+
+fn push(table: &mut Table, point: &Point<'_>) {
+    let all = point.outcome.all();
+    let (_, to_gone) = point.outcome.repairs_sent;
+    table.push(vec![
+        point.place.churn.views.to_string().as_str().into(),
+        u64::from(point.place.nak).into(),
+        point.replaced_percent().into(),
+        u64::from(point.outcome.replaced).into(),
+        all.lost.into(),
+        point.recovered_percent().into(),
+        all.fec.mean_ms().into(),
+        all.fec.quantile_ms(0.99).into(),
+        to_gone.into(),
+        point.to_gone_percent().into(),
+        all.missing.into(),
+        point.outcome.reported_lost.into(),
+        (100.0 * all.delivered_share()).into(),
+        (100.0 * point.outcome.overhead).into(),
+        point.outcome.xors_per_packet.into(),
+    ]);
+}
+
+const COLUMNS: [&str; 15] = [
+    "views",
+    "with_naks",
+    "replaced_per_minute_percent",
+    "nodes_replaced",
+    "losses",
+    "recovered_percent",
+    "mean_delay_ms",
+    "p99_delay_ms",
+    "repairs_to_gone_nodes",
+    "repairs_to_gone_nodes_percent",
+    "not_delivered",
+    "reported_lost",
+    "delivered_percent",
+    "overhead_percent",
+    "xors_per_packet",
+];
+
+const NOTE: &str = "A packet counts as lost at every node that was in the group when it was sent \
+                    and stayed for the time of the tail, though its sender may not have known of \
+                    the node yet and so owe it nothing. Such losses are neither recovered nor \
+                    asked for, and not reported.";
