@@ -445,7 +445,8 @@ fn in_the_ring_a_node_that_answers_no_ping_is_reported_but_lives_if_it_is_heard(
 
 #[test]
 fn any_schedule_ends_with_the_views_that_the_groups_demand() {
-    for seed in 0..300 {
+    // 3563: a group left, joined and left again before the first answer, and then the link broke.
+    for seed in (0..300).chain([3563]) {
         play(seed);
     }
 }

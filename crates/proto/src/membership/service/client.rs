@@ -50,8 +50,9 @@ pub struct Service {
     paths: BTreeMap<Endpoint, Path>,
     owners: Option<Owners>,
     groups: BTreeMap<GroupId, Own>,
-    /// Groups that the service has to be told were left, and where that was said.
-    leaving: BTreeMap<GroupId, Option<Endpoint>>,
+    /// Groups that the service has to be told were left; where that was said last, and in which
+    /// request.
+    leaving: BTreeMap<GroupId, Option<(Endpoint, u32)>>,
     views: Views,
     pinger: Pinger,
     timers: Timers<Timer>,

@@ -107,8 +107,8 @@ impl Service {
         while ready.open.len() + ready.resyncing.len() < window {
             let Some(group) = ready.queue.pop_front() else { return };
             if let Some(at) = self.leaving.get_mut(&group).filter(|at| at.is_none()) {
-                *at = Some(address);
                 let request = next_request(&mut self.next_request);
+                *at = Some((address, request));
                 ready.open.insert(request, group);
                 self.outbox.send(ready.link, &Frame::Leave { request, group });
                 self.counters.leaves_sent += 1;
@@ -138,7 +138,8 @@ impl Service {
     /// The link there is gone, and what was asked on it.
     pub(super) fn lose_groups_at(&mut self, address: Endpoint) {
         self.groups.values_mut().filter(|own| own.at == Some(address)).for_each(Own::lose);
-        for at in self.leaving.values_mut().filter(|at| **at == Some(address)) {
+        let is_there = |at: &&mut Option<(Endpoint, u32)>| at.is_some_and(|it| it.0 == address);
+        for at in self.leaving.values_mut().filter(is_there) {
             *at = None;
         }
     }
@@ -165,7 +166,7 @@ impl Service {
                 }
                 own.lose();
             }
-            if let Some(at) = self.leaving.get_mut(&group).filter(|at| **at != owner) {
+            if let Some(at) = self.leaving.get_mut(&group).filter(|at| at.map(|it| it.0) != owner) {
                 *at = None;
             }
         }
@@ -234,7 +235,7 @@ impl Service {
         let Some(ready) = self.ready(address) else { return };
         if ready.open.remove(&request) != Some(group) {
             self.counters.answers_late += 1;
-        } else if self.leaving.get(&group) == Some(&Some(address)) {
+        } else if self.leaving.get(&group) == Some(&Some((address, request))) {
             // If not, the group was joined and left again, and that is to be said yet.
             self.leaving.remove(&group);
         }
@@ -256,7 +257,8 @@ impl Service {
         if let Some(own) = self.groups.get_mut(&group).filter(|own| own.at == Some(address)) {
             own.lose();
         }
-        if let Some(at) = self.leaving.get_mut(&group).filter(|at| **at == Some(address)) {
+        let is_there = |at: &&mut Option<(Endpoint, u32)>| at.is_some_and(|it| it.0 == address);
+        if let Some(at) = self.leaving.get_mut(&group).filter(is_there) {
             *at = None;
         }
         self.ask_again_later(now, address);
