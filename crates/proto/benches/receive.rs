@@ -1,6 +1,7 @@
 //! The cost of receiving a data packet: account, deliver, all bins; 1 KiB, 64 nodes, no I/O, with
 //! 2, 64 and 1024 groups per node. Prints nanoseconds and their ratio to the first within this
-//! run: `cargo bench -p carom-proto --bench receive [-- GROUPS...]`.
+//! run, and what it costs to note that the sender is alive:
+//! `cargo bench -p carom-proto --bench receive [-- GROUPS...]`.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -8,6 +9,9 @@ mod workload;
 
 use std::time::{Duration, Instant};
 
+use carom_proto::membership::Membership as _;
+use carom_proto::membership::gossip::{Config, Gossip};
+use carom_proto::{Destination, Endpoint, NodeId, Time};
 use workload::Workload;
 
 /// Packets that are there at once, as after a `recvmmsg`.
@@ -41,4 +45,40 @@ fn main() {
         let ratio = best / *first.get_or_insert(best);
         println!("{groups:>6}  {best:>9.0}  {ratio:>5.2}  {xors:>11.2}");
     }
+    println!("a sign of life, noted by gossip with 63 members: {:.1} ns", sign_of_life());
+}
+
+/// Nanoseconds that [`Membership::heard`] takes, which a node calls for every packet.
+fn sign_of_life() -> f64 {
+    const NODES: usize = 64;
+    let endpoint = |node: usize| Endpoint(([10, 0, 0, node as u8 + 1], 7400).into());
+    let id = |node: usize| NodeId((node as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let config = Config { seeds: vec![endpoint(0)], lan_hello: false, ..Config::default() };
+    let make = |node: usize| Gossip::new(id(node), endpoint(node), config.clone(), node as u64);
+    let mut nodes: Vec<Gossip> = (0..NODES).map(make).collect();
+    let mut out = Vec::new();
+    for tick in 0..1000_u64 {
+        let now = Time(1_000_000_000 + tick * 1_000_000);
+        for from in 0..NODES {
+            nodes[from].handle_timeout(now);
+            while let Some(transmit) = nodes[from].poll_transmit(&mut out) {
+                let to = (0..NODES)
+                    .find(|to| transmit.destination == Destination::Endpoint(endpoint(*to)));
+                if let Some(to) = to {
+                    nodes[to].handle_datagram(now, endpoint(from), &out);
+                }
+                out.clear();
+            }
+        }
+    }
+    assert_eq!(nodes[0].nodes().len(), NODES - 1, "all know each other");
+    let mut best = f64::INFINITY;
+    for round in 0..ROUNDS as u64 {
+        let start = Instant::now();
+        for call in 0..1_000_000_usize {
+            nodes[0].heard(Time(3_000_000_000 + round), id(1 + call * 31 % (NODES - 1)));
+        }
+        best = best.min(start.elapsed().as_nanos() as f64 / 1e6);
+    }
+    best
 }

@@ -92,8 +92,10 @@ pub trait Engine: Send {
     /// Asks the members of `group` to confirm what was sent so far; [`Event::Safe`] answers.
     fn confirm(&mut self, now: Time, group: GroupId);
 
-    /// A datagram arrived.
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]);
+    /// A datagram arrived. Returns who sent it if it is whole, and not this node itself: that node
+    /// was alive when it sent it, whatever became of the rest. Whoever drives the engine may tell
+    /// the membership ([`Membership::heard`](crate::membership::Membership::heard)).
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId>;
 
     /// These datagrams wait, and will be handled next in this order. It changes nothing, and may be
     /// left out: an engine that knows more than the processor's cache holds can fetch what several

@@ -180,7 +180,8 @@ impl Node {
         match Header::peek(datagram).map(|it| (it.protocol, it.group)) {
             Some((Protocol::Lateral, group)) if self.concerns(group) => {
                 self.counters.datagrams_received += 1;
-                self.lateral.handle_datagram(now, datagram);
+                let sender = self.lateral.handle_datagram(now, datagram);
+                self.heard_from(now, sender);
             }
             Some((Protocol::Membership, _)) => {
                 self.counters.datagrams_received += 1;
@@ -189,9 +190,9 @@ impl Node {
             }
             Some((Protocol::Guest, group)) if self.guest.is_some() && self.concerns(group) => {
                 self.counters.datagrams_received += 1;
-                if let Some(guest) = &mut self.guest {
-                    guest.handle_datagram(now, datagram);
-                }
+                let guest = self.guest.as_mut();
+                let sender = guest.and_then(|guest| guest.handle_datagram(now, datagram));
+                self.heard_from(now, sender);
             }
             Some((Protocol::Lateral, _)) => self.counters.datagrams_foreign += 1,
             Some((Protocol::Guest, _)) if self.guest.is_some() => {
@@ -300,6 +301,14 @@ impl Node {
 
     fn concerns(&self, group: GroupId) -> bool {
         group == GroupId::NONE || self.groups.contains_key(&group)
+    }
+
+    /// What arrives anyway is a sign of life, which spares the membership asking for one. Only the
+    /// engine can tell: the sender's id is worth nothing before the checksum was found right.
+    fn heard_from(&mut self, now: Time, sender: Option<NodeId>) {
+        if let Some(sender) = sender {
+            self.membership.heard(now, sender);
+        }
     }
 
     fn take_membership_events(&mut self, now: Time) {

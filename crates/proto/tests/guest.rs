@@ -3,6 +3,7 @@
 use std::sync::mpsc::{self, Sender};
 
 use carom_proto::membership::static_list::StaticMembership;
+use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::node::{Node, NodeEvent};
 use carom_proto::wire::{Header, Protocol, seal};
 use carom_proto::*;
@@ -41,8 +42,9 @@ impl Engine for Scribe {
     fn confirm(&mut self, _: Time, group: GroupId) {
         self.note(format!("confirm {group:?}"));
     }
-    fn handle_datagram(&mut self, _: Time, datagram: &[u8]) {
+    fn handle_datagram(&mut self, _: Time, datagram: &[u8]) -> Option<NodeId> {
         self.note(format!("datagram of {}", datagram.len()));
+        Header::decode(datagram).ok().map(|(header, _)| header.sender)
     }
     fn handle_view(&mut self, _: Time, change: &ViewChange) {
         self.note(format!("view {:?}", change.node));
@@ -133,4 +135,70 @@ fn the_lateral_engine_refuses_a_group_of_a_guest() {
     let refused = engine.join(NOW, GroupId(4), GroupSettings::new("prices", Profile::Guest));
     assert_eq!(refused, Err(JoinError::NoEngine { profile: Profile::Guest }));
     assert_eq!(engine.payload_limit(Profile::Guest), 0);
+}
+
+/// A membership that knows nobody and tells whom it was told to be heard.
+struct Listener(Sender<NodeId>);
+
+impl Membership for Listener {
+    fn join(&mut self, _: Time, _: GroupId, _: GroupSettings) -> Result<(), JoinError> {
+        Ok(())
+    }
+    fn leave(&mut self, _: Time, _: GroupId) {}
+    fn shut_down(&mut self, _: Time) {}
+    fn handle_datagram(&mut self, _: Time, _: Endpoint, _: &[u8]) {}
+    fn heard(&mut self, _: Time, node: NodeId) {
+        self.0.send(node).expect("the test listens");
+    }
+    fn handle_timeout(&mut self, _: Time) {}
+    fn poll_transmit(&mut self, _: &mut Vec<u8>) -> Option<Transmit> {
+        None
+    }
+    fn poll_event(&mut self) -> Option<MembershipEvent> {
+        None
+    }
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        None
+    }
+    fn nodes(&self) -> Vec<(NodeId, Endpoint)> {
+        Vec::new()
+    }
+    fn is_settled(&self) -> bool {
+        true
+    }
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+    fn check(&self) {}
+}
+
+#[test]
+fn the_membership_is_told_of_every_sender_whose_datagram_is_whole() {
+    let ((listener, heard), (scribe, _calls)) = (mpsc::channel(), mpsc::channel());
+    let membership = Box::new(Listener(listener));
+    let node = Node::new(NodeId(1), lateral::Config::default(), membership, 5);
+    let mut node = node.with_guest(Box::new(Scribe(scribe)));
+    let group = node.join(NOW, "prices", Profile::Guest).expect("a group of the guest");
+    node.handle_datagram(NOW, SOURCE, &datagram(group));
+    node.handle_datagram(NOW, SOURCE, &datagram(GroupId(77)));
+    let mut damaged = datagram(group);
+    damaged[20] ^= 1;
+    node.handle_datagram(NOW, SOURCE, &damaged);
+    assert!(heard.try_iter().eq([NodeId(2)]), "not of foreign groups, not of the damaged one");
+
+    let rate = RateOfFire::default();
+    let settings = GroupSettings::new("other", Profile::TimeCritical(rate));
+    let group = node.join(NOW, "other", settings.profile).expect("a lateral group");
+    let mut data = Vec::new();
+    for id in [3, 1] {
+        let mut sender = lateral::Lateral::new(NodeId(id), lateral::Config::default(), 6);
+        sender.join(NOW, group, settings).expect("the settings are good");
+        let kind = ViewChangeKind::Joined;
+        sender.handle_view(NOW, &ViewChange { group, node: NodeId(8), kind, version: 1 });
+        sender.send(NOW, group, "hello".into(), SendOptions::default()).expect("it is sent");
+        data.clear();
+        sender.poll_transmit(&mut data).expect("a data packet");
+        node.handle_datagram(NOW, SOURCE, &data);
+    }
+    assert!(heard.try_iter().eq([NodeId(3)]), "and not of this node's own");
 }

@@ -32,6 +32,11 @@ impl Member {
         &*self.engine
     }
 
+    /// The provider of its views, unless the roster is that.
+    pub fn provider(&self) -> Option<&dyn Membership> {
+        self.provider.as_deref()
+    }
+
     /// The member's view of `group`; `None` if it is not in it.
     pub fn view(&self, group: GroupId) -> Option<&View> {
         self.views.get(&group)
@@ -141,7 +146,12 @@ impl Machine for Member {
                 provider.handle_datagram(now, source, datagram);
                 self.take_provider_events(now);
             }
-            _ => Engine::handle_datagram(&mut *self.engine, now, datagram),
+            (_, provider) => {
+                let sender = Engine::handle_datagram(&mut *self.engine, now, datagram);
+                if let (Some(provider), Some(sender)) = (provider, sender) {
+                    provider.heard(now, sender);
+                }
+            }
         }
     }
 

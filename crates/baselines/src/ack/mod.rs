@@ -314,15 +314,15 @@ impl Engine for AckTimeout {
         }
     }
 
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
         let Ok((header, packet)) = Packet::decode(datagram) else {
             self.counters.malformed += 1;
-            return;
+            return None;
         };
         let (group, sender) = (header.group, header.sender);
         if sender == self.id || !self.members.contains_key(&group) {
             self.counters.foreign += 1;
-            return;
+            return None;
         }
         match packet {
             Packet::Data { seqno, block } => {
@@ -342,6 +342,7 @@ impl Engine for AckTimeout {
                 self.acknowledge(group, sender, seqno);
             }
         }
+        Some(sender)
     }
 
     fn handle_view(&mut self, _now: Time, change: &ViewChange) {

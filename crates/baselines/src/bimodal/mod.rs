@@ -299,15 +299,15 @@ impl Engine for Bimodal {
     /// Not answered: see the module's deviations.
     fn confirm(&mut self, _now: Time, _group: GroupId) {}
 
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
         let Ok((header, packet)) = Packet::decode(datagram) else {
             self.counters.malformed += 1;
-            return;
+            return None;
         };
         let (group, from) = (header.group, header.sender);
         if from == self.id || !self.members.contains_key(&group) {
             self.counters.foreign += 1;
-            return;
+            return None;
         }
         match packet {
             Packet::Data { seqno, block } => {
@@ -320,6 +320,7 @@ impl Engine for Bimodal {
                 self.on_retransmission(now, id, from, block);
             }
         }
+        Some(from)
     }
 
     fn handle_view(&mut self, _now: Time, change: &ViewChange) {

@@ -312,15 +312,15 @@ impl Engine for SenderFec {
     /// Not answered: see the module's deviations.
     fn confirm(&mut self, _now: Time, _group: GroupId) {}
 
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
         let Ok((header, packet)) = Packet::decode(datagram) else {
             self.counters.malformed += 1;
-            return;
+            return None;
         };
         let (group, sender) = (header.group, header.sender);
         if sender == self.id || !self.members.contains_key(&group) {
             self.counters.foreign += 1;
-            return;
+            return None;
         }
         match packet {
             Packet::Data { seqno, block } => {
@@ -333,6 +333,7 @@ impl Engine for SenderFec {
                 self.reception.on_announced(now, group, sender, next);
             }
         }
+        Some(sender)
     }
 
     fn handle_view(&mut self, _now: Time, change: &ViewChange) {

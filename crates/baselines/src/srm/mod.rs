@@ -297,15 +297,15 @@ impl Engine for Srm {
     /// Not answered: see the module's deviations.
     fn confirm(&mut self, _now: Time, _group: GroupId) {}
 
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
         let Ok((header, packet)) = Packet::decode(datagram) else {
             self.counters.malformed += 1;
-            return;
+            return None;
         };
         let (group, from) = (header.group, header.sender);
         if from == self.id || !self.members.contains_key(&group) {
             self.counters.foreign += 1;
-            return;
+            return None;
         }
         match packet {
             Packet::Data { seqno, block } => {
@@ -322,6 +322,7 @@ impl Engine for Srm {
                 self.on_session(now, group, from, (sent_at, next), reports);
             }
         }
+        Some(from)
     }
 
     fn handle_view(&mut self, _now: Time, change: &ViewChange) {

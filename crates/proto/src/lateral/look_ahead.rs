@@ -74,7 +74,9 @@ mod tests {
             if looks_ahead {
                 engine.look_ahead(&mut waiting.iter().map(|datagram| &datagram[..]));
             }
-            waiting.iter().for_each(|datagram| engine.handle_datagram(Time(1), datagram));
+            for datagram in waiting {
+                engine.handle_datagram(Time(1), datagram);
+            }
             while engine.poll_transmit(&mut out).is_some() {}
         }
         assert!(engine.streams.len() > STREAMS_THAT_FIT && engine.streams.evictions().1 > 0);

@@ -331,16 +331,16 @@ impl Engine for Lateral {
         }
     }
 
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
         let Ok((header, packet)) = Packet::decode(datagram) else {
             self.counters.malformed += 1;
-            return;
+            return None;
         };
         let (from, group) = (header.sender, self.groups.ix(header.group));
         let (node, kind, bytes) = (self.id, header.kind, datagram.len());
         tracing::trace!(%node, %from, group = %header.group, kind, bytes, "datagram");
         if from == self.id {
-            return;
+            return None;
         }
         match (packet, group) {
             (Packet::Data { seqno, confirm, block }, Some(ix)) => {
@@ -368,6 +368,7 @@ impl Engine for Lateral {
                 None,
             ) => self.counters.malformed += 1,
         }
+        Some(from)
     }
 
     fn look_ahead(&self, waiting: &mut dyn Iterator<Item = &[u8]>) {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod detection;
 mod net;
 mod suite;
 
@@ -70,6 +71,7 @@ fn nodes_on_one_lan_find_one_another_without_seeds() {
 
 #[test]
 fn sixteen_nodes_at_a_fifth_lost_end_with_the_same_views() {
+    let mut suspicions = 0;
     for seed in 0..10 {
         let mut net = agreed(16, 0.2, seed);
         for host in 0..16 {
@@ -83,8 +85,10 @@ fn sixteen_nodes_at_a_fifth_lost_end_with_the_same_views() {
         assert!(done, "seed {seed}");
         net.check();
         let sum = |name: &str| (0..16).map(|host| net.stat(host, name)).sum::<u64>();
-        assert!(sum("suspicions") > 0 && sum("rejoins") == 0, "suspicions are taken back");
+        suspicions += sum("suspicions");
+        assert_eq!(sum("rejoins"), 0, "suspicions are taken back, seed {seed}");
     }
+    assert!(suspicions > 0, "otherwise none was taken back");
 }
 
 #[test]

@@ -120,6 +120,17 @@ pub(super) fn without_strangers(
     Ok(kept)
 }
 
+/// The nodes that the payload says are suspected, each with the incarnation; those before the first
+/// mistake if there is one.
+pub(super) fn suspected(payload: &[u8]) -> Vec<(Identity, u16)> {
+    let mut rest = payload;
+    let Ok(_) = SwimCodec.decode_header(&mut rest) else { return Vec::new() };
+    let count = rest.try_get_u16().unwrap_or(0);
+    let members = (0..count).map_while(|_| SwimCodec.decode_member(&mut rest).ok());
+    let suspects = members.filter(|member| member.state() == State::Suspect);
+    suspects.map(|member| (*member.id(), member.incarnation())).collect()
+}
+
 fn taken_apart(message: &Message<Identity>) -> (u8, Option<u8>, Option<&Identity>) {
     match message {
         Message::Ping(probe) => (1, Some(*probe), None),
@@ -234,6 +245,13 @@ mod tests {
         };
         let kept = without_strangers(&payload(&[3, 4, 5, 6]), |identity| identity.node.0 % 2 == 1);
         assert_eq!(kept, Ok(payload(&[3, 5])));
+        assert_eq!(suspected(&payload(&[3, 4])), [], "they are dead");
+        let mut more = payload(&[3, 4]);
+        let suspect = Member::new(identity(5), 6, State::Suspect);
+        SwimCodec.encode_member(&suspect, &mut more).expect("a vector has room");
+        let count_at = payload(&[]).len() - 2;
+        more[count_at + 1] = 4;
+        assert_eq!(suspected(&more), [(identity(5), 6)], "though a fourth one is missing");
         let cut = &payload(&[3])[..60];
         assert_eq!(without_strangers(cut, |_| true), Err(DecodeError::Length));
     }

@@ -19,6 +19,14 @@ pub struct Config {
     /// means more probes, and more wrong suspicions of nodes that are merely busy: a node that
     /// stands still for half of this time may be taken for dead. From 100 ms on. Default: 3 s.
     pub detection_time: Duration,
+    /// Whether whatever arrives from a member, messages and repairs included, counts as a sign that
+    /// it is alive. Without it only answers to probes do. Default: true.
+    pub heartbeats: bool,
+    /// How far a node that is slow itself may go in taking its time: up to 1 + this times as long
+    /// for a probe, and 1 + this / 12 times until a suspected member is declared dead. Up to 3 it
+    /// finds out of crashes within the detection time even if nobody helps it. 0: nodes never
+    /// doubt themselves, and time in which they stood still counts. At most 8. Default: 3.
+    pub local_health: u32,
     /// How many other members are asked to try before a silent member is suspected. Default: 3.
     pub indirect_probes: NonZeroUsize,
     /// A node that got no answer for so long takes itself for the first. Default: 500 ms.
@@ -60,6 +68,8 @@ impl Default for Config {
             seeds: Vec::new(),
             lan_hello: true,
             detection_time: Duration::from_secs(3),
+            heartbeats: true,
+            local_health: 3,
             indirect_probes: NonZeroUsize::MIN.saturating_add(2),
             settle_after: Duration::from_millis(500),
             settle_limit: Duration::from_secs(5),
@@ -97,15 +107,23 @@ impl Config {
         self.detection_time / 2
     }
 
-    /// How often a suspected member is asked: ten times, so that even at 20 % loss one round trip
-    /// succeeds but for once in 27000 suspicions.
+    /// How often a suspected member is asked to prove that it is alive: even at 20 % loss one
+    /// round trip succeeds but for once in 27000 suspicions.
+    pub(super) const CHALLENGES: u32 = 10;
+
     pub(super) fn challenge_period(&self) -> Duration {
-        self.suspicion_time() / 10
+        self.suspicion_time() / Self::CHALLENGES
+    }
+
+    /// For so long after something came from a member this node speaks up for it.
+    pub(super) fn freshness(&self) -> Duration {
+        self.probe_period() * 2
     }
 
     pub(super) fn validate(&self) {
         let detection = self.detection_time >= Duration::from_millis(100);
         assert!(detection, "a detection time below 100 ms was asked for");
+        assert!(self.local_health <= 8, "a node may take nine times as long at most");
         let bytes = (256..=crate::wire::MAX_DATAGRAM_BYTES).contains(&self.max_datagram_bytes);
         assert!(bytes, "membership datagrams need at least 256 bytes and fit into UDP");
         let pauses = [

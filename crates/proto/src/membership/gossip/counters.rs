@@ -37,7 +37,12 @@ pub(super) struct Counters {
     pub(super) nodes_up: u64,
     pub(super) nodes_left: u64,
     pub(super) nodes_failed: u64,
+    /// Probes of this node that failed, as often as the member was then given time to answer.
     pub(super) suspicions: u64,
+    /// Suspicions of this node that the suspected took back.
+    pub(super) suspicions_refuted: u64,
+    /// Suspicions of others of a node that this one had just heard, and asked to defend itself.
+    pub(super) hearsay_challenged: u64,
     /// How often this node was wrongly declared dead and came back.
     pub(super) rejoins: u64,
     pub(super) pulls_given_up: u64,
@@ -101,6 +106,8 @@ impl Counters {
             ("nodes_left", self.nodes_left),
             ("nodes_failed", self.nodes_failed),
             ("suspicions", self.suspicions),
+            ("suspicions_refuted", self.suspicions_refuted),
+            ("hearsay_challenged", self.hearsay_challenged),
             ("rejoins", self.rejoins),
             ("pulls_given_up", self.pulls_given_up),
             ("settled_incomplete", self.settled_incomplete),

@@ -5,7 +5,7 @@ use alloc::collections::{BTreeSet, VecDeque};
 use super::identity::Identity;
 use super::packet::Packet;
 use super::table::{Difference, Table};
-use super::{Challenge, Gossip, Peer, Timer};
+use super::{Challenge, Config, Gossip, Peer, Timer};
 use crate::membership::MembershipEvent;
 use crate::{Destination, NodeId, Time, ViewChangeKind};
 
@@ -16,6 +16,8 @@ pub(super) struct Departed {
     order: VecDeque<NodeId>,
 }
 
+/// How many of those who have just heard a suspected node ask it to defend itself, on average.
+const ADVOCATES: usize = 3;
 /// Members that hear of a departure first hand and pass it on, each to so many others.
 const GOODBYE_FANOUT: usize = 3;
 
@@ -90,11 +92,44 @@ impl Gossip {
         }
     }
 
+    /// Another node suspects `suspect`. If this one has just heard it, it is not dead: it is asked
+    /// to say so, by few of those who know better.
+    pub(super) fn on_hearsay(&mut self, now: Time, suspect: Identity, incarnation: u16) {
+        let lately = now.before(self.config.freshness());
+        if self.is_live(suspect.node)
+            && self.swim.is_suspected(suspect, incarnation)
+            && self.swim.has_heard(suspect.node, lately)
+            && self.rng.below(self.live.len()) < ADVOCATES
+        {
+            self.counters.hearsay_challenged += 1;
+            self.begin_challenge(now, suspect, incarnation, false);
+        }
+    }
+
+    pub(super) fn begin_challenge(
+        &mut self,
+        now: Time,
+        identity: Identity,
+        incarnation: u16,
+        own: bool,
+    ) {
+        let asks_left = if own { self.swim.asks() } else { Config::CHALLENGES };
+        let challenge = Challenge { identity, incarnation, own, asks_left };
+        self.challenges.insert(identity.node, challenge);
+        self.timers.set(Timer::Challenge(identity.node), now);
+    }
+
     /// Asks a suspected node for a proof of life.
     pub(super) fn challenge(&mut self, now: Time, node: NodeId) {
-        let Some(challenge) = self.challenges.get(&node) else { return };
-        let Challenge { identity: suspect, incarnation } = *challenge;
-        if !self.swim.is_suspected(suspect, incarnation) {
+        let Some(challenge) = self.challenges.get_mut(&node) else { return };
+        let Challenge { identity: suspect, incarnation, own, asks_left } = *challenge;
+        challenge.asks_left = asks_left.saturating_sub(1);
+        let is_suspected = self.swim.is_suspected(suspect, incarnation);
+        if !is_suspected && own {
+            self.counters.suspicions_refuted += 1;
+            self.swim.was_wrong();
+        }
+        if !is_suspected || asks_left == 0 {
             self.challenges.remove(&node);
             return;
         }

@@ -9,12 +9,17 @@
 //! - a node says hello again and again until it is known (foca announces once);
 //! - who suspects a node also asks it directly for a proof of life, several times, and tells
 //!   everybody directly when it declares the node dead (SWIM leaves both to gossip);
-//! - a node that stops says so itself, so that it is seen to have left and not to have failed.
+//! - a node that stops says so itself, so that it is seen to have left and not to have failed;
+//! - whatever arrives from a member, of any protocol, is a sign of life, as good as the answer to a
+//!   probe, and whoever has just heard a node that others suspect asks it to defend itself;
+//! - a node that is slow distrusts itself before others (`health.rs`).
 
 mod codec;
 mod config;
 mod contact;
 mod counters;
+mod doubts;
+mod health;
 mod identity;
 mod life;
 mod packet;
@@ -62,6 +67,8 @@ pub struct Gossip {
     outgoing: VecDeque<(Destination, Vec<u8>)>,
     counters: Counters,
     phase: Phase,
+    /// When this node last joined a group.
+    joined_last: Time,
 }
 
 struct Peer {
@@ -73,10 +80,13 @@ struct Peer {
     patience: Duration,
 }
 
-/// A suspicion of this node that the suspected one is being asked about.
+/// A suspicion that the suspected node is being asked about.
 struct Challenge {
     identity: Identity,
     incarnation: u16,
+    /// Whether the suspicion is this node's own.
+    own: bool,
+    asks_left: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +139,7 @@ impl Gossip {
             outgoing: VecDeque::new(),
             counters: Counters::default(),
             phase: Phase::New,
+            joined_last: Time::ZERO,
             config,
         }
     }
@@ -188,7 +199,12 @@ impl Gossip {
             self.counters.nodes_refused += u64::from(familiar.len() < payload.len());
             payload = familiar;
         }
+        let mut suspected = codec::suspected(&payload);
+        suspected.retain(|(suspect, incarnation)| !self.swim.is_suspected(*suspect, *incarnation));
         self.swim.handle_payload(now, &payload);
+        for (suspect, incarnation) in suspected {
+            self.on_hearsay(now, suspect, incarnation);
+        }
     }
 
     fn take_swim_events(&mut self, now: Time) {
@@ -205,8 +221,7 @@ impl Gossip {
                 }
                 SwimEvent::Suspected { identity, incarnation } => {
                     self.counters.suspicions += 1;
-                    self.challenges.insert(identity.node, Challenge { identity, incarnation });
-                    self.timers.set(Timer::Challenge(identity.node), now);
+                    self.begin_challenge(now, identity, incarnation, true);
                 }
                 SwimEvent::Rejoined => {
                     self.counters.rejoins += 1;
@@ -270,7 +285,9 @@ impl Membership for Gossip {
         settings: GroupSettings,
     ) -> Result<(), JoinError> {
         self.begin(now);
-        let subscription = Subscription { settings, joined_at: now };
+        // Never twice the same time, so that who leaves and joins again is seen to have done so.
+        self.joined_last = now.max(self.joined_last + Duration::from_nanos(1));
+        let subscription = Subscription { settings, joined_at: self.joined_last };
         self.views.join(group, subscription)?;
         if self.phase == Phase::Running {
             self.own.change(group, Some(subscription));
@@ -317,9 +334,15 @@ impl Membership for Gossip {
         } else if self.departed.nodes.contains(&sender) {
             self.counters.datagrams_late += 1;
         } else {
+            self.swim.mind_stall(now);
+            self.swim.hear(now, sender);
             self.dispatch(now, source, sender, packet);
             self.take_swim_events(now);
         }
+    }
+
+    fn heard(&mut self, now: Time, node: NodeId) {
+        self.swim.hear(now, node);
     }
 
     fn handle_timeout(&mut self, now: Time) {
@@ -327,6 +350,7 @@ impl Membership for Gossip {
             return;
         }
         self.begin(now);
+        self.swim.mind_stall(now);
         self.swim.handle_timeout(now);
         self.take_swim_events(now);
         while let Some(timer) = self.timers.pop_due(now) {
@@ -365,7 +389,7 @@ impl Membership for Gossip {
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
         let mut stats = self.counters.by_name();
-        stats.push(("swim_malformed", self.swim.malformed));
+        stats.extend(self.swim.stats());
         stats.push(("contradictions_ignored", self.views.contradictions_ignored));
         stats.push(("joins_refused", self.views.joins_refused));
         stats.push(("seeds_unanswered", self.contact.seeds_unanswered()));
@@ -377,6 +401,7 @@ impl Membership for Gossip {
         assert!(!self.peers.contains_key(&self.id), "a node is its own peer");
         assert!(self.peers.len() <= self.config.max_nodes, "more peers than allowed");
         let alive: BTreeSet<NodeId> = self.swim.alive().collect();
+        assert_eq!(self.swim.listened_to(), alive.len(), "signs of life of whom?");
         for node in &self.live {
             assert!(self.peers.contains_key(node), "a live node is not a peer");
             assert!(alive.contains(node), "{node:?} is live, but not for the failure detector");

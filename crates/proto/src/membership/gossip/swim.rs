@@ -12,6 +12,8 @@ use rand_core::TryRng;
 
 use super::Config;
 use super::codec::SwimCodec;
+use super::doubts::Doubts;
+use super::health::postpone;
 use super::identity::Identity;
 use crate::{NodeId, Rng, Time};
 
@@ -20,13 +22,19 @@ pub(super) struct Swim {
     foca: Foca<Identity, SwimCodec, SwimRng, NoCustomBroadcast>,
     runtime: AccumulatingRuntime<Identity>,
     /// By time and, for equal times, in the order in which they were asked for.
-    timers: BTreeMap<(Time, u64), Timer<Identity>>,
+    timers: BTreeMap<(Time, u64), Scheduled>,
     timers_made: u64,
+    doubts: Doubts,
     events: VecDeque<SwimEvent>,
     datagrams: VecDeque<(Identity, Vec<u8>)>,
     connected: bool,
     /// Payloads that did not make sense.
     pub(super) malformed: u64,
+}
+
+struct Scheduled {
+    set_at: Time,
+    timer: Timer<Identity>,
 }
 
 /// What SWIM found out.
@@ -47,12 +55,14 @@ pub(super) enum SwimEvent {
 }
 
 impl Swim {
-    pub(super) fn new(identity: Identity, config: &Config, rng: Rng) -> Self {
+    pub(super) fn new(identity: Identity, config: &Config, mut rng: Rng) -> Self {
+        let doubts = Doubts::new(config, rng.next_u64());
         Self {
             foca: Foca::new(identity, config.swim(), SwimRng(rng), SwimCodec),
             runtime: AccumulatingRuntime::new(),
             timers: BTreeMap::new(),
             timers_made: 0,
+            doubts,
             events: VecDeque::new(),
             datagrams: VecDeque::new(),
             connected: false,
@@ -79,7 +89,50 @@ impl Swim {
         self.foca.iter_members().map(|member| member.id().node)
     }
 
+    /// All that is counted here, by name.
+    pub(super) fn stats(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.doubts.by_name().into_iter().chain([("swim_malformed", self.malformed)])
+    }
+
+    /// Of how many nodes signs of life are kept.
+    pub(super) fn listened_to(&self) -> usize {
+        self.doubts.signs().len()
+    }
+
+    /// How often a suspected member may be asked until the suspicion's time is over.
+    pub(super) fn asks(&self) -> u32 {
+        self.doubts.asks()
+    }
+
+    /// A suspicion that this node had raised was wrong.
+    pub(super) fn was_wrong(&mut self) {
+        self.doubts.was_wrong();
+    }
+
+    /// Something came from `node`, whatever it was.
+    pub(super) fn hear(&mut self, now: Time, node: NodeId) {
+        self.doubts.signs_mut().hear(now, node);
+    }
+
+    /// Whether something came from `node` after `time`, as far as signs of life count.
+    pub(super) fn has_heard(&self, node: NodeId, time: Time) -> bool {
+        self.doubts.signs().any_after(node, time)
+    }
+
+    /// To be called before anything else happens at `now`: time in which this node stood still
+    /// does not count.
+    pub(super) fn mind_stall(&mut self, now: Time) {
+        if let Some(due) = self.next_due()
+            && let Some(span) = self.doubts.on_call(now, due)
+        {
+            postpone(&mut self.timers, span);
+        }
+    }
+
     pub(super) fn handle_payload(&mut self, now: Time, payload: &[u8]) {
+        if let Ok(header) = SwimCodec.decode_header(payload) {
+            self.doubts.on_received(&header);
+        }
         let result = self.foca.handle_data(payload, &mut self.runtime);
         self.malformed += u64::from(result.is_err());
         self.collect(now, false);
@@ -139,18 +192,29 @@ impl Swim {
         while let Some(entry) = self.timers.first_entry()
             && entry.key().0 <= now
         {
-            let timer = entry.remove();
-            if let Timer::RemoveDown(identity) = &timer {
-                self.events.push_back(SwimEvent::Forgotten(*identity));
-            }
+            let Scheduled { set_at, timer } = entry.remove();
             let mut found_here = false;
-            if let Timer::ChangeSuspectToDown { member_id, incarnation, .. } = &timer {
-                // Foca 2.0 would leave one that has proved that it lives alone, but tell it that it
-                // is dead all the same, and so make it take a new identity.
-                if !self.is_suspected(*member_id, *incarnation) {
-                    continue;
+            match &timer {
+                Timer::RemoveDown(identity) => {
+                    self.events.push_back(SwimEvent::Forgotten(*identity));
                 }
-                found_here = true;
+                Timer::SendIndirectProbe { .. } => self.answer_probe(now),
+                Timer::ProbeRandomMember(_) => {
+                    self.answer_probe(now);
+                    self.doubts.end_probe();
+                }
+                Timer::ChangeSuspectToDown { member_id, incarnation, .. } => {
+                    // Foca 2.0 would leave one that has proved that it lives alone, but tell it
+                    // that it is dead all the same, and so make it take a new identity.
+                    if !self.is_suspected(*member_id, *incarnation) {
+                        continue;
+                    }
+                    if self.doubts.withdraws(member_id.node, set_at) {
+                        continue;
+                    }
+                    found_here = true;
+                }
+                _ => {}
             }
             // A probe that a pause of the process cut short is an error that mends itself.
             let _ = self.foca.handle_timer(timer, &mut self.runtime);
@@ -166,6 +230,23 @@ impl Swim {
         self.datagrams.pop_front()
     }
 
+    /// If something has come from the member that is being probed, it is as good as the answer:
+    /// `foca` is handed one, under incarnation 0, which takes back nothing that is known of it.
+    fn answer_probe(&mut self, now: Time) {
+        let Some((src, number)) = self.doubts.probe_to_answer() else { return };
+        if !self.foca.iter_members().any(|member| *member.id() == src) {
+            return;
+        }
+        let (dst, message) = (self.identity(), Message::Ack(number));
+        let mut payload = Vec::new();
+        let header = Header { src, src_incarnation: 0, dst, message };
+        let encoded = SwimCodec.encode_header(&header, &mut payload);
+        encoded.expect("a vector has room for everything");
+        let result = self.foca.handle_data(&payload, &mut self.runtime);
+        self.malformed += u64::from(result.is_err());
+        self.collect(now, false);
+    }
+
     fn apply(&mut self, now: Time, member: Member<Identity>, tell_others: bool) {
         let members = core::iter::once(member);
         let result = self.foca.apply_many(members, tell_others, &mut self.runtime);
@@ -179,13 +260,21 @@ impl Swim {
                 let (identity, incarnation) = (*member_id, *incarnation);
                 self.events.push_back(SwimEvent::Suspected { identity, incarnation });
             }
-            self.timers.insert((now + after, self.timers_made), timer);
+            let after = self.doubts.patience(&timer, after);
+            let scheduled = Scheduled { set_at: now, timer };
+            self.timers.insert((now + after, self.timers_made), scheduled);
             self.timers_made += 1;
         }
         while let Some(notification) = self.runtime.to_notify() {
             let event = match notification {
-                OwnedNotification::MemberUp(identity) => SwimEvent::Up(identity),
-                OwnedNotification::MemberDown(identity) => SwimEvent::Down { identity, found_here },
+                OwnedNotification::MemberUp(identity) => {
+                    self.doubts.signs_mut().expect(identity.node);
+                    SwimEvent::Up(identity)
+                }
+                OwnedNotification::MemberDown(identity) => {
+                    self.doubts.signs_mut().forget(identity.node);
+                    SwimEvent::Down { identity, found_here }
+                }
                 OwnedNotification::Rename(_, new) => SwimEvent::Renamed(new),
                 OwnedNotification::Rejoin(_) => {
                     self.connected = false;
@@ -203,7 +292,11 @@ impl Swim {
             self.events.push_back(event);
         }
         while let Some((to, payload)) = self.runtime.to_send() {
-            self.datagrams.push_back((to, payload.to_vec()));
+            let payload = payload.to_vec();
+            if let Ok(header) = SwimCodec.decode_header(&payload[..]) {
+                self.doubts.on_sent(now, &header);
+            }
+            self.datagrams.push_back((to, payload));
         }
     }
 }

@@ -88,10 +88,14 @@ impl Views {
             self.dismiss(group, node, ViewChangeKind::Left);
             return false;
         };
-        self.holders.entry(group).or_default().insert(node, theirs);
+        let before = self.holders.entry(group).or_default().insert(node, theirs);
         let Some(own) = self.own.get(&group) else { return false };
         let ours = own.subscription;
         if ours.settings == theirs.settings {
+            if before.is_some_and(|before| before.joined_at != theirs.joined_at) {
+                // It has left in between, and its engine knows nothing of what was before.
+                self.dismiss(group, node, ViewChangeKind::Left);
+            }
             self.admit(group, node);
             return false;
         }

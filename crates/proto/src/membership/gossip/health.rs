@@ -1,0 +1,152 @@
+//! A slow observer blames itself first.
+//!
+//! Dadgar, Phillips, Currey, Lifeguard (2018): most wrong suspicions are raised by nodes that are
+//! slow themselves, who read the answers too late. A node therefore keeps a *local health* score,
+//! and the worse it is, the longer it waits for answers and the longer it suspects.
+//!
+//! Deviations from Lifeguard:
+//! - It counts a probe as the prober's failure if the helpers did not even refuse. Here a failed
+//!   probe counts once its suspicion has turned out wrong, which needs no packet of its own.
+//! - A suspicion that several share is not cut short, for each who probes the node in vain has one
+//!   of its own here: the healthiest of them decides.
+//! - A call that comes much later than asked for is known to be this node's own delay. The
+//!   detector's time stands still meanwhile, so that no answer is missed that waits unread; a
+//!   suspicion therefore need not be stretched much, and a crash is still found in time.
+
+use alloc::collections::BTreeMap;
+use core::time::Duration;
+
+use crate::{IdMap, NodeId, Time};
+
+/// How far this node has reason to distrust its own findings.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Health {
+    /// 0: well.
+    score: u32,
+    limit: u32,
+}
+
+impl Health {
+    /// A node that is well, whose score grows to `limit` at most; with 0 it never blames itself.
+    pub(super) fn new(limit: u32) -> Self {
+        Self { score: 0, limit }
+    }
+
+    pub(super) fn score(&self) -> u32 {
+        self.score
+    }
+
+    pub(super) fn is_minded(&self) -> bool {
+        self.limit > 0
+    }
+
+    /// Something went wrong here that a node which is well would have got right.
+    pub(super) fn worsen(&mut self, by: u32) {
+        self.score = self.score.saturating_add(by).min(self.limit);
+    }
+
+    pub(super) fn improve(&mut self) {
+        self.score = self.score.saturating_sub(1);
+    }
+
+    /// How long a probe takes that takes `span` when all is well.
+    pub(super) fn for_probe(&self, span: Duration) -> Duration {
+        span.saturating_mul(self.score + 1)
+    }
+
+    /// How long a suspicion takes that takes `span` when all is well: so little more that even a
+    /// node with a score of 3 and nobody to help it finds out of a crash within the detection time,
+    /// 24 probe periods: 2 * 4 of them until its probe has failed, 12 * 5/4 until it is sure.
+    pub(super) fn for_suspicion(&self, span: Duration) -> Duration {
+        span + span * self.score / 12
+    }
+}
+
+/// When something last came from each member, whatever it was.
+#[derive(Debug)]
+pub(super) struct SignsOfLife {
+    last: IdMap<NodeId, Time>,
+    counted: bool,
+}
+
+impl SignsOfLife {
+    /// If they are not `counted`, no sign is ever seen.
+    pub(super) fn new(counted: bool, seed: u64) -> Self {
+        Self { last: IdMap::new(seed), counted }
+    }
+
+    /// `node` is a member from now on: only of members signs are kept.
+    pub(super) fn expect(&mut self, node: NodeId) {
+        self.last.get_or_insert_with(node, || Time::ZERO);
+    }
+
+    pub(super) fn forget(&mut self, node: NodeId) {
+        self.last.remove(&node);
+    }
+
+    pub(super) fn hear(&mut self, now: Time, node: NodeId) {
+        if self.counted
+            && let Some(last) = self.last.get_mut(&node)
+        {
+            *last = now;
+        }
+    }
+
+    /// Whether something came from `node` after `time`.
+    pub(super) fn any_after(&self, node: NodeId, time: Time) -> bool {
+        self.last.get(&node).is_some_and(|last| *last > time)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.last.len()
+    }
+}
+
+/// Moves everything on a timetable by `span`.
+pub(super) fn postpone<V>(timetable: &mut BTreeMap<(Time, u64), V>, span: Duration) {
+    let old = core::mem::take(timetable);
+    timetable.extend(old.into_iter().map(|((at, number), due)| ((at + span, number), due)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_is_bounded_and_mends() {
+        let mut health = Health::new(3);
+        let second = Duration::from_secs(1);
+        assert_eq!((health.for_probe(second), health.for_suspicion(second)), (second, second));
+        health.worsen(2);
+        health.worsen(u32::MAX);
+        assert_eq!((health.score(), health.for_probe(second)), (3, 4 * second));
+        assert_eq!(health.for_suspicion(second), Duration::from_millis(1250));
+        (0..5).for_each(|_| health.improve());
+        assert_eq!(health.score(), 0);
+        let mut careless = Health::new(0);
+        careless.worsen(9);
+        assert_eq!((careless.for_probe(second), careless.is_minded()), (second, false));
+    }
+
+    #[test]
+    fn signs_are_kept_of_members_only_and_must_be_newer() {
+        let mut signs = SignsOfLife::new(true, 1);
+        let [member, stranger] = [NodeId(1), NodeId(2)];
+        signs.expect(member);
+        signs.hear(Time(5), member);
+        signs.hear(Time(5), stranger);
+        signs.expect(member);
+        assert!(signs.any_after(member, Time(4)) && !signs.any_after(member, Time(5)));
+        assert!(!signs.any_after(stranger, Time::ZERO));
+        signs.forget(member);
+        assert!(!signs.any_after(member, Time::ZERO));
+        assert_eq!(signs.len(), 0);
+    }
+
+    #[test]
+    fn what_is_postponed_keeps_its_order() {
+        let mut timetable = BTreeMap::from([((Time(7), 1), 'b'), ((Time(7), 0), 'a')]);
+        postpone(&mut timetable, Duration::from_nanos(3));
+        assert!(timetable.iter().eq([(&(Time(10), 0), &'a'), (&(Time(10), 1), &'b')]));
+    }
+}

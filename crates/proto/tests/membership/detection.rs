@@ -1,0 +1,129 @@
+//! Failure detection: what counts as a sign of life, and who is to blame.
+
+use carom_proto::membership::gossip::Config;
+use carom_proto::{Time, ViewChangeKind};
+
+use crate::net::{Net, node_id, with_seeds};
+use crate::{agreed, millis, seconds};
+
+/// Two hosts that are in one group and agree.
+fn pair(config: &Config, seed: u64) -> Net {
+    let mut net = Net::new(0.0, seed);
+    for _ in 0..2 {
+        net.add(config.clone());
+    }
+    (0..2).for_each(|host| net.join(host, "all").unwrap());
+    assert!(net.run_until(seconds(3), |net| net.agrees(&["all"], |_, _| true)));
+    net.run_for(seconds(1));
+    net
+}
+
+fn failures(net: &Net, host: usize) -> Vec<Time> {
+    let changes = net.hosts[host].changes.iter();
+    let failed = changes.filter(|(_, change)| change.kind == ViewChangeKind::Failed);
+    failed.map(|(at, _)| *at).collect()
+}
+
+#[test]
+fn a_node_that_is_heard_is_not_suspected_though_it_does_not_answer() {
+    for (heartbeats, seed) in [(true, 1), (true, 2), (false, 3)] {
+        let mut net = pair(&Config { heartbeats, ..with_seeds(&[0]) }, seed);
+        net.hosts[1].paused = true;
+        for _ in 0..120 {
+            net.run_for(millis(50));
+            let now = net.now;
+            net.hosts[0].membership.heard(now, node_id(1));
+            net.hosts[0].membership.heard(now, node_id(9));
+        }
+        if !heartbeats {
+            assert_eq!(failures(&net, 0).len(), 1, "nothing but answers counts");
+            continue;
+        }
+        assert_eq!(failures(&net, 0), []);
+        assert_eq!(net.stat(0, "suspicions"), 0);
+        assert!(net.stat(0, "probes_answered_otherwise") > 30);
+        net.check();
+        let last_heard = net.now;
+        net.run_for(seconds(4));
+        let failed = failures(&net, 0);
+        assert!(failed.len() == 1 && failed[0].since(last_heard) < seconds(3), "{failed:?}");
+    }
+}
+
+#[test]
+fn a_suspicion_ends_when_the_suspected_is_heard() {
+    let mut net = pair(&with_seeds(&[0]), 4);
+    net.hosts[1].paused = true;
+    assert!(net.run_until(seconds(1), |net| net.stat(0, "suspicions") > 0));
+    net.run_for(millis(1300));
+    let now = net.now;
+    net.hosts[0].membership.heard(now, node_id(1));
+    net.run_for(seconds(4));
+    assert!(net.stat(0, "suspicions_withdrawn") > 0);
+    let failed = failures(&net, 0);
+    assert!(failed.len() == 1 && failed[0].since(now) > millis(1400), "a new one was needed");
+    assert!(failed[0].since(now) < seconds(3), "and was found");
+}
+
+#[test]
+fn a_node_that_stood_still_reads_what_came_before_it_judges() {
+    for (local_health, wrong) in [(3, 0), (0, 1)] {
+        let mut net = pair(&Config { local_health, ..with_seeds(&[0]) }, 5);
+        net.hosts[1].paused = true;
+        assert!(net.run_until(seconds(1), |net| net.stat(0, "suspicions") > 0));
+        net.run_for(millis(100));
+        net.hosts[0].paused = true;
+        net.run_for(millis(200));
+        net.resume(1);
+        net.run_for(millis(1220));
+        // The suspicion's time is over, and the proof of life has not been read.
+        let now = net.now;
+        net.hosts[0].membership.handle_timeout(now);
+        net.resume(0);
+        assert_eq!(net.stat(0, "nodes_failed"), wrong, "local health {local_health}");
+        assert_eq!(net.stat(0, "stalls"), u64::from(wrong == 0));
+        assert_eq!(net.stat(0, "local_health"), u64::from(local_health), "it blames itself");
+        if wrong == 0 {
+            assert!((1000..1500).contains(&net.stat(0, "stalled_ms")));
+            net.run_for(seconds(5));
+            assert_eq!((failures(&net, 0), failures(&net, 1)), (vec![], vec![]));
+            assert_eq!(net.stat(0, "local_health"), 0, "it is well again");
+        }
+    }
+}
+
+#[test]
+fn suspicions_among_many_are_taken_back_and_counted() {
+    let mut net = agreed(16, 0.2, 6);
+    net.run_for(seconds(10));
+    let sum = |name: &str| (0..16).map(|host| net.stat(host, name)).sum::<u64>();
+    assert!(sum("suspicions") > 0);
+    assert!(sum("hearsay_challenged") > 0, "others speak up for those they hear");
+    assert!(sum("suspicions_refuted") > 0 && sum("refutations") > 0);
+    assert_eq!((sum("nodes_failed"), sum("rejoins"), sum("stalls")), (0, 0, 0));
+}
+
+#[test]
+fn who_leaves_and_joins_again_at_once_is_seen_to_have_left() {
+    for loss in [0.0, 0.2] {
+        let mut net = agreed(3, loss, 7);
+        for round in 1..4 {
+            net.leave(1, "all");
+            net.join(1, "all").unwrap();
+            net.run_for(seconds(2));
+            for host in [0, 2] {
+                let of_one = net.hosts[host].changes.iter().filter(|(_, change)| {
+                    change.node == node_id(1)
+                        && change.group == carom_proto::GroupId::of_name("all")
+                });
+                let kinds: Vec<_> = of_one.map(|(_, change)| change.kind).collect();
+                assert_eq!(kinds.len(), 1 + 2 * round, "{kinds:?}");
+                assert_eq!(
+                    kinds[kinds.len() - 2..],
+                    [ViewChangeKind::Left, ViewChangeKind::Joined]
+                );
+            }
+        }
+        net.check();
+    }
+}

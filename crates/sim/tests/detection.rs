@@ -1,0 +1,64 @@
+//! What gossip membership promises of crashes, losses and stalls, in a cluster that is watched
+//! from outside.
+
+#![allow(missing_docs)]
+
+#[path = "../benches/detection/field.rs"]
+mod field;
+
+use core::time::Duration;
+
+use carom_proto::membership::gossip::Config;
+use field::{Outcome, Setting, Stalls, play};
+
+fn setting(loss: f64, seed: u64) -> Setting {
+    Setting {
+        nodes: 24,
+        loss,
+        stalls: None,
+        messages_per_second: [0, 10][seed as usize % 2],
+        gossip: Config::default(),
+        span: Duration::from_secs(30),
+        crash_every: Duration::from_secs(3),
+        seed,
+    }
+}
+
+/// Nodes that stand still for up to `longest`, a fifth of their time.
+fn stalls(longest: Duration) -> Option<Stalls> {
+    Some(Stalls { share: 0.2, shortest: longest / 5, longest })
+}
+
+#[test]
+fn crashes_are_seen_by_all_within_three_seconds_and_nothing_else_is_taken_for_one() {
+    for loss in [0.01, 0.05, 0.2] {
+        for seed in 0..8 {
+            let outcome = play(&setting(loss, seed));
+            let Outcome { detections, unseen, false_failures, .. } = &outcome;
+            assert!(detections.len() >= 8, "loss {loss}, seed {seed}: {outcome:?}");
+            assert_eq!(*unseen, 0, "loss {loss}, seed {seed}: {outcome:?}");
+            let slowest = outcome.quantile(1.0);
+            assert!(slowest <= Duration::from_secs(3), "loss {loss}, seed {seed}: {outcome:?}");
+            assert_eq!(*false_failures, 0, "loss {loss}, seed {seed}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn nodes_that_stand_still_for_less_than_a_third_of_the_detection_time_stay_in_all_views() {
+    for loss in [0.01, 0.05, 0.2] {
+        for seed in 0..8 {
+            let stalls = stalls(Duration::from_secs(1));
+            let outcome = play(&Setting { stalls, ..setting(loss, seed) });
+            assert_eq!(outcome.false_failures, 0, "loss {loss}, seed {seed}: {outcome:?}");
+            assert_eq!(outcome.unseen, 0, "loss {loss}, seed {seed}: {outcome:?}");
+            assert!(outcome.detections.len() >= 7, "loss {loss}, seed {seed}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn nodes_that_stand_still_for_longer_than_the_detection_time_are_put_out_of_views() {
+    let outcome = play(&Setting { stalls: stalls(Duration::from_secs(5)), ..setting(0.01, 1) });
+    assert!(outcome.false_failures > 0, "what the other tests count is nothing: {outcome:?}");
+}
