@@ -75,6 +75,28 @@ fn receive_1000_packets(mut workload: Workload) -> Workload {
     workload
 }
 
+/// Changes of views whose cost is counted.
+const CHANGES: usize = 1000;
+
+fn changes(groups_per_node: usize) -> Workload {
+    let mut workload = Workload::new(groups_per_node, WARM_UP, CHANGES);
+    // The first ones make room for regions and bins that come and go.
+    workload.plan_changes();
+    workload.run_changes();
+    workload.plan_changes();
+    workload
+}
+
+// A node joins or leaves a group; the next packet is received, for which the bins must be right.
+#[library_benchmark]
+#[bench::in_16_groups(args = (changes(16)), config = limit(27_300_000))]
+#[bench::in_1024_groups(args = (changes(1024)), config = limit(41_600_000))]
+fn take_up_1000_changes(mut workload: Workload) -> Workload {
+    assert_eq!(black_box(workload.run_changes()), CHANGES);
+    workload
+}
+
+library_benchmark_group!(name = views, benchmarks = [take_up_1000_changes]);
 library_benchmark_group!(name = receive, benchmarks = [receive_1000_packets]);
 library_benchmark_group!(name = header, benchmarks = [decode_header, seal_header]);
-main!(library_benchmark_groups = [header, receive]);
+main!(library_benchmark_groups = [header, receive, views]);

@@ -20,7 +20,11 @@ const PAYLOAD_BYTES: usize = 1024;
 /// An engine, and what it will receive.
 pub(crate) struct Workload {
     engine: Lateral,
+    /// The other members of the node's groups, with the numbers of their next messages.
     streams: Vec<(GroupId, NodeId, SeqNo)>,
+    /// Who is in none of these groups but could come, likewise.
+    absent: Vec<(GroupId, NodeId, SeqNo)>,
+    changes: Vec<ViewChange>,
     block: Block,
     batch: Vec<Vec<u8>>,
     out: Vec<u8>,
@@ -35,20 +39,25 @@ impl Workload {
         let mut rng = Rng::new(11);
         let members = memberships(groups_per_node, &mut rng);
         let mut engine = Lateral::new(NodeId(0), config(), 12);
-        let mut streams = Vec::new();
+        let (mut streams, mut absent) = (Vec::new(), Vec::new());
         for (group, nodes) in members.iter().filter(|(_, nodes)| nodes.contains(&0)) {
             engine.join(Time(0), *group, settings()).expect("the settings are right");
-            for node in nodes.iter().filter(|node| **node != 0) {
-                let (group, node, kind) = (*group, NodeId(*node), ViewChangeKind::Joined);
-                engine.handle_view(Time(0), &ViewChange { group, node, kind, version: 1 });
-                streams.push((group, node, SeqNo::FIRST));
+            for node in 1..NODES as u64 {
+                let stream = (*group, NodeId(node), SeqNo::FIRST);
+                if nodes.contains(&node) {
+                    engine.handle_view(Time(0), &change(stream, ViewChangeKind::Joined));
+                    streams.push(stream);
+                } else {
+                    absent.push(stream);
+                }
             }
         }
         let payload = [0xA5; PAYLOAD_BYTES];
         let block = Block::of_message(&mut Arena::default(), Time(0), None, &payload);
         let batch = vec![Vec::with_capacity(2048); batch];
         let out = Vec::with_capacity(2048);
-        let mut workload = Self { engine, streams, block, batch, out, rng, now: Time(0) };
+        let (changes, now) = (Vec::new(), Time(0));
+        let mut workload = Self { engine, streams, absent, changes, block, batch, out, rng, now };
         for _ in 0..=warm_up / workload.batch.len() {
             workload.refill();
             workload.run();
@@ -59,14 +68,49 @@ impl Workload {
 
     /// Makes the datagrams of the next batch.
     pub(crate) fn refill(&mut self) {
-        for datagram in &mut self.batch {
-            let choice = self.rng.below(self.streams.len());
-            let (group, node, seqno) = &mut self.streams[choice];
-            datagram.clear();
-            let packet = Packet::Data { seqno: *seqno, confirm: false, block: self.block.bytes() };
-            packet.encode(*node, *group, 1, datagram);
-            *seqno = seqno.next();
+        (0..self.batch.len()).for_each(|place| self.refill_one(place));
+    }
+
+    fn refill_one(&mut self, place: usize) {
+        let choice = self.rng.below(self.streams.len());
+        let (group, node, seqno) = &mut self.streams[choice];
+        let datagram = &mut self.batch[place];
+        datagram.clear();
+        let packet = Packet::Data { seqno: *seqno, confirm: false, block: self.block.bytes() };
+        packet.encode(*node, *group, 1, datagram);
+        *seqno = seqno.next();
+    }
+
+    /// Chooses a change of a view for each packet of the next batch, which it makes as well. By
+    /// turns a random member leaves its group, and a random node that could come to one does.
+    #[allow(dead_code, reason = "not everybody who uses the workload changes views")]
+    pub(crate) fn plan_changes(&mut self) {
+        self.changes.clear();
+        for place in 0..self.batch.len() {
+            let (from, to, kind) = if place.is_multiple_of(2) {
+                (&mut self.streams, &mut self.absent, ViewChangeKind::Left)
+            } else {
+                (&mut self.absent, &mut self.streams, ViewChangeKind::Joined)
+            };
+            let stream = from.swap_remove(self.rng.below(from.len()));
+            to.push(stream);
+            self.changes.push(change(stream, kind));
+            self.refill_one(place);
         }
+    }
+
+    /// Makes the changes that were planned, and receives a packet after each, which pays for what
+    /// is put off until then. Returns how many messages were delivered.
+    #[allow(dead_code, reason = "not everybody who uses the workload changes views")]
+    pub(crate) fn run_changes(&mut self) -> usize {
+        let mut delivered = 0;
+        for (change, datagram) in self.changes.iter().zip(&self.batch) {
+            self.now.0 += 1_000_000;
+            self.engine.handle_view(self.now, change);
+            self.engine.handle_datagram(self.now, datagram);
+            delivered += take_output(&mut self.engine, &mut self.out);
+        }
+        delivered
     }
 
     /// Receives the batch: accounts, delivers, fills all bins, sends what is full. Returns how
@@ -78,12 +122,7 @@ impl Workload {
             for datagram in datagrams {
                 self.now.0 += 1_000_000;
                 self.engine.handle_datagram(self.now, datagram);
-                while self.engine.poll_transmit(&mut self.out).is_some() {
-                    self.out.clear();
-                }
-                while let Some(event) = self.engine.poll_event() {
-                    delivered += usize::from(matches!(event, Event::Message(_)));
-                }
+                delivered += take_output(&mut self.engine, &mut self.out);
             }
         }
         delivered
@@ -94,6 +133,22 @@ impl Workload {
     pub(crate) fn counters(&self) -> lateral::Counters {
         self.engine.counters()
     }
+}
+
+/// Takes what the engine sends and says; returns how many messages it delivered.
+fn take_output(engine: &mut Lateral, out: &mut Vec<u8>) -> usize {
+    while engine.poll_transmit(out).is_some() {
+        out.clear();
+    }
+    let mut delivered = 0;
+    while let Some(event) = engine.poll_event() {
+        delivered += usize::from(matches!(event, Event::Message(_)));
+    }
+    delivered
+}
+
+fn change((group, node, _): (GroupId, NodeId, SeqNo), kind: ViewChangeKind) -> ViewChange {
+    ViewChange { group, node, kind, version: 1 }
 }
 
 /// Every node joins `groups_per_node` distinct random groups of `d n / s`.

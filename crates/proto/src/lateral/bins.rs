@@ -12,17 +12,22 @@
 //! packet. What a fill could not draw for that reason it owes, and draws the next time, so that
 //! the mean holds. Where that is impossible (c_A close to |A| in unequally overlapping groups) the
 //! mean falls short rather than a node getting a packet twice; `targets_short` counts it.
+//!
+//! How they follow the view: `rebuild`.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+mod rebuild;
+
+use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use super::block::{Block, xor_growing};
+use super::chain::{Link, SetId};
 use super::config::RepairScope;
-use super::fills::{BinIx, Cell, Fill, Lane, MAX_FILLS_AHEAD, Source, draw_free};
+use super::fills::{BinIx, Cell, Lane, MAX_FILLS_AHEAD, draw_free};
 use super::groups::GroupIx;
 use super::packet::WireId;
 use super::regions::{RegionIx, Regions};
-use crate::{NodeId, PacketId, Rng, Time};
+use crate::{IdMap, NodeId, PacketId, Rng, Time};
 
 /// The repair bins of a node.
 #[derive(Debug)]
@@ -30,15 +35,17 @@ pub(super) struct Bins {
     regions: Regions,
     r: u8,
     flush_after: Option<Duration>,
-    /// The c of each group, by its index; 0 where there is none.
-    c: Vec<u8>,
     /// The bins of each group, by its index.
     of_group: Vec<Vec<BinIx>>,
-    /// The bins that serve each region, by its index.
-    of_region: Vec<Vec<BinIx>>,
+    /// The bins that serve each region, by its index: its chain as it was last taken up.
+    of_region: Vec<Vec<(Link, BinIx)>>,
     bins: Vec<Bin>,
     vacant: Vec<BinIx>,
-    by_groups: BTreeMap<Vec<GroupIx>, BinIx>,
+    by_set: IdMap<SetId, BinIx>,
+    /// Bins that have to be looked at once all changes are taken up.
+    changed: Vec<BinIx>,
+    /// The chain that is being taken up, with the bins that it has already.
+    links: Vec<(Link, Option<BinIx>)>,
     lanes: Vec<Lane>,
     /// Fills with a packet and targets, by the age of their oldest packet.
     to_flush: VecDeque<Flush>,
@@ -66,9 +73,13 @@ pub(super) struct Repair<'a> {
 
 #[derive(Debug, Default)]
 struct Bin {
+    /// Its groups, in order.
     groups: Vec<GroupIx>,
-    /// In how many regions it selects targets.
+    set: SetId,
+    /// In how many regions it selects targets; 0 if it does not exist.
     regions: usize,
+    /// Whether it is noted in [`Bins::changed`].
+    is_noted: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,18 +98,19 @@ impl Bins {
         scope: RepairScope,
         stagger: u8,
         flush_after: Option<Duration>,
-        rng: Rng,
+        mut rng: Rng,
     ) -> Self {
         Self {
-            regions: Regions::new(scope),
+            by_set: IdMap::new(rng.next_u64()),
+            regions: Regions::new(scope, rng.fork(1)),
             r: 1,
             flush_after,
-            c: Vec::new(),
             of_group: Vec::new(),
             of_region: Vec::new(),
             bins: Vec::new(),
             vacant: Vec::new(),
-            by_groups: BTreeMap::new(),
+            changed: Vec::new(),
+            links: Vec::new(),
             lanes: (0..stagger).map(|_| Lane::default()).collect(),
             to_flush: VecDeque::new(),
             spare_sums: Vec::new(),
@@ -113,18 +125,17 @@ impl Bins {
 
     /// The r of all the node's groups; set while there are no bins.
     pub(super) fn set_r(&mut self, r: u8) {
-        assert!(self.by_groups.is_empty() || self.r == r, "r changed under existing bins");
+        assert!(self.by_set.is_empty() || self.r == r, "r changed under existing bins");
         self.r = r;
     }
 
     /// `group` has this c from now on.
     pub(super) fn set_c(&mut self, group: GroupIx, c: u8) {
         let groups = group.0 as usize + 1;
-        if self.c.len() < groups {
-            self.c.resize(groups, 0);
+        if self.of_group.len() < groups {
             self.of_group.resize_with(groups, Vec::new);
         }
-        self.c[group.0 as usize] = c;
+        self.regions.set_c(group, c);
     }
 
     /// `node` is in `group` from now on.
@@ -214,15 +225,17 @@ impl Bins {
 
     /// How many bins there are.
     pub(super) fn len(&self) -> usize {
-        self.by_groups.len()
+        self.by_set.len()
     }
 
-    /// The invariants: fills that are open at once have drawn different nodes of a region, and no
-    /// fill holds more than r packets or any without having targets.
+    /// The invariants: fills that are open at once have drawn different nodes of a region, no fill
+    /// holds more than r packets or any without having targets, and groups, regions and bins know
+    /// each other.
     pub(super) fn check(&self) {
         self.regions.check();
-        let bins = || self.by_groups.values().map(|bin| bin.0 as usize);
-        self.lanes.iter().for_each(|lane| lane.check(bins(), u32::from(self.r)));
+        self.check_links();
+        let live = || (0..self.bins.len()).filter(|bin| self.bins[*bin].regions > 0);
+        self.lanes.iter().for_each(|lane| lane.check(live(), u32::from(self.r)));
     }
 
     /// Sends what the fill holds to those of its targets who are still there, and empties it.
@@ -323,121 +336,6 @@ impl Bins {
             idle += u32::from(!due);
         }
         idle
-    }
-
-    /// Takes up the changes of membership since the last packet. Fills that have drawn targets in
-    /// a region that changed are sent as they are; bins that serve no region any more disappear.
-    pub(super) fn rebuild(&mut self, send: &mut impl FnMut(Repair<'_>)) {
-        if !self.regions.is_touched() {
-            return;
-        }
-        let touched = self.regions.take_touched();
-        self.of_region.resize_with(self.regions.slots(), Vec::new);
-        let regions = self.regions.slots();
-        self.lanes.iter_mut().for_each(|lane| lane.held.resize_with(regions, Vec::new));
-        let mut changed = BTreeSet::new();
-        for region in &touched {
-            for bin in core::mem::take(&mut self.of_region[region.0 as usize]) {
-                self.unlink(bin, *region, send);
-                changed.insert(bin);
-            }
-        }
-        for region in &touched {
-            changed.extend(self.link(*region));
-        }
-        for bin in changed {
-            if self.bins[bin.0 as usize].regions == 0 {
-                self.remove_bin(bin);
-            } else {
-                self.draw_where_unopened(bin);
-            }
-        }
-        self.forget_stale_flushes();
-    }
-
-    fn unlink(&mut self, bin: BinIx, region: RegionIx, send: &mut impl FnMut(Repair<'_>)) {
-        for lane in 0..self.lanes.len() {
-            let fill = &self.lanes[lane].fills[bin.0 as usize];
-            if fill.targets.iter().any(|(other, _)| *other == region) {
-                self.finish(bin, lane, send);
-            }
-            let sources = &mut self.lanes[lane].fills[bin.0 as usize].sources;
-            sources.retain(|source| source.region != region);
-        }
-        self.bins[bin.0 as usize].regions -= 1;
-    }
-
-    /// Gives `region` the bins of its chain; returns them.
-    fn link(&mut self, region: RegionIx) -> Vec<BinIx> {
-        if self.regions.nodes(region).is_empty() {
-            return Vec::new();
-        }
-        let links = self.regions.chain(region, |group| self.c[group.0 as usize]);
-        let mut bins = Vec::with_capacity(links.len());
-        for link in links {
-            let bin = self.bin_of(link.groups);
-            self.bins[bin.0 as usize].regions += 1;
-            for lane in &mut self.lanes {
-                let source = Source { region, targets: link.targets, owed: 0.0 };
-                lane.fills[bin.0 as usize].sources.push(source);
-            }
-            bins.push(bin);
-        }
-        self.of_region[region.0 as usize].clone_from(&bins);
-        bins
-    }
-
-    fn bin_of(&mut self, groups: Vec<GroupIx>) -> BinIx {
-        if let Some(bin) = self.by_groups.get(&groups) {
-            return *bin;
-        }
-        let bin = self.vacant.pop().unwrap_or_else(|| {
-            self.bins.push(Bin::default());
-            let idle = Cell::idle(u32::from(self.r));
-            for lane in &mut self.lanes {
-                lane.cells.push(idle);
-                lane.fills.push(Fill::default());
-            }
-            BinIx(self.bins.len() as u32 - 1)
-        });
-        for group in &groups {
-            self.of_group[group.0 as usize].push(bin);
-        }
-        self.bins[bin.0 as usize].groups.clone_from(&groups);
-        self.by_groups.insert(groups, bin);
-        bin
-    }
-
-    /// The bin's fills have no targets left: they went when its last region was unlinked.
-    fn remove_bin(&mut self, bin: BinIx) {
-        let groups = core::mem::take(&mut self.bins[bin.0 as usize].groups);
-        for group in &groups {
-            self.of_group[group.0 as usize].retain(|other| *other != bin);
-        }
-        self.by_groups.remove(&groups);
-        let idle = Cell::idle(u32::from(self.r));
-        for lane in &mut self.lanes {
-            lane.cells[bin.0 as usize] = idle;
-            lane.fills[bin.0 as usize].due = false;
-        }
-        self.vacant.push(bin);
-    }
-
-    /// After a change: what was decided in advance is void. Fills that have not begun draw now,
-    /// those that have counted packets at their end.
-    fn draw_where_unopened(&mut self, bin: BinIx) {
-        let r = u32::from(self.r);
-        for lane in 0..self.lanes.len() {
-            let Lane { cells, fills, .. } = &mut self.lanes[lane];
-            let cell = &mut cells[bin.0 as usize];
-            if !cell.is_wanted() {
-                *cell = Cell::idle((cell.left() - 1) % r + 1);
-                fills[bin.0 as usize].due = false;
-                if cell.left() == r {
-                    self.draw(bin, lane);
-                }
-            }
-        }
     }
 
     /// Fills that went out in the meantime leave their flush time behind. They are forgotten as

@@ -1,4 +1,7 @@
+use alloc::collections::{BTreeMap, BTreeSet};
+
 use super::super::block::Arena;
+use super::super::chain::tests::{Memberships, Selections, compare, selections_of};
 use super::*;
 use crate::{GroupId, Rng, SeqNo};
 use proptest::prelude::*;
@@ -70,6 +73,7 @@ fn record(sent: &mut Sent, repair: &Repair<'_>) {
 
 const A: GroupIx = GroupIx(0);
 const B: GroupIx = GroupIx(1);
+const C: GroupIx = GroupIx(2);
 
 #[test]
 fn a_full_bin_goes_to_c_different_nodes_of_its_group() {
@@ -197,7 +201,9 @@ proptest! {
                 distinct.dedup();
                 prop_assert_eq!(distinct.len(), targets.len(), "packet {} twice", number);
             }
-            let size = rig.bins.regions.group_size(group);
+            let of_group = |(_, other): &&(u64, u32)| *other == group.0;
+            let members = memberships.iter().filter(of_group).collect::<BTreeSet<_>>();
+            let size = members.len();
             let c = usize::from(cs[group.0 as usize]);
             let target = c.min(size) as f64;
             let tolerance = 5.0 * (size as f64 * 0.25 * 4.0 / 10_000.0).sqrt();
@@ -236,4 +242,132 @@ fn the_papers_example_keeps_both_guarantees() {
     let in_abc = rig.copies(A).values().flatten().filter(|node| node.0 > 23).count();
     let share = in_abc as f64 / rig.copies(A).len() as f64;
     assert!((share - 2.5).abs() < 0.1, "{share}");
+}
+
+/// What the bins select, and that each group's packets enter the bins with the group.
+fn selections(bins: &Bins) -> Selections {
+    let mut all = BTreeMap::new();
+    for (links, region) in bins.of_region.iter().zip((0..).map(RegionIx)) {
+        let groups: Vec<GroupIx> = bins.regions.shares(region).map(|(group, _)| group).collect();
+        for (_, bin) in links {
+            let record = &bins.bins[bin.0 as usize];
+            for lane in &bins.lanes {
+                let sources = &lane.fills[bin.0 as usize].sources;
+                let mut of_region = sources.iter().filter(|source| source.region == region);
+                let source = of_region.next().expect("the bin serves the region");
+                assert!(of_region.next().is_none(), "a bin serves a region once");
+                let place = (record.groups.clone(), groups.clone());
+                let before = all.insert(place, source.targets);
+                assert!(before.is_none_or(|other| other == source.targets), "lanes differ");
+            }
+        }
+    }
+    all
+}
+
+/// Random changes with a packet now and then, after which the bins are as if made from scratch.
+/// Returns what was sent.
+fn churn(
+    changes: &[(u64, u32, u32)],
+    cs: &[u8],
+    scope: RepairScope,
+    stagger: u8,
+    every: usize,
+) -> Rig {
+    let mut rig = Rig::new(scope, stagger, None, 4);
+    cs.iter().zip(0..).for_each(|(c, group)| rig.bins.set_c(GroupIx(group), *c));
+    let mut memberships = Memberships::new();
+    for (count, (node, group, kind)) in changes.iter().enumerate() {
+        let (node, group) = (NodeId(*node), GroupIx(*group));
+        if *kind > 0 {
+            rig.bins.add_node(node, group);
+            memberships.entry(node).or_default().insert(group);
+        } else {
+            rig.bins.remove_node(node, group);
+            memberships.entry(node).or_default().remove(&group);
+        }
+        if count % every == 0 {
+            for packet in 0..count % 4 + 1 {
+                rig.accept(Time(0), GroupIx((count + packet) as u32 % cs.len() as u32));
+            }
+            rig.bins.check();
+            let c_of = |group: GroupIx| cs[group.0 as usize];
+            compare(&selections(&rig.bins), &selections_of(&memberships, scope, c_of));
+        }
+    }
+    rig
+}
+
+fn assert_no_packet_twice(rig: &Rig, groups: u32) {
+    for group in (0..groups).map(GroupIx) {
+        for (number, targets) in rig.copies(group) {
+            let distinct: BTreeSet<NodeId> = targets.iter().copied().collect();
+            assert_eq!(distinct.len(), targets.len(), "packet {number} went to a node twice");
+        }
+    }
+}
+
+proptest! {
+    /// Few groups: regions of several nodes, which share bins.
+    #[test]
+    fn bins_that_follow_changes_are_those_made_from_scratch(
+        changes in prop::collection::vec((0..12_u64, 0..5_u32, 0..3_u32), 1..150),
+        cs in prop::collection::vec(0..6_u8, 5),
+        scope in prop::sample::select(vec![RepairScope::Regions, RepairScope::PerGroup]),
+        stagger in 1..4_u8,
+        every in 1..5_usize,
+    ) {
+        let rig = churn(&changes, &cs, scope, stagger, every);
+        assert_no_packet_twice(&rig, 5);
+    }
+
+    /// Many groups: every node has a region to itself, and every bin one region.
+    #[test]
+    fn so_are_those_of_nodes_in_many_groups(
+        changes in prop::collection::vec((0..10_u64, 0..60_u32, 0..5_u32), 200..500),
+        cs in prop::collection::vec(1..6_u8, 60),
+        stagger in 1..3_u8,
+        every in 1..5_usize,
+    ) {
+        let rig = churn(&changes, &cs, RepairScope::Regions, stagger, every);
+        assert_no_packet_twice(&rig, 60);
+    }
+}
+
+#[test]
+fn a_fill_stays_open_where_another_bin_of_its_region_changes() {
+    // Node 1 is in all three; its packets of A come half by a bin of A, half by one of A, B and C.
+    let mut rig = Rig::new(RepairScope::Regions, 1, None, 8)
+        .with_group(A, 1, [1])
+        .with_group(B, 1, 1..=2)
+        .with_group(C, 1, [1, 3]);
+    let held = |rig: &Rig| {
+        let bin = rig.bins.bins.iter().position(|bin| bin.groups == [A]);
+        bin.map_or(0, |bin| rig.bins.lanes[0].fills[bin].ids.len())
+    };
+    while held(&rig) != 2 {
+        rig.accept(Time(0), A);
+    }
+    let before = rig.sent.len();
+    rig.bins.add_node(NodeId(4), C);
+    rig.accept(Time(0), A);
+    assert_eq!((held(&rig), rig.sent.len()), (3, before));
+}
+
+#[test]
+fn a_fill_of_a_bin_that_loses_a_group_is_sent_as_it_is() {
+    let mut rig =
+        Rig::new(RepairScope::Regions, 1, None, 8).with_group(A, 1, 1..=1).with_group(B, 1, 1..=1);
+    (0..3).for_each(|_| rig.accept(Time(0), A));
+    rig.bins.remove_node(NodeId(1), A);
+    rig.accept(Time(0), B);
+    assert_eq!(rig.sent, [(vec![NodeId(1)], vec![(A, 1), (A, 2), (A, 3)])]);
+    (0..7).for_each(|_| rig.accept(Time(0), B));
+    assert_eq!(rig.sent[1].1.len(), 8, "the next fill holds what came since");
+    // A bin that only gains one goes on.
+    (0..3).for_each(|_| rig.accept(Time(0), B));
+    rig.bins.add_node(NodeId(1), A);
+    (0..5).for_each(|_| rig.accept(Time(0), A));
+    let numbers: Vec<u32> = rig.sent[2].1.iter().map(|(_, number)| *number).collect();
+    assert_eq!(numbers, [12, 13, 14, 15, 16, 17, 18, 19]);
 }

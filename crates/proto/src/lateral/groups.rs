@@ -14,6 +14,7 @@ pub(super) struct GroupIx(pub(super) u32);
 #[derive(Debug)]
 pub(super) struct Groups {
     slots: Vec<Option<Group>>,
+    vacant: Vec<GroupIx>,
     by_id: IdMap<GroupId, GroupIx>,
 }
 
@@ -52,24 +53,23 @@ pub(super) struct SampleChange {
 
 impl Groups {
     pub(super) fn new(seed: u64) -> Self {
-        Self { slots: Vec::new(), by_id: IdMap::new(seed) }
+        Self { slots: Vec::new(), vacant: Vec::new(), by_id: IdMap::new(seed) }
     }
 
     pub(super) fn insert(&mut self, group: Group) -> GroupIx {
-        let vacant = self.slots.iter().position(Option::is_none);
-        let place = vacant.unwrap_or_else(|| {
+        let ix = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(None);
-            self.slots.len() - 1
+            GroupIx(self.slots.len() as u32 - 1)
         });
-        let ix = GroupIx(place as u32);
         self.by_id.insert(group.id, ix);
-        self.slots[place] = Some(group);
+        self.slots[ix.0 as usize] = Some(group);
         ix
     }
 
     pub(super) fn remove(&mut self, ix: GroupIx) -> Option<Group> {
         let group = self.slots[ix.0 as usize].take()?;
         self.by_id.remove(&group.id);
+        self.vacant.push(ix);
         Some(group)
     }
 

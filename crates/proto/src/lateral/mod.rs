@@ -13,7 +13,7 @@
 //! | Slingshot 3.3, partial views | `groups`, [`Config::partial_view`] |
 //! | Slingshot 3.4, analysis | [`model`] |
 //! | Ricochet 3, packet structure (figure 3) | [`packet`], [`block`] |
-//! | Ricochet 3.1.1, 3.1.2, algorithm 1 | `regions` |
+//! | Ricochet 3.1.1, 3.1.2, algorithm 1 | `regions`, `chain` |
 //! | Ricochet 3.2.1, 3.2.4, repair bins, pre-computed targets | `bins` |
 //! | Ricochet 3.2.2, multi-group views | `regions`, `groups` |
 //! | Ricochet 3.2.5, buffering and loss control | [`crate::inbox`] |
@@ -47,6 +47,7 @@ use crate::{
 mod asking;
 mod bins;
 pub mod block;
+mod chain;
 mod config;
 mod counters;
 mod data_buffer;

@@ -1,54 +1,25 @@
-//! Regions and Algorithm 1 (Ricochet 3.1).
+//! Regions (Ricochet 3.1.1).
 //!
 //! A *region* is a non-empty set of other nodes that share exactly the same set of this node's
-//! groups. [`chain`] is Algorithm 1 for one region: which bins serve it, and how many of its nodes
-//! each of them selects per repair. [`Regions`] keeps the regions as nodes come and go, and knows
-//! which of them a change touches.
+//! groups. [`Regions`] keeps them, and the [`Chain`] of each, as nodes come and go, and knows which
+//! of them a change touches and how.
+//!
+//! A change of one group costs time in proportion to the regions of the group: in each of them the
+//! group moves within the chain. Where a node has a region to itself, as most have in many groups,
+//! the region gets another set of groups and stays what it was otherwise.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 
+use smallvec::SmallVec;
+
+use super::chain::{Chain, Link, SetId, Span};
 use super::config::RepairScope;
 use super::groups::GroupIx;
-use crate::NodeId;
+use crate::{IdMap, NodeId, Rng};
 
 /// Which region, among those that this node has; numbers of regions that died out are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RegionIx(pub(super) u32);
-
-/// One link of a region's chain: the bin of these groups selects this many targets per repair.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Link {
-    /// The bin's group set, in order.
-    pub(super) groups: Vec<GroupIx>,
-    /// Targets that it selects from the region for every repair, on average.
-    pub(super) targets: f64,
-}
-
-/// Algorithm 1 for one region. `rates` holds, for each group of the region in order, the mean
-/// number of its nodes that are to get each packet of the group, `c_A^R = c_A |R| / |A|`.
-///
-/// The first link's bin holds packets of all the region's groups and selects the least of these
-/// numbers; the next one leaves out the groups that have got enough by that, and selects what the
-/// least of the others still lacks; and so on. So every packet of a group A is in the bins of the
-/// links up to the one where A is left out, and those select `c_A^R` targets together.
-pub(super) fn chain(rates: &[(GroupIx, f64)]) -> Vec<Link> {
-    let mut by_rate = rates.to_vec();
-    by_rate.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
-    let mut links = Vec::new();
-    let mut given = 0.0;
-    let mut first = 0;
-    while let Some(&(_, least)) = by_rate.get(first) {
-        if least > given {
-            let mut groups: Vec<GroupIx> =
-                by_rate[first..].iter().map(|(group, _)| *group).collect();
-            groups.sort_unstable();
-            links.push(Link { groups, targets: least - given });
-            given = least;
-        }
-        first += by_rate[first..].iter().take_while(|(_, rate)| *rate == least).count();
-    }
-    links
-}
 
 /// The regions around this node.
 #[derive(Debug)]
@@ -56,79 +27,133 @@ pub(super) struct Regions {
     scope: RepairScope,
     regions: Vec<Region>,
     vacant: Vec<RegionIx>,
-    by_groups: BTreeMap<Vec<GroupIx>, RegionIx>,
-    neighbours: BTreeMap<NodeId, Vec<GroupIx>>,
-    in_group: BTreeMap<GroupIx, GroupRegions>,
-    touched: BTreeSet<RegionIx>,
+    by_set: IdMap<SetId, RegionIx>,
+    neighbours: BTreeMap<NodeId, Neighbour>,
+    /// By index; those that this node is or was in.
+    groups: Vec<OfGroup>,
+    touched: Vec<RegionIx>,
+    /// Draws what [`SetId`]s are made of.
+    rng: Rng,
+}
+
+/// How a region changed.
+#[derive(Debug, Default, PartialEq)]
+pub(super) enum Change {
+    #[default]
+    None,
+    /// The region has the nodes that it had. These groups have other shares now, or came in, or
+    /// went out. Classes outside the span are as they were.
+    Groups(SmallVec<[Moved; 4]>, Span),
+    /// It has other nodes: all of it may be different.
+    Nodes,
+}
+
+/// A group that moved within the chain of a region. If it is named several times, the last holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Moved {
+    pub(super) group: GroupIx,
+    /// Whether it is one of the region's.
+    pub(super) belongs: bool,
 }
 
 #[derive(Debug, Default)]
 struct Region {
     groups: Vec<GroupIx>,
     nodes: Vec<NodeId>,
+    chain: Chain,
+    /// Since it was last asked for.
+    change: Change,
 }
 
-/// A group's regions and size, this node not counted.
 #[derive(Debug, Default)]
-struct GroupRegions {
-    regions: BTreeSet<RegionIx>,
-    nodes: usize,
+struct Neighbour {
+    groups: Vec<GroupIx>,
+    set: SetId,
+}
+
+#[derive(Debug)]
+struct OfGroup {
+    /// The set of this group alone.
+    set: SetId,
+    regions: Vec<RegionIx>,
+    /// How many other nodes are in it.
+    size: usize,
+    c: u8,
+    /// The part of its members that each packet is to get to.
+    share: f64,
 }
 
 impl Regions {
-    pub(super) fn new(scope: RepairScope) -> Self {
+    pub(super) fn new(scope: RepairScope, mut rng: Rng) -> Self {
         Self {
             scope,
             regions: Vec::new(),
             vacant: Vec::new(),
-            by_groups: BTreeMap::new(),
+            by_set: IdMap::new(rng.next_u64()),
             neighbours: BTreeMap::new(),
-            in_group: BTreeMap::new(),
-            touched: BTreeSet::new(),
+            groups: Vec::new(),
+            touched: Vec::new(),
+            rng,
         }
+    }
+
+    /// `group` has this c from now on; where it has fewer other members than that, all of them are
+    /// to get every packet.
+    pub(super) fn set_c(&mut self, group: GroupIx, c: u8) {
+        self.know(group);
+        self.groups[group.0 as usize].c = c;
+        self.share_out(group);
     }
 
     /// `node` is in `group` from now on.
     pub(super) fn add(&mut self, node: NodeId, group: GroupIx) {
-        let groups = self.neighbours.entry(node).or_default();
-        let Err(place) = groups.binary_search(&group) else { return };
-        let before = groups.clone();
-        groups.insert(place, group);
-        let after = groups.clone();
-        self.in_group.entry(group).or_default().nodes += 1;
-        self.relocate(node, &before, &after);
-        self.touch(group);
+        self.know(group);
+        let neighbour = self.neighbours.entry(node).or_default();
+        let Err(place) = neighbour.groups.binary_search(&group) else { return };
+        neighbour.groups.insert(place, group);
+        self.groups[group.0 as usize].size += 1;
+        self.share_out(group);
+        self.relocate(node, group);
     }
 
     /// `node` is no longer in `group`.
     pub(super) fn remove(&mut self, node: NodeId, group: GroupIx) {
-        let Some(groups) = self.neighbours.get_mut(&node) else { return };
-        let Ok(place) = groups.binary_search(&group) else { return };
-        let before = groups.clone();
-        groups.remove(place);
-        let after = groups.clone();
-        if after.is_empty() {
-            self.neighbours.remove(&node);
-        }
-        self.touch(group);
-        self.relocate(node, &before, &after);
-        if let Some(of_group) = self.in_group.get_mut(&group) {
-            of_group.nodes -= 1;
-            if of_group.nodes == 0 {
-                self.in_group.remove(&group);
-            }
-        }
+        let Some(neighbour) = self.neighbours.get_mut(&node) else { return };
+        let Ok(place) = neighbour.groups.binary_search(&group) else { return };
+        neighbour.groups.remove(place);
+        self.relocate(node, group);
+        self.groups[group.0 as usize].size -= 1;
+        self.share_out(group);
     }
 
-    /// Whether a change waits to be taken up.
+    /// A region that changed since this last named it, and how, until there is none left; those
+    /// that died out are among them, with no nodes.
+    pub(super) fn next_change(&mut self) -> Option<(RegionIx, Change)> {
+        let ix = self.touched.pop()?;
+        Some((ix, core::mem::take(&mut self.regions[ix.0 as usize].change)))
+    }
+
+    /// Whether there is such a region.
     pub(super) fn is_touched(&self) -> bool {
         !self.touched.is_empty()
     }
 
-    /// The regions whose nodes, groups or group sizes changed since this was last asked; those
-    /// that died out are among them, with no nodes.
-    pub(super) fn take_touched(&mut self) -> BTreeSet<RegionIx> {
-        core::mem::take(&mut self.touched)
+    /// The groups of a region with their shares, in order.
+    pub(super) fn shares(&self, region: RegionIx) -> impl Iterator<Item = (GroupIx, f64)> {
+        let groups = self.regions[region.0 as usize].groups.iter();
+        groups.map(|group| (*group, self.groups[group.0 as usize].share))
+    }
+
+    /// The part of its members that each packet of `group` is to get to.
+    pub(super) fn share_of(&self, group: GroupIx) -> f64 {
+        self.groups[group.0 as usize].share
+    }
+
+    /// The bins that serve a region, those that a change in the `span` can change; none if it has
+    /// died out.
+    pub(super) fn links(&self, region: RegionIx, span: Span) -> impl Iterator<Item = Link> {
+        let region = &self.regions[region.0 as usize];
+        region.chain.links(region.nodes.len(), span)
     }
 
     /// The nodes of a region; empty once it has died out.
@@ -146,118 +171,236 @@ impl Regions {
         self.regions.len()
     }
 
-    /// The bins that serve a region. `c_of` gives the c of each group; where a group has fewer
-    /// than c other members, all of them are to get every packet.
-    pub(super) fn chain(&self, region: RegionIx, c_of: impl Fn(GroupIx) -> u8) -> Vec<Link> {
-        let region = &self.regions[region.0 as usize];
-        let rates: Vec<(GroupIx, f64)> = region
-            .groups
-            .iter()
-            .map(|group| {
-                let size = self.group_size(*group);
-                let targets = usize::from(c_of(*group)).min(size);
-                (*group, (targets * region.nodes.len()) as f64 / size as f64)
-            })
-            .collect();
-        chain(&rates)
-    }
-
-    /// How many other nodes are in `group`.
-    pub(super) fn group_size(&self, group: GroupIx) -> usize {
-        self.in_group.get(&group).map_or(0, |of_group| of_group.nodes)
-    }
-
     /// Whether `node` shares any group with this node.
     pub(super) fn is_neighbour(&self, node: NodeId) -> bool {
         self.neighbours.contains_key(&node)
+    }
+
+    /// The set of one group.
+    pub(super) fn set_of(&self, group: GroupIx) -> SetId {
+        self.groups[group.0 as usize].set
     }
 
     /// The invariants: every neighbour stands in exactly the regions of its groups, and every
     /// group knows its regions and its size.
     pub(super) fn check(&self) {
         let mut places = 0;
-        for (groups, ix) in &self.by_groups {
-            let region = &self.regions[ix.0 as usize];
-            assert_eq!(&region.groups, groups, "a region is filed under other groups");
-            assert!(!region.nodes.is_empty(), "a region that died out is still filed");
+        let mut filed = 0;
+        for (region, ix) in self.regions.iter().zip((0..).map(RegionIx)) {
+            assert_eq!(region.nodes.is_empty(), region.groups.is_empty(), "a region of nothing");
+            let set = self.set_of_all(&region.groups);
+            if !region.nodes.is_empty() {
+                assert_eq!(self.by_set.get(&set), Some(&ix), "filed under other groups");
+            }
             places += region.nodes.len();
-            for group in groups {
-                let filed = self.in_group.get(group).is_some_and(|g| g.regions.contains(ix));
-                assert!(filed, "a group does not know one of its regions");
+            filed += region.groups.len();
+            for group in &region.groups {
+                let regions = &self.groups[group.0 as usize].regions;
+                assert!(regions.contains(&ix), "a group does not know one of its regions");
+            }
+            for node in &region.nodes {
+                let groups = self.neighbours.get(node).map(|neighbour| &neighbour.groups);
+                let fits = groups.is_some_and(|groups| match self.scope {
+                    RepairScope::Regions => *groups == region.groups,
+                    RepairScope::PerGroup => groups.contains(&region.groups[0]),
+                });
+                assert!(fits, "a neighbour stands in a wrong region");
             }
         }
+        let all = self.neighbours.values();
         let expected: usize = match self.scope {
-            RepairScope::Regions => self.neighbours.len(),
-            RepairScope::PerGroup => self.neighbours.values().map(Vec::len).sum(),
+            RepairScope::Regions => all.len(),
+            RepairScope::PerGroup => all.map(|neighbour| neighbour.groups.len()).sum(),
         };
         assert_eq!(places, expected, "a neighbour stands in no region, or in too many");
-        for (group, of_group) in &self.in_group {
-            let size = self.neighbours.values().filter(|g| g.contains(group)).count();
-            assert_eq!(of_group.nodes, size, "a group's size is wrong");
+        self.check_groups(filed);
+    }
+
+    /// The groups' regions are `filed` together.
+    fn check_groups(&self, filed: usize) {
+        let known: usize = self.groups.iter().map(|group| group.regions.len()).sum();
+        assert_eq!(known, filed, "a group knows a region that has left it");
+        let live = self.regions.iter().filter(|region| !region.nodes.is_empty()).count();
+        assert_eq!(self.by_set.len(), live, "a region that died out is still filed");
+        for (of_group, ix) in self.groups.iter().zip((0..).map(GroupIx)) {
+            let has = |neighbour: &&Neighbour| neighbour.groups.binary_search(&ix).is_ok();
+            let size = self.neighbours.values().filter(has).count();
+            assert_eq!(of_group.size, size, "a group's size is wrong");
+        }
+        for neighbour in self.neighbours.values() {
+            let set = self.set_of_all(&neighbour.groups);
+            assert_eq!(neighbour.set, set, "a neighbour's set is not that of its groups");
         }
     }
 
-    /// Moves `node` from the regions that its groups `before` put it in to those of `after`.
-    fn relocate(&mut self, node: NodeId, before: &[GroupIx], after: &[GroupIx]) {
-        let (old, new) = (self.keys(before), self.keys(after));
-        for key in old.iter().filter(|key| !new.contains(key)) {
-            self.take_out(node, key);
-        }
-        for key in new.iter().filter(|key| !old.contains(key)) {
-            self.put_in(node, key);
+    fn set_of_all(&self, groups: &[GroupIx]) -> SetId {
+        groups.iter().fold(SetId::default(), |set, group| set ^ self.set_of(*group))
+    }
+
+    fn know(&mut self, group: GroupIx) {
+        while self.groups.len() <= group.0 as usize {
+            let set = SetId::draw(&mut self.rng);
+            self.groups.push(OfGroup { set, regions: Vec::new(), size: 0, c: 0, share: 0.0 });
         }
     }
 
-    fn keys(&self, groups: &[GroupIx]) -> Vec<Vec<GroupIx>> {
+    /// Takes up a new size or c of `group` in all its regions.
+    fn share_out(&mut self, group: GroupIx) {
+        let Self { groups, regions, touched, .. } = self;
+        let of_group = &mut groups[group.0 as usize];
+        let targets = of_group.size.min(usize::from(of_group.c));
+        // A group without members is in no region.
+        let share = targets as f64 / of_group.size.max(1) as f64;
+        let before = core::mem::replace(&mut of_group.share, share);
+        if before.total_cmp(&share).is_ne() {
+            for ix in &of_group.regions {
+                let region = &mut regions[ix.0 as usize];
+                region.chain.remove(before, of_group.set);
+                region.chain.insert(share, of_group.set);
+                let moved = Moved { group, belongs: true };
+                region.touch(*ix, moved, Span::between(before, share), touched);
+            }
+        }
+    }
+
+    /// Moves `node`, which `group` was just given to or taken from, to the region of its groups.
+    fn relocate(&mut self, node: NodeId, group: GroupIx) {
+        let of_group = self.set_of(group);
+        let neighbour = self.neighbours.get_mut(&node).expect("its groups were just changed");
+        let before = neighbour.set;
+        neighbour.set ^= of_group;
+        let (after, groups) = (neighbour.set, &neighbour.groups);
+        let came = groups.binary_search(&group).is_ok();
+        // Who shares no group is in no region.
+        let (was_none, is_none) = (came && groups.len() == 1, groups.is_empty());
         match self.scope {
-            RepairScope::Regions if groups.is_empty() => Vec::new(),
-            RepairScope::Regions => vec![groups.to_vec()],
-            RepairScope::PerGroup => groups.iter().map(|group| vec![*group]).collect(),
+            RepairScope::PerGroup if came => self.put_in(node, of_group, &[group]),
+            RepairScope::PerGroup => self.take_out(node, of_group),
+            RepairScope::Regions => {
+                if !was_none && !is_none && self.take_along(before, after, group) {
+                    return;
+                }
+                if !was_none {
+                    self.take_out(node, before);
+                }
+                if !is_none {
+                    let groups = self.neighbours[&node].groups.clone();
+                    self.put_in(node, after, &groups);
+                }
+            }
+        }
+        if is_none {
+            self.neighbours.remove(&node);
         }
     }
 
-    fn put_in(&mut self, node: NodeId, groups: &[GroupIx]) {
-        let ix = match self.by_groups.get(groups) {
-            Some(ix) => *ix,
-            None => self.found(groups),
+    /// If the region `before` has only one node, and there is no region `after`, it becomes that
+    /// one by `group`, which it gets or loses. Says whether it has.
+    fn take_along(&mut self, before: SetId, after: SetId, group: GroupIx) -> bool {
+        let Some(&ix) = self.by_set.get(&before) else { return false };
+        let region = &mut self.regions[ix.0 as usize];
+        if region.nodes.len() > 1 || self.by_set.contains(&after) {
+            return false;
+        }
+        self.by_set.remove(&before);
+        self.by_set.insert(after, ix);
+        let of_group = &mut self.groups[group.0 as usize];
+        let belongs = match region.groups.binary_search(&group) {
+            Ok(place) => {
+                region.groups.remove(place);
+                region.chain.remove(of_group.share, of_group.set);
+                of_group.forget(ix);
+                false
+            }
+            Err(place) => {
+                region.groups.insert(place, group);
+                region.chain.insert(of_group.share, of_group.set);
+                of_group.regions.push(ix);
+                true
+            }
         };
-        self.regions[ix.0 as usize].nodes.push(node);
-        self.touched.insert(ix);
+        let moved = Moved { group, belongs };
+        region.touch(ix, moved, Span::up_to(of_group.share), &mut self.touched);
+        true
     }
 
-    fn found(&mut self, groups: &[GroupIx]) -> RegionIx {
+    fn put_in(&mut self, node: NodeId, set: SetId, groups: &[GroupIx]) {
+        let ix = match self.by_set.get(&set) {
+            Some(ix) => *ix,
+            None => self.found(set, groups),
+        };
+        let region = &mut self.regions[ix.0 as usize];
+        region.nodes.push(node);
+        region.renew(ix, &mut self.touched);
+    }
+
+    fn found(&mut self, set: SetId, groups: &[GroupIx]) -> RegionIx {
         let ix = self.vacant.pop().unwrap_or_else(|| {
             self.regions.push(Region::default());
             RegionIx(self.regions.len() as u32 - 1)
         });
-        self.regions[ix.0 as usize].groups = groups.to_vec();
-        self.by_groups.insert(groups.to_vec(), ix);
+        self.by_set.insert(set, ix);
+        let region = &mut self.regions[ix.0 as usize];
+        region.groups.extend_from_slice(groups);
         for group in groups {
-            self.in_group.entry(*group).or_default().regions.insert(ix);
+            let of_group = &mut self.groups[group.0 as usize];
+            of_group.regions.push(ix);
+            region.chain.insert(of_group.share, of_group.set);
         }
         ix
     }
 
-    fn take_out(&mut self, node: NodeId, groups: &[GroupIx]) {
-        let ix = *self.by_groups.get(groups).expect("a node's region exists while it is in it");
+    fn take_out(&mut self, node: NodeId, set: SetId) {
+        let Some(&ix) = self.by_set.get(&set) else { return };
         let region = &mut self.regions[ix.0 as usize];
         region.nodes.retain(|other| *other != node);
-        self.touched.insert(ix);
+        region.renew(ix, &mut self.touched);
         if region.nodes.is_empty() {
-            for group in core::mem::take(&mut region.groups) {
-                if let Some(of_group) = self.in_group.get_mut(&group) {
-                    of_group.regions.remove(&ix);
-                }
+            region.chain = Chain::default();
+            for group in region.groups.drain(..) {
+                self.groups[group.0 as usize].forget(ix);
             }
-            self.by_groups.remove(groups);
+            self.by_set.remove(&set);
             self.vacant.push(ix);
         }
     }
+}
 
-    /// The size of `group` changes the targets of all its regions.
-    fn touch(&mut self, group: GroupIx) {
-        if let Some(of_group) = self.in_group.get(&group) {
-            self.touched.extend(&of_group.regions);
+impl Region {
+    /// Notes that a group moved, by which classes in the `span` changed.
+    fn touch(&mut self, ix: RegionIx, moved: Moved, span: Span, touched: &mut Vec<RegionIx>) {
+        match &mut self.change {
+            Change::None => {
+                touched.push(ix);
+                self.change = Change::Groups(SmallVec::from_elem(moved, 1), span);
+            }
+            // With that many it is as well to begin anew, and the list has an end.
+            Change::Groups(groups, _) if groups.len() > self.groups.len() => {
+                self.change = Change::Nodes;
+            }
+            Change::Groups(groups, spanned) => {
+                *spanned = spanned.with(span);
+                if groups.last() != Some(&moved) {
+                    groups.push(moved);
+                }
+            }
+            Change::Nodes => {}
+        }
+    }
+
+    /// Notes that nodes came or went.
+    fn renew(&mut self, ix: RegionIx, touched: &mut Vec<RegionIx>) {
+        if self.change == Change::None {
+            touched.push(ix);
+        }
+        self.change = Change::Nodes;
+    }
+}
+
+impl OfGroup {
+    fn forget(&mut self, region: RegionIx) {
+        if let Some(place) = self.regions.iter().position(|other| *other == region) {
+            self.regions.swap_remove(place);
         }
     }
 }

@@ -1,4 +1,6 @@
+use super::super::chain::tests::{Memberships, Selections, compare, selections_of};
 use super::*;
+use crate::Rng;
 use proptest::prelude::*;
 
 const A: GroupIx = GroupIx(0);
@@ -16,7 +18,7 @@ fn golden() -> Regions {
         (&[B, C], 7),
         (&[A, B, C], 10),
     ];
-    let mut regions = Regions::new(RepairScope::Regions);
+    let mut regions = with_c(RepairScope::Regions, &[5, 4, 3]);
     let mut node = 0;
     for (groups, count) in populations {
         for _ in 0..count {
@@ -28,19 +30,24 @@ fn golden() -> Regions {
     regions
 }
 
-fn golden_c(group: GroupIx) -> u8 {
-    [5, 4, 3][group.0 as usize]
+fn with_c(scope: RepairScope, cs: &[u8]) -> Regions {
+    let mut regions = Regions::new(scope, Rng::new(3));
+    cs.iter().zip(0..).for_each(|(c, group)| regions.set_c(GroupIx(group), *c));
+    regions
 }
 
-/// All of what the bins select: (bin, region) -> targets.
-fn selections(
-    regions: &Regions,
-    c_of: impl Fn(GroupIx) -> u8 + Copy,
-) -> BTreeMap<(Vec<GroupIx>, Vec<GroupIx>), f64> {
+fn groups_of(regions: &Regions, ix: RegionIx) -> Vec<GroupIx> {
+    regions.shares(ix).map(|(group, _)| group).collect()
+}
+
+fn selections(regions: &Regions) -> Selections {
     let mut all = BTreeMap::new();
-    for (groups, ix) in &regions.by_groups {
-        for link in regions.chain(*ix, c_of) {
-            all.insert((link.groups, groups.clone()), link.targets);
+    for ix in (0..regions.slots() as u32).map(RegionIx) {
+        for link in regions.links(ix, Span::ALL) {
+            let shares = regions.shares(ix).filter(|(_, share)| *share >= link.share);
+            let groups: Vec<GroupIx> = shares.map(|(group, _)| group).collect();
+            assert_eq!(regions.set_of_all(&groups), link.set);
+            all.insert((groups, groups_of(regions, ix)), link.targets);
         }
     }
     all
@@ -49,7 +56,7 @@ fn selections(
 #[test]
 fn the_papers_example_comes_out_as_in_figure_7() {
     let regions = golden();
-    assert_eq!([A, B, C].map(|group| regions.group_size(group)), [20, 20, 25]);
+    assert_eq!([0, 1, 2].map(|group: usize| regions.groups[group].size), [20, 20, 25]);
     let expected: [(&[GroupIx], &[GroupIx], f64); 12] = [
         (&[A, B, C], &[A, B, C], 1.2),
         (&[A, B], &[A, B], 0.4),
@@ -64,7 +71,7 @@ fn the_papers_example_comes_out_as_in_figure_7() {
         (&[B], &[B, C], 0.56),
         (&[C], &[C], 0.6),
     ];
-    let selected = selections(&regions, golden_c);
+    let selected = selections(&regions);
     assert_eq!(selected.len(), 12, "bins are made for the chains of populated regions only");
     for (bin, region, targets) in &expected {
         let ours = selected[&(bin.to_vec(), region.to_vec())];
@@ -74,65 +81,120 @@ fn the_papers_example_comes_out_as_in_figure_7() {
 
 #[test]
 fn a_bin_may_exist_for_a_group_set_that_is_nobodys_region() {
-    let mut regions = Regions::new(RepairScope::Regions);
+    let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
     // Node 1 is in A, B and C; A and B have the same size, C is larger.
     [A, B, C].iter().for_each(|group| regions.add(NodeId(1), *group));
     regions.add(NodeId(2), C);
-    let ix = regions.by_groups[&vec![A, B, C]];
-    let links = regions.chain(ix, |_| 1);
-    assert_eq!(links.len(), 2);
-    assert_eq!((links[0].groups.clone(), links[0].targets), (vec![A, B, C], 0.5));
-    assert_eq!((links[1].groups.clone(), links[1].targets), (vec![A, B], 0.5));
+    let selected = selections(&regions);
+    let abc = vec![A, B, C];
+    assert_eq!(selected.len(), 3);
+    assert_eq!(selected[&(abc.clone(), abc.clone())], 0.5);
+    assert_eq!(selected[&(vec![A, B], abc)], 0.5);
+    assert_eq!(selected[&(vec![C], vec![C])], 0.5);
 }
 
 #[test]
 fn a_change_touches_the_regions_of_its_group_and_no_others() {
     let mut regions = golden();
-    let all = regions.take_touched();
-    assert_eq!(all.len(), regions.slots());
+    let all = core::iter::from_fn(|| regions.next_change()).count();
+    assert_eq!(all, regions.slots());
     regions.add(NodeId(100), C);
-    let touched: Vec<Vec<GroupIx>> = regions
-        .take_touched()
+    let changes: BTreeMap<Vec<GroupIx>, Change> = core::iter::from_fn(|| regions.next_change())
+        .collect::<Vec<_>>()
         .into_iter()
-        .map(|ix| regions.regions[ix.0 as usize].groups.clone())
+        .map(|(ix, change)| (groups_of(&regions, ix), change))
         .collect();
-    assert_eq!(touched.len(), 4, "c, ac, bc and abc: {touched:?}");
-    assert!(touched.iter().all(|groups| groups.contains(&C)));
+    let span = Span::between(3.0 / 25.0, 3.0 / 26.0);
+    let only_c = || Change::Groups(SmallVec::from_elem(Moved { group: C, belongs: true }, 1), span);
+    let expected = [
+        (vec![A, B, C], only_c()),
+        (vec![A, C], only_c()),
+        (vec![B, C], only_c()),
+        (vec![C], Change::Nodes),
+    ];
+    assert_eq!(changes, BTreeMap::from(expected));
+}
+
+#[test]
+fn a_node_takes_its_region_along_if_it_is_alone_there() {
+    let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
+    regions.add(NodeId(1), A);
+    regions.add(NodeId(2), B);
+    while regions.next_change().is_some() {}
+    regions.add(NodeId(1), C);
+    assert_eq!(regions.slots(), 2);
+    let change =
+        Change::Groups(SmallVec::from_elem(Moved { group: C, belongs: true }, 1), Span::up_to(1.0));
+    assert_eq!(regions.next_change(), Some((RegionIx(0), change)));
+    // Where it comes to others, or leaves others behind, regions have other nodes than before.
+    regions.remove(NodeId(1), C);
+    while regions.next_change().is_some() {}
+    regions.add(NodeId(2), A);
+    regions.remove(NodeId(2), B);
+    let changes: Vec<_> = core::iter::from_fn(|| regions.next_change()).collect();
+    assert_eq!(changes, [(RegionIx(1), Change::Nodes), (RegionIx(0), Change::Nodes)]);
+    regions.check();
+}
+
+#[test]
+fn the_list_of_changed_groups_has_an_end() {
+    let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
+    [A, B].iter().for_each(|group| regions.add(NodeId(1), *group));
+    while regions.next_change().is_some() {}
+    for _ in 0..10 {
+        regions.add(NodeId(2), A);
+        regions.add(NodeId(3), B);
+        regions.remove(NodeId(2), A);
+        regions.remove(NodeId(3), B);
+    }
+    let changes: Vec<_> = core::iter::from_fn(|| regions.next_change()).collect();
+    assert!(changes.contains(&(RegionIx(0), Change::Nodes)), "{changes:?}");
 }
 
 #[test]
 fn with_per_group_repairs_every_group_is_one_region() {
-    let mut regions = Regions::new(RepairScope::PerGroup);
+    let mut regions = with_c(RepairScope::PerGroup, &[5, 5]);
     for node in 1..=6 {
         regions.add(NodeId(node), A);
         regions.add(NodeId(node), B);
     }
     regions.check();
-    let selected = selections(&regions, |_| 5);
+    let selected = selections(&regions);
     assert_eq!(selected.len(), 2);
-    assert!(selected.values().all(|targets| *targets == 5.0));
+    assert!(selected.values().all(|targets| (targets - 5.0).abs() < 1e-9));
     regions.remove(NodeId(3), A);
     regions.check();
-    assert_eq!((regions.group_size(A), regions.group_size(B)), (5, 6));
+    assert_eq!([0, 1].map(|group: usize| regions.groups[group].size), [5, 6]);
 }
 
 proptest! {
     /// The first guarantee of section 3: every packet of a group A goes to c_A nodes of A on
-    /// average, or to all of them where there are fewer.
+    /// average, or to all of them where there are fewer. And the chains are those that the paper's
+    /// algorithm computes from scratch.
     #[test]
     fn every_group_gets_its_c_for_random_memberships(
-        memberships in prop::collection::vec((0..40_u64, 0..6_u32), 1..160),
-        departures in prop::collection::vec((0..40_u64, 0..6_u32), 0..60),
+        changes in prop::collection::vec((0..40_u64, 0..6_u32, 0..4), 1..250),
         cs in prop::collection::vec(0..9_u8, 6),
+        scope in prop::sample::select(vec![RepairScope::Regions, RepairScope::PerGroup]),
     ) {
-        let mut regions = Regions::new(RepairScope::Regions);
-        memberships.iter().for_each(|(node, group)| regions.add(NodeId(*node), GroupIx(*group)));
-        departures.iter().for_each(|(node, group)| regions.remove(NodeId(*node), GroupIx(*group)));
+        let mut regions = with_c(scope, &cs);
+        let mut memberships = Memberships::new();
+        for (node, group, kind) in changes {
+            let (node, group) = (NodeId(node), GroupIx(group));
+            if kind > 0 {
+                regions.add(node, group);
+                memberships.entry(node).or_default().insert(group);
+            } else {
+                regions.remove(node, group);
+                memberships.entry(node).or_default().remove(&group);
+            }
+        }
         regions.check();
         let c_of = |group: GroupIx| cs[group.0 as usize];
-        let selected = selections(&regions, c_of);
+        let selected = selections(&regions);
+        compare(&selected, &selections_of(&memberships, scope, c_of));
         for group in (0..6).map(GroupIx) {
-            let size = regions.group_size(group);
+            let size = memberships.values().filter(|groups| groups.contains(&group)).count();
             let targets: f64 = selected
                 .iter()
                 .filter(|((bin, _), _)| bin.contains(&group))

@@ -1,0 +1,284 @@
+//! How the bins follow the regions: what changed in the membership is taken up with the next
+//! packet.
+//!
+//! Where a region has other nodes than before, its whole chain is linked anew. Where only groups
+//! changed, the links of the shares between which they moved are compared with those of the same
+//! shares before: their group sets differ by the changed groups at most. A bin that serves no other
+//! region gets its new set in place. All other links stay. So a change in one group costs a few
+//! steps for each of its regions; a bin is made or dissolved, which costs a step for each of its
+//! groups, only where a class of equal shares begins or ends, or where regions share bins.
+//!
+//! A fill goes on through a change as long as all that it holds is for all its targets: it is sent
+//! as it is when nodes of a region from which it has targets change, when the bin stops serving
+//! such a region, and when the bin loses a group.
+
+use super::super::chain::{Link, SetId, Span};
+use super::super::fills::{BinIx, Cell, Fill, Lane, Source};
+use super::super::regions::{Change, Moved, RegionIx};
+use super::{Bin, Bins, Repair};
+
+impl Bins {
+    /// Takes up the changes of membership since the last packet. Bins that serve no region any
+    /// more disappear.
+    pub(in super::super) fn rebuild(&mut self, send: &mut impl FnMut(Repair<'_>)) {
+        if self.regions.is_touched() {
+            self.take_up_changes(send);
+        }
+    }
+
+    /// Apart, so that packets, most of which find no change, pay for the question only.
+    #[inline(never)]
+    fn take_up_changes(&mut self, send: &mut impl FnMut(Repair<'_>)) {
+        let regions = self.regions.slots();
+        self.of_region.resize_with(regions, Vec::new);
+        self.lanes.iter_mut().for_each(|lane| lane.held.resize_with(regions, Vec::new));
+        while let Some((region, change)) = self.regions.next_change() {
+            self.relink(region, &change, send);
+        }
+        // Only now, when all fills that had to go are gone, may others draw targets.
+        let mut changed = core::mem::take(&mut self.changed);
+        for bin in changed.drain(..) {
+            self.bins[bin.0 as usize].is_noted = false;
+            if self.bins[bin.0 as usize].regions == 0 {
+                self.remove_bin(bin);
+            } else {
+                self.draw_where_unopened(bin);
+            }
+        }
+        self.changed = changed;
+        self.forget_stale_flushes();
+    }
+
+    /// Every bin is filed under its groups and knows how many regions it serves, and every group
+    /// knows its bins.
+    pub(super) fn check_links(&self) {
+        let mut serving = vec![0; self.bins.len()];
+        for (_, bin) in self.of_region.iter().flatten() {
+            serving[bin.0 as usize] += 1;
+        }
+        let mut filed = 0;
+        for ((bin, serving), ix) in self.bins.iter().zip(serving).zip((0..).map(BinIx)) {
+            assert_eq!(bin.regions, serving, "a bin does not know whom it serves");
+            assert_eq!(bin.regions == 0, bin.groups.is_empty(), "a bin for nobody, or of nothing");
+            for lane in &self.lanes {
+                let sources = lane.fills[ix.0 as usize].sources.len();
+                assert_eq!(sources, serving, "a bin selects from other regions than it serves");
+            }
+            if bin.regions > 0 {
+                let sets = bin.groups.iter().map(|group| self.regions.set_of(*group));
+                assert_eq!(sets.fold(SetId::default(), |a, b| a ^ b), bin.set, "a wrong set");
+                assert_eq!(self.by_set.get(&bin.set), Some(&ix), "filed under another set");
+            }
+            for group in &bin.groups {
+                let known = self.of_group[group.0 as usize].contains(&ix);
+                assert!(known, "a group does not know one of its bins");
+            }
+            filed += bin.groups.len();
+        }
+        let known: usize = self.of_group.iter().map(Vec::len).sum();
+        assert_eq!(known, filed, "a group knows a bin that it is not in");
+    }
+
+    /// Takes up the changed chain of a region.
+    fn relink(&mut self, region: RegionIx, change: &Change, send: &mut impl FnMut(Repair<'_>)) {
+        let span = if let Change::Groups(_, span) = change { *span } else { Span::ALL };
+        let mut links = core::mem::take(&mut self.links);
+        links.extend(self.regions.links(region, span).map(|link| (link, None)));
+        let mut chain = core::mem::take(&mut self.of_region[region.0 as usize]);
+        let before = span.places(&chain, |(link, _)| link.share);
+        let mut at = 0;
+        for (old, bin) in &chain[before.clone()] {
+            // Both are in the order of their shares.
+            while links.get(at).is_some_and(|(new, _)| new.share < old.share) {
+                at += 1;
+            }
+            let same = links.get_mut(at).filter(|(new, _)| new.share.total_cmp(&old.share).is_eq());
+            match (change, same) {
+                (Change::Groups(changed, _), Some((new, kept)))
+                    if self.regroup(*bin, changed, old, new, send) =>
+                {
+                    self.retarget(*bin, region, old, new);
+                    *kept = Some(*bin);
+                }
+                _ => self.unlink(*bin, region, send),
+            }
+        }
+        let mut bin_of =
+            |link: Link, kept: Option<BinIx>| kept.unwrap_or_else(|| self.link(region, &link));
+        if links.len() == before.len() {
+            for (place, (link, kept)) in chain[before].iter_mut().zip(links.drain(..)) {
+                *place = (link, bin_of(link, kept));
+            }
+        } else {
+            chain.splice(before, links.drain(..).map(|(link, kept)| (link, bin_of(link, kept))));
+        }
+        self.of_region[region.0 as usize] = chain;
+        self.links = links;
+    }
+
+    /// Makes the bin, which was of the groups of one link of the region, one of those of another.
+    /// Their sets differ by some of the `changed` groups. Says whether it could: not if another
+    /// bin has the new set, or another region needs the old one.
+    fn regroup(
+        &mut self,
+        bin: BinIx,
+        changed: &[Moved],
+        old: &Link,
+        new: &Link,
+        send: &mut impl FnMut(Repair<'_>),
+    ) -> bool {
+        if old.set == new.set {
+            return true;
+        }
+        let record = &mut self.bins[bin.0 as usize];
+        if record.regions > 1 || self.by_set.contains(&new.set) {
+            return false;
+        }
+        self.by_set.remove(&old.set);
+        self.by_set.insert(new.set, bin);
+        record.set = new.set;
+        let mut lost = false;
+        for Moved { group, belongs } in changed {
+            let belongs = *belongs && self.regions.share_of(*group) >= new.share;
+            match record.groups.binary_search(group) {
+                Ok(place) if !belongs => {
+                    record.groups.remove(place);
+                    forget(&mut self.of_group[group.0 as usize], bin);
+                    lost = true;
+                }
+                Err(place) if belongs => {
+                    record.groups.insert(place, *group);
+                    self.of_group[group.0 as usize].push(bin);
+                }
+                _ => {}
+            }
+        }
+        if lost {
+            self.send_what_it_holds(bin, send);
+        }
+        true
+    }
+
+    /// Takes up another number of targets.
+    fn retarget(&mut self, bin: BinIx, region: RegionIx, old: &Link, new: &Link) {
+        if old.targets.total_cmp(&new.targets).is_eq() {
+            return;
+        }
+        for lane in &mut self.lanes {
+            let sources = lane.fills[bin.0 as usize].sources.iter_mut();
+            for source in sources.filter(|source| source.region == region) {
+                source.targets = new.targets;
+            }
+        }
+        self.note(bin);
+    }
+
+    fn send_what_it_holds(&mut self, bin: BinIx, send: &mut impl FnMut(Repair<'_>)) {
+        for lane in 0..self.lanes.len() {
+            if !self.lanes[lane].fills[bin.0 as usize].ids.is_empty() {
+                self.finish(bin, lane, send);
+                self.note(bin);
+            }
+        }
+    }
+
+    fn unlink(&mut self, bin: BinIx, region: RegionIx, send: &mut impl FnMut(Repair<'_>)) {
+        for lane in 0..self.lanes.len() {
+            let fill = &self.lanes[lane].fills[bin.0 as usize];
+            if fill.targets.iter().any(|(other, _)| *other == region) {
+                self.finish(bin, lane, send);
+            }
+            let sources = &mut self.lanes[lane].fills[bin.0 as usize].sources;
+            sources.retain(|source| source.region != region);
+        }
+        self.bins[bin.0 as usize].regions -= 1;
+        self.note(bin);
+    }
+
+    /// Gives `region` the bin of a link of its chain.
+    fn link(&mut self, region: RegionIx, link: &Link) -> BinIx {
+        let bin = match self.by_set.get(&link.set) {
+            Some(bin) => *bin,
+            None => self.make_bin(region, link),
+        };
+        self.bins[bin.0 as usize].regions += 1;
+        for lane in &mut self.lanes {
+            let source = Source { region, targets: link.targets, owed: 0.0 };
+            lane.fills[bin.0 as usize].sources.push(source);
+        }
+        self.note(bin);
+        bin
+    }
+
+    fn make_bin(&mut self, region: RegionIx, link: &Link) -> BinIx {
+        let bin = self.vacant.pop().unwrap_or_else(|| {
+            self.bins.push(Bin::default());
+            let idle = Cell::idle(u32::from(self.r));
+            for lane in &mut self.lanes {
+                lane.cells.push(idle);
+                lane.fills.push(Fill::default());
+            }
+            BinIx(self.bins.len() as u32 - 1)
+        });
+        let record = &mut self.bins[bin.0 as usize];
+        record.set = link.set;
+        let shares = self.regions.shares(region).filter(|(_, share)| *share >= link.share);
+        record.groups.extend(shares.map(|(group, _)| group));
+        for group in &record.groups {
+            self.of_group[group.0 as usize].push(bin);
+        }
+        self.by_set.insert(link.set, bin);
+        bin
+    }
+
+    /// The bin's fills have no targets left: they went when its last region was unlinked.
+    fn remove_bin(&mut self, bin: BinIx) {
+        let record = &mut self.bins[bin.0 as usize];
+        for group in record.groups.drain(..) {
+            forget(&mut self.of_group[group.0 as usize], bin);
+        }
+        self.by_set.remove(&record.set);
+        let idle = Cell::idle(u32::from(self.r));
+        for lane in &mut self.lanes {
+            lane.cells[bin.0 as usize] = idle;
+            lane.fills[bin.0 as usize].due = false;
+        }
+        self.vacant.push(bin);
+    }
+
+    fn note(&mut self, bin: BinIx) {
+        if !core::mem::replace(&mut self.bins[bin.0 as usize].is_noted, true) {
+            self.changed.push(bin);
+        }
+    }
+
+    /// After a change: what was decided in advance is void. Fills that have not begun draw now,
+    /// those that have counted packets at their end.
+    fn draw_where_unopened(&mut self, bin: BinIx) {
+        let r = u32::from(self.r);
+        for lane in 0..self.lanes.len() {
+            let Lane { cells, fills, .. } = &mut self.lanes[lane];
+            let cell = &mut cells[bin.0 as usize];
+            if !cell.is_wanted() {
+                *cell = Cell::idle((cell.left() - 1) % r + 1);
+                fills[bin.0 as usize].due = false;
+                if cell.left() == r {
+                    self.draw(bin, lane);
+                }
+            }
+        }
+    }
+}
+
+/// Takes `bin` out, which stands in the list once at most.
+fn forget(bins: &mut Vec<BinIx>, bin: BinIx) {
+    /// As many are compared at once, without a branch.
+    const AT_ONCE: usize = 16;
+    let is_in = |some: &[BinIx]| some.iter().fold(false, |found, other| found | (*other == bin));
+    let Some(first) = bins.chunks(AT_ONCE).position(is_in).map(|chunk| chunk * AT_ONCE) else {
+        return;
+    };
+    if let Some(behind) = bins[first..].iter().position(|other| *other == bin) {
+        bins.swap_remove(first + behind);
+    }
+}
