@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use carom_proto::loss::Loss;
+use carom_proto::membership::service::frame::MAX_TEXT_BYTES;
 use carom_proto::{Engine, NodeId, Rng, lateral};
 
 use crate::address_book::AddressBook;
@@ -18,6 +19,7 @@ use crate::home::Home;
 use crate::host::{Founding, Host};
 use crate::interfaces::{ASKED_FOR, Choice, Interface};
 use crate::joiner::Joiner;
+use crate::links::Links;
 use crate::membership::Provider;
 use crate::node::{Node, NodeParts, NodeShared, Notices};
 use crate::paths::Paths;
@@ -40,6 +42,9 @@ pub struct Builder {
     pool: MulticastPool,
     seeds: Vec<String>,
     static_members: Option<Vec<(NodeId, SocketAddr)>>,
+    controls: Vec<String>,
+    cluster: String,
+    rack: String,
     node_id: Option<NodeId>,
     path: PathChoice,
     loss: Loss,
@@ -68,6 +73,9 @@ impl Default for Builder {
             pool: MulticastPool::default(),
             seeds: Vec::new(),
             static_members: None,
+            controls: Vec::new(),
+            cluster: String::new(),
+            rack: String::new(),
             node_id: None,
             path: PathChoice::default(),
             loss: Loss::None,
@@ -120,6 +128,27 @@ impl Builder {
     /// The node itself may be among them. Default: nodes find each other.
     pub fn static_members(mut self, members: Vec<(NodeId, SocketAddr)>) -> Self {
         self.static_members = Some(members);
+        self
+    }
+
+    /// Membership by a service: the addresses of `carom control` processes, each as `HOST:PORT` or
+    /// `HOST`. Any one is enough, it names the others. The node then finds others by it alone, goes
+    /// on with those it knows while the service is away, and joining a group is an error if it does
+    /// not answer. Default: none.
+    pub fn control<S: AsRef<str>>(mut self, addresses: impl IntoIterator<Item = S>) -> Self {
+        self.controls.extend(addresses.into_iter().map(|address| address.as_ref().to_owned()));
+        self
+    }
+
+    /// The name of the cluster that the membership service must be that of. Default: empty.
+    pub fn cluster(mut self, name: impl Into<String>) -> Self {
+        self.cluster = name.into();
+        self
+    }
+
+    /// Where the node stands, for the failure detectors of the membership service. Default: empty.
+    pub fn rack(mut self, name: impl Into<String>) -> Self {
+        self.rack = name.into();
         self
     }
 
@@ -205,11 +234,12 @@ impl Builder {
             multicast_port: has_multicast.then_some(self.multicast_port),
         })?;
         let explicit_seeds = seeds::resolve(&self.seeds, sockets.endpoint)?;
+        let controls = seeds::resolve_controls(&self.controls)?;
         let driver = match &self.driver {
             Some(driver) => driver.share(),
             None => Driver::new().map_err(|error| StartError::system("start a thread", error))?,
         };
-        let (host, parts) = self.host(&choice, sockets, explicit_seeds);
+        let (host, parts) = self.host(&choice, sockets, explicit_seeds, controls);
         match driver.attach(host) {
             Some(Ok(key)) => Ok(Node::new(NodeShared::new(Home::Thread { driver, key }, parts))),
             Some(Err(error)) => Err(StartError::system("watch the sockets", error)),
@@ -224,6 +254,12 @@ impl Builder {
         if !self.loss.is_valid() {
             return Err(StartError::Loss { loss: self.loss });
         }
+        for name in [&self.cluster, &self.rack] {
+            if name.len() > MAX_TEXT_BYTES {
+                let name = name.chars().take(20).collect();
+                return Err(StartError::LongName { name });
+            }
+        }
         Ok(())
     }
 
@@ -233,6 +269,7 @@ impl Builder {
         choice: &Choice,
         sockets: Sockets,
         explicit_seeds: Vec<SocketAddr>,
+        controls: Vec<SocketAddr>,
     ) -> (Host<UdpNetwork>, NodeParts) {
         let id = self.node_id.unwrap_or_else(|| NodeId(system_random()));
         let mut rng = Rng::new(self.seed.unwrap_or_else(system_random));
@@ -243,6 +280,9 @@ impl Builder {
             endpoint: sockets.endpoint,
             seeds: self.all_seeds(explicit_seeds, sockets.endpoint),
             static_members: self.static_members,
+            controls,
+            cluster: self.cluster,
+            rack: self.rack,
             has_lan: multicast_port.is_some(),
             seed: rng.next_u64(),
         };
@@ -260,6 +300,7 @@ impl Builder {
             notices: Arc::clone(&notices),
             interface: choice.interface.name.clone(),
             watch: Watch::default(),
+            links: Links::default(),
         };
         if multicast_port.is_some() {
             network.listen(self.pool.hello);
@@ -270,6 +311,7 @@ impl Builder {
             membership,
             seed: node_seed,
             seeds: if has_explicit_seeds { self.seeds } else { Vec::new() },
+            controls: self.controls,
             notices,
             first_status,
             queue_events: self.queue_events,

@@ -18,7 +18,7 @@ use crate::command::NodeCommand;
 use crate::host::Host;
 use crate::receive::Landing;
 use crate::timer::{Timer, sharpen};
-use crate::udp::UdpNetwork;
+use crate::udp::{TOKENS, UdpNetwork};
 
 /// A thread that drives nodes: it owns their sockets and their state, so that a packet is never
 /// handed from one thread to another. Each node has one of its own unless it is started
@@ -167,8 +167,8 @@ impl Loop {
             }
             for event in &events {
                 let Some(place) = event.token().0.checked_sub(FIRST_HOST) else { continue };
-                if let Some(host) = self.hosts.get_mut(&(place / TOKENS_PER_HOST)) {
-                    host.on_socket(place % TOKENS_PER_HOST, event.is_writable());
+                if let Some(host) = self.hosts.get_mut(&(place / TOKENS)) {
+                    host.on_socket(place % TOKENS, event.is_writable());
                 }
             }
             if !self.take_commands() {
@@ -209,7 +209,7 @@ impl Loop {
         for _ in 0..COMMANDS_PER_TURN {
             match self.commands.try_recv() {
                 Ok(Command::Attach { key, mut host, reply }) => {
-                    let token = FIRST_HOST + key * TOKENS_PER_HOST;
+                    let token = FIRST_HOST + key * TOKENS;
                     let result = host.attach(self.clock.now(), self.poll.registry(), token);
                     if result.is_ok() {
                         self.hosts.insert(key, *host);
@@ -220,7 +220,9 @@ impl Loop {
                     let Some(host) = self.hosts.get_mut(&key) else { continue };
                     #[cfg(test)]
                     assert!(!matches!(command, NodeCommand::Panic), "asked for");
-                    if let Some(reply) = host.command(self.clock.now(), command) {
+                    let now = self.clock.now();
+                    if let Some(reply) = host.command(now, command) {
+                        host.carry_links(now, self.poll.registry());
                         host.network.flush();
                         self.hosts.remove(&key);
                         let _ = reply.try_send(());
@@ -238,8 +240,6 @@ impl Loop {
 const WAKER: Token = Token(0);
 const TIMER: Token = Token(1);
 const FIRST_HOST: usize = 2;
-/// One for the unicast and one for the multicast socket.
-const TOKENS_PER_HOST: usize = 2;
 /// Commands between two turns of the nodes.
 const COMMANDS_PER_TURN: usize = 16;
 /// What one poll reports at most; the rest comes with the next.

@@ -48,6 +48,21 @@ pub enum StartError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The address of a membership service is none, or its name does not resolve to an IPv4
+    /// address.
+    #[error("membership service {address:?}: {reason}")]
+    Control {
+        /// The address as given.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The name of a cluster or rack is longer than 255 bytes.
+    #[error("the name {name:?} is longer than 255 bytes")]
+    LongName {
+        /// The beginning of the name.
+        name: String,
+    },
     /// The pool holds addresses that are not for multicast.
     #[error("{pool} is not a pool of multicast addresses")]
     Pool {
@@ -88,6 +103,14 @@ pub enum JoinGroupError {
     NoSeedAnswered {
         /// The seeds as given.
         seeds: Vec<String>,
+    },
+    /// The node has a membership service, and it has not answered.
+    #[error("no answer from the membership service at {}{}", addresses.join(", "), because(why))]
+    ServiceAway {
+        /// Its addresses as given.
+        addresses: Vec<String>,
+        /// What is known of the reason.
+        why: Option<String>,
     },
     /// The node is closed.
     #[error("the node is closed")]
@@ -170,6 +193,8 @@ impl StartError {
                  or choose another port"
                     .into()
             }
+            Self::Control { .. } => "give it as HOST:PORT, such as 10.0.0.1:7402".into(),
+            Self::LongName { .. } => "choose a shorter name".into(),
             Self::Seed { .. } => "give each seed as HOST:PORT, such as 10.0.0.1:7400".into(),
             Self::Pool { .. } => {
                 format!("use addresses in 224.0.1.0 to 239.255.255.255, such as {}", default_pool())
@@ -215,9 +240,17 @@ impl JoinGroupError {
                  away to be found by multicast"
                     .into()
             }
+            Self::ServiceAway { .. } => {
+                "start `carom control` there, or check address, port, cluster and firewall (TCP)"
+                    .into()
+            }
             Self::Closed => "start a new node".into(),
         }
     }
+}
+
+fn because(why: &Option<String>) -> String {
+    why.as_ref().map(|why| format!(": {why}")).unwrap_or_default()
 }
 
 fn refused_fix(error: &JoinError) -> String {
@@ -270,6 +303,8 @@ mod tests {
             StartError::NoInterface,
             StartError::Permission { action: "bind".into() },
             StartError::Seed { seed: "x".into(), reason: "no port".into() },
+            StartError::Control { address: "x".into(), reason: "no port".into() },
+            StartError::LongName { name: "x".into() },
             StartError::Pool { pool: MulticastPool::default() },
             StartError::Loss { loss: Loss::Uniform(2.0) },
             StartError::Lateral(lateral::ConfigError::Stagger),

@@ -31,6 +31,7 @@ pub(crate) struct Host<N> {
     pub(crate) node: Node,
     pub(crate) network: N,
     seeds: Vec<String>,
+    controls: Vec<String>,
     ready: Arc<ReadyList>,
     notices: Arc<Notices>,
     settled: Arc<AtomicBool>,
@@ -50,6 +51,8 @@ pub(crate) struct Founding {
     pub(crate) seed: u64,
     /// Seeds that were given, one of which must answer.
     pub(crate) seeds: Vec<String>,
+    /// Membership services that were given, one of which must answer.
+    pub(crate) controls: Vec<String>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) first_status: Status,
     pub(crate) queue_events: usize,
@@ -88,6 +91,7 @@ impl<N: Network> Host<N> {
             node,
             network,
             seeds: founding.seeds,
+            controls: founding.controls,
             ready: Arc::clone(&ready),
             notices: Arc::clone(&notices),
             settled: Arc::clone(&settled),
@@ -165,7 +169,7 @@ impl<N: Network> Host<N> {
 }
 
 impl Host<UdpNetwork> {
-    /// Registers the sockets; `token` is the first of two.
+    /// Registers the sockets; `token` is the first of those of this host.
     pub(crate) fn attach(
         &mut self,
         now: Time,
@@ -177,7 +181,7 @@ impl Host<UdpNetwork> {
         Ok(())
     }
 
-    /// A socket can be read or written: the unicast one (0) or the multicast one (1).
+    /// One of the sockets can be read or written.
     pub(crate) fn on_socket(&mut self, which: usize, is_writable: bool) {
         self.state.is_called = true;
         self.network.on_socket(which, is_writable);
@@ -194,13 +198,22 @@ impl Host<UdpNetwork> {
         is_due || self.state.is_called || !self.ready.is_empty()
     }
 
+    /// Does what the membership wants done with its links. A link that cannot be had is told at
+    /// once, which may change what there is to do.
+    pub(crate) fn carry_links(&mut self, now: Time, registry: &Registry) {
+        self.network.links.carry(now, registry, &mut self.node);
+        self.take_events(now);
+    }
+
     /// Does whatever there is to do.
     pub(crate) fn turn(&mut self, clock: &Clock, landing: &mut Landing, registry: &Registry) {
         self.state.is_called = false;
         self.network.receive(landing);
         let now = clock.now();
         self.network.handle_datagrams(now, &mut self.node);
+        self.network.links.receive(now, registry, &mut self.node);
         self.serve(now);
+        self.carry_links(now, registry);
         self.network.await_room_to_send(registry);
     }
 }

@@ -61,6 +61,7 @@ mod host;
 mod hosted_group;
 mod interfaces;
 mod joiner;
+mod links;
 mod membership;
 mod network;
 mod node;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use carom_proto::membership::Membership;
 use carom_proto::membership::gossip::{Config, Gossip};
+use carom_proto::membership::service::client::{Service, ServiceConfig};
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::{Endpoint, NodeId};
 
@@ -13,6 +14,10 @@ pub(crate) struct Provider {
     pub(crate) endpoint: SocketAddr,
     /// The nodes of a static membership.
     pub(crate) static_members: Option<Vec<(NodeId, SocketAddr)>>,
+    /// Membership services; where there are any, nothing else finds the other nodes.
+    pub(crate) controls: Vec<SocketAddr>,
+    pub(crate) cluster: String,
+    pub(crate) rack: String,
     /// Addresses to begin with.
     pub(crate) seeds: Vec<SocketAddr>,
     /// Whether there is a local network to say hello to by multicast.
@@ -26,6 +31,15 @@ impl Provider {
         if let Some(members) = self.static_members {
             let nodes = members.into_iter().map(|(node, address)| (node, Endpoint(address)));
             return Box::new(StaticMembership::new(self.id, nodes));
+        }
+        if !self.controls.is_empty() {
+            let config = ServiceConfig {
+                addresses: self.controls.into_iter().map(Endpoint).collect(),
+                cluster: self.cluster,
+                rack: self.rack,
+                ..ServiceConfig::default()
+            };
+            return Box::new(Service::new(self.id, Endpoint(self.endpoint), config, self.seed));
         }
         let config = Config {
             seeds: self.seeds.into_iter().map(Endpoint).collect(),

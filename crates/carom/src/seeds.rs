@@ -1,4 +1,4 @@
-//! The addresses that a node begins with.
+//! The addresses that a node begins with: seeds, and membership services.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -8,48 +8,61 @@ use crate::sockets::DEFAULT_PORT;
 /// The addresses of `seeds`, each `HOST:PORT` or `HOST`, of which a name may have several. `own`
 /// is left out: a list of all nodes may be given to each of them.
 pub(crate) fn resolve(seeds: &[String], own: SocketAddr) -> Result<Vec<SocketAddr>, StartError> {
-    let mut addresses = Vec::new();
-    for seed in seeds {
-        addresses.extend(resolve_one(seed)?);
-    }
-    addresses.sort_unstable();
-    addresses.dedup();
+    let failed = |seed: &str, reason| StartError::Seed { seed: seed.into(), reason };
+    let mut addresses = resolve_all(seeds, DEFAULT_PORT, failed)?;
     addresses.retain(|address| *address != own);
     Ok(addresses)
 }
 
-fn resolve_one(seed: &str) -> Result<Vec<SocketAddr>, StartError> {
-    let failed = |reason: String| StartError::Seed { seed: seed.into(), reason };
-    if let Ok(ip) = seed.parse::<IpAddr>() {
-        return only_ipv4(seed, [SocketAddr::new(ip, DEFAULT_PORT)]);
+/// The addresses of membership services, each `HOST:PORT` or `HOST`.
+pub(crate) fn resolve_controls(controls: &[String]) -> Result<Vec<SocketAddr>, StartError> {
+    let failed = |address: &str, reason| StartError::Control { address: address.into(), reason };
+    resolve_all(controls, DEFAULT_CONTROL_PORT, failed)
+}
+
+fn resolve_all(
+    names: &[String],
+    default_port: u16,
+    failed: impl Fn(&str, String) -> StartError,
+) -> Result<Vec<SocketAddr>, StartError> {
+    let mut addresses = Vec::new();
+    for name in names {
+        let found = resolve_one(name, default_port).map_err(|reason| failed(name, reason))?;
+        addresses.extend(found);
     }
-    let resolved = match seed.rsplit_once(':') {
+    addresses.sort_unstable();
+    addresses.dedup();
+    Ok(addresses)
+}
+
+fn resolve_one(name: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
+    if let Ok(ip) = name.parse::<IpAddr>() {
+        return only_ipv4([SocketAddr::new(ip, default_port)]);
+    }
+    let resolved = match name.rsplit_once(':') {
         Some((host, port)) => {
-            let port: u16 = port.parse().map_err(|_| failed(format!("{port:?} is no port")))?;
+            let port: u16 = port.parse().map_err(|_| format!("{port:?} is no port"))?;
             if host.is_empty() || port == 0 {
-                return Err(failed("host and port are needed".into()));
+                return Err("host and port are needed".into());
             }
             (host.trim_matches(['[', ']']), port).to_socket_addrs()
         }
-        None if seed.is_empty() => return Err(failed("it is empty".into())),
-        None => (seed, DEFAULT_PORT).to_socket_addrs(),
+        None if name.is_empty() => return Err("it is empty".into()),
+        None => (name, default_port).to_socket_addrs(),
     };
-    only_ipv4(seed, resolved.map_err(|error| failed(format!("cannot be resolved: {error}")))?)
+    only_ipv4(resolved.map_err(|error| format!("cannot be resolved: {error}"))?)
 }
 
-fn only_ipv4(
-    seed: &str,
-    addresses: impl IntoIterator<Item = SocketAddr>,
-) -> Result<Vec<SocketAddr>, StartError> {
+fn only_ipv4(addresses: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, String> {
     let addresses: Vec<SocketAddr> = addresses.into_iter().filter(SocketAddr::is_ipv4).collect();
-    if addresses.is_empty() {
-        return Err(StartError::Seed {
-            seed: seed.into(),
-            reason: "it has no IPv4 address".into(),
-        });
+    match addresses.is_empty() {
+        true => Err("it has no IPv4 address".into()),
+        false => Ok(addresses),
     }
-    Ok(addresses)
 }
+
+/// The TCP port of membership services.
+const DEFAULT_CONTROL_PORT: u16 = 7402;
 
 #[cfg(test)]
 mod tests {
@@ -68,6 +81,15 @@ mod tests {
         let addresses = resolved(&["10.0.0.2", "10.0.0.3:9", "10.0.0.2:7400"]).expect("addresses");
         let text: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
         assert_eq!(text, ["10.0.0.2:7400", "10.0.0.3:9"]);
+    }
+
+    #[test]
+    fn services_have_a_port_of_their_own_and_errors_that_say_so() {
+        let controls = |control: &str| resolve_controls(&[control.to_owned()]);
+        let addresses = controls("10.0.0.2").expect("an address");
+        assert_eq!(addresses, ["10.0.0.2:7402".parse().expect("an address")]);
+        let error = controls("10.0.0.1:0").expect_err("no port");
+        assert!(error.to_string().starts_with("membership service \"10.0.0.1:0\": "), "{error}");
     }
 
     #[test]

@@ -128,6 +128,14 @@ pub struct Stats {
     pub join_failures: u64,
     /// Sockets that hold the multicast memberships.
     pub joiner_sockets: u64,
+    /// Links to membership services that stood.
+    pub links_opened: u64,
+    /// Of these, ended by the other side or by the network.
+    pub links_broken: u64,
+    /// Bytes that came over links.
+    pub link_bytes_in: u64,
+    /// Bytes that went over links.
+    pub link_bytes_out: u64,
 }
 
 /// Sizes of the sockets' buffers in bytes; the least where sockets differ.

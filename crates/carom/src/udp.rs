@@ -12,6 +12,7 @@ use mio::{Interest, Registry, Token};
 
 use crate::address_book::AddressBook;
 use crate::joiner::Joiner;
+use crate::links::{Links, MAX_LINKS};
 use crate::network::Network;
 use crate::node::Notices;
 use crate::paths::Paths;
@@ -35,6 +36,7 @@ pub(crate) struct UdpNetwork {
     /// The name of the interface, for notices.
     pub(crate) interface: String,
     pub(crate) watch: Watch,
+    pub(crate) links: Links,
 }
 
 /// What the poll says and is asked about the sockets.
@@ -45,10 +47,16 @@ pub(crate) struct Watch {
     token: usize,
 }
 
+/// The unicast and the multicast socket.
+const UDP_SOCKETS: usize = 2;
+/// Tokens of the poll that a node may need.
+pub(crate) const TOKENS: usize = UDP_SOCKETS + MAX_LINKS;
+
 impl UdpNetwork {
-    /// Registers the sockets; `token` is the first of two.
+    /// Registers the sockets; `token` is the first of [`TOKENS`].
     pub(crate) fn attach(&mut self, registry: &Registry, token: usize) -> io::Result<()> {
         self.watch.token = token;
+        self.links.attach(token + UDP_SOCKETS);
         let unicast = self.sockets.unicast.raw_fd();
         registry.register(&mut SourceFd(&unicast), Token(token), Interest::READABLE)?;
         if let Some(multicast) = &self.sockets.multicast {
@@ -58,8 +66,12 @@ impl UdpNetwork {
         Ok(())
     }
 
-    /// A socket can be read or written: the unicast one (0) or the multicast one (1).
+    /// A socket can be read or written: the unicast one (0), the multicast one (1), or a link.
     pub(crate) fn on_socket(&mut self, which: usize, is_writable: bool) {
+        if let Some(link) = which.checked_sub(UDP_SOCKETS) {
+            self.links.on_socket(link);
+            return;
+        }
         self.watch.is_readable[which] = true;
         if is_writable && which == 0 {
             self.sender.resume(&self.sockets.unicast);
@@ -68,7 +80,7 @@ impl UdpNetwork {
 
     /// Whether a socket has something to read.
     pub(crate) fn is_readable(&self) -> bool {
-        self.watch.is_readable.contains(&true)
+        self.watch.is_readable.contains(&true) || self.links.are_ready()
     }
 
     /// Takes from the sockets what they have.
@@ -257,5 +269,10 @@ impl Network for UdpNetwork {
         stats.path_answers_dropped = self.paths.counters.answers_dropped;
         stats.join_failures = self.joiner.failures();
         stats.joiner_sockets = self.joiner.sockets();
+        let links = self.links.counters;
+        stats.links_opened = links.opened;
+        stats.links_broken = links.broken;
+        stats.link_bytes_in = links.bytes_in;
+        stats.link_bytes_out = links.bytes_out;
     }
 }

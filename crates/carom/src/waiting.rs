@@ -66,3 +66,5 @@ impl PendingConfirm {
 pub(crate) const JOIN_WAIT: Duration = Duration::from_secs(2);
 /// As [`JOIN_WAIT`], where seeds were given that must answer.
 pub(crate) const SEED_WAIT: Duration = Duration::from_secs(3);
+/// As [`JOIN_WAIT`], where a membership service must answer.
+pub(crate) const SERVICE_WAIT: Duration = Duration::from_secs(5);

@@ -22,13 +22,17 @@ impl Builder {
     /// random choices follow from the world's seed, unless they are set.
     ///
     /// # Errors
-    /// The settings make no sense, a seed is a name, or the host has a node already: its port
-    /// 7400 is taken.
+    /// The settings make no sense, a seed is a name, a membership service is asked for, or the host
+    /// has a node already: its port 7400 is taken.
     pub fn start_on(self, host: &sim::Host) -> Result<Node, StartError> {
         self.check()?;
         self.lateral.validate()?;
         for seed in &self.seeds {
             refuse_name(seed)?;
+        }
+        if let Some(address) = self.controls.first() {
+            let reason = "a simulated world has no membership services".into();
+            return Err(StartError::Control { address: address.clone(), reason });
         }
         let explicit_seeds = seeds::resolve(&self.seeds, host.endpoint())?;
         let taken = StartError::AddressInUse { port: DEFAULT_PORT, multicast: false };
@@ -41,6 +45,9 @@ impl Builder {
             endpoint: host.endpoint(),
             seeds: self.all_seeds(explicit_seeds, host.endpoint()),
             static_members: self.static_members,
+            controls: Vec::new(),
+            cluster: self.cluster,
+            rack: self.rack,
             has_lan: true,
             seed: rng.next_u64(),
         };
@@ -50,6 +57,7 @@ impl Builder {
             membership: membership(provider, &founder),
             seed: rng.next_u64(),
             seeds: if has_explicit_seeds { self.seeds } else { Vec::new() },
+            controls: Vec::new(),
             notices: Arc::new(Notices::default()),
             first_status: first_status(id, host),
             queue_events: self.queue_events,

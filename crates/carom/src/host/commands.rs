@@ -14,7 +14,7 @@ use crate::hosted_group::HostedGroup;
 use crate::network::Network;
 use crate::profile::Profile;
 use crate::status::{GroupStatus, MemberStatus, Stats, Status};
-use crate::waiting::{JOIN_WAIT, PendingConfirm, PendingJoin, SEED_WAIT};
+use crate::waiting::{JOIN_WAIT, PendingConfirm, PendingJoin, SEED_WAIT, SERVICE_WAIT};
 
 impl<N: Network> Host<N> {
     /// Does what a handle asks. If that was the node's end, returns whom to tell once it is gone.
@@ -23,7 +23,11 @@ impl<N: Network> Host<N> {
         match command {
             NodeCommand::Join { name, profile, reply } => match self.join(now, &name, profile) {
                 Ok((group, parts)) => {
-                    let wait = if self.seeds.is_empty() { JOIN_WAIT } else { SEED_WAIT };
+                    let wait = match (self.controls.is_empty(), self.seeds.is_empty()) {
+                        (false, _) => SERVICE_WAIT,
+                        (true, false) => SEED_WAIT,
+                        (true, true) => JOIN_WAIT,
+                    };
                     let deadline = now + wait;
                     self.state.joins.push(PendingJoin { group, parts, deadline, reply });
                     self.take_events(now);

@@ -105,7 +105,12 @@ impl<N: Network> Host<N> {
             .extract_if(.., |join| (is_settled && !is_alone) || join.deadline <= now)
             .collect();
         for join in due {
-            if is_alone {
+            if !is_settled && !self.controls.is_empty() {
+                self.node.leave(now, join.group);
+                self.forget_group(join.group);
+                let why = self.node.membership().trouble();
+                join.refuse(JoinGroupError::ServiceAway { addresses: self.controls.clone(), why });
+            } else if is_alone {
                 self.node.leave(now, join.group);
                 self.forget_group(join.group);
                 join.refuse(JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() });

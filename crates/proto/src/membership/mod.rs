@@ -68,6 +68,11 @@ pub trait Membership: Send {
     /// enough to be sure that it is the first.
     fn is_settled(&self) -> bool;
 
+    /// What keeps the provider from its work, in a few words for the user; `None` if nothing does.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+
     /// All counters, by name.
     fn stats(&self) -> Vec<(&'static str, u64)>;
 

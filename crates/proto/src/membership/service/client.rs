@@ -369,6 +369,10 @@ impl Membership for Service {
         self.views.nodes()
     }
 
+    fn trouble(&self) -> Option<String> {
+        self.last_refusal.as_ref().map(ToString::to_string)
+    }
+
     fn is_settled(&self) -> bool {
         self.is_welcomed && self.groups.values().all(|own| own.was_current)
     }
