@@ -59,7 +59,7 @@ impl CliError {
             return Self::new(format!("{argument}: {}", unit.cause), unit.fix.clone());
         }
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            let verbs = "demo, pub, sub, doctor, members, tune, paper, sim, completions";
+            let verbs = "demo, pub, sub, doctor, members, control, tune, paper, sim, completions";
             let fix = format!("use one of {verbs}; see `carom --help`");
             return Self::new("there is no verb", fix);
         }

@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod control;
 mod demo;
 mod doctor;
 mod error;
@@ -42,6 +43,7 @@ enum Verb {
     Sub(subscribe::Args),
     Doctor(doctor::Args),
     Members(members::Args),
+    Control(control::Args),
     Tune(tune::Args),
     Paper(paper::Args),
     Sim(sim::Args),
@@ -84,6 +86,7 @@ fn run(verb: Option<Verb>) -> Result<Outcome, CliError> {
         Some(Verb::Sub(args)) => subscribe::run(&args),
         Some(Verb::Doctor(args)) => doctor::run(&args),
         Some(Verb::Members(args)) => members::run(&args),
+        Some(Verb::Control(args)) => control::run(&args),
         Some(Verb::Tune(args)) => tune::run(&args),
         Some(Verb::Paper(args)) => paper::run(&args),
         Some(Verb::Sim(args)) => sim::run(&args),

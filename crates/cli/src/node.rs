@@ -20,6 +20,16 @@ pub(crate) struct NodeArgs {
     /// Address of a node that is there already, HOST or HOST:PORT; may be repeated
     #[arg(long = "seed", value_name = "ADDR")]
     seeds: Vec<String>,
+    /// Address of a membership service (`carom control`), HOST or HOST:PORT; may be repeated.
+    /// Members are found by it alone
+    #[arg(long = "control", value_name = "ADDR", conflicts_with = "seeds")]
+    controls: Vec<String>,
+    /// Name of the cluster that the membership service is that of
+    #[arg(long, value_name = "NAME", default_value = "", requires = "controls")]
+    cluster: String,
+    /// Where this machine stands, for the membership service's failure detectors
+    #[arg(long, value_name = "NAME", default_value = "", requires = "controls")]
+    rack: String,
     /// UDP port of all multicast, the same at all nodes [default: 7401]
     #[arg(long, value_name = "PORT", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
@@ -64,6 +74,7 @@ impl NodeArgs {
         if let Some(port) = self.multicast_port {
             builder = builder.multicast_port(port);
         }
+        let builder = builder.control(&self.controls).cluster(&self.cluster).rack(&self.rack);
         builder.seeds(&self.seeds)
     }
 

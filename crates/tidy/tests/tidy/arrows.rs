@@ -9,7 +9,7 @@ use crate::tree::{Manifest, Source, Tree};
 
 /// Each crate with its folder and the crates of ours that its product code may import. Tests may
 /// import more (`[dev-dependencies]`), but nobody imports a crate of `LEAVES`.
-const ARROWS: [Arrow; 9] = [
+const ARROWS: [Arrow; 10] = [
     Arrow { name: "carom-proto", folder: "proto", imports: &[] },
     Arrow { name: "carom-baselines", folder: "baselines", imports: &["carom-proto"] },
     Arrow { name: "carom-sim", folder: "sim", imports: &["carom-proto"] },
@@ -19,10 +19,18 @@ const ARROWS: [Arrow; 9] = [
         folder: "paper",
         imports: &["carom", "carom-proto", "carom-baselines", "carom-sim"],
     },
+    Arrow { name: "carom-control", folder: "control", imports: &["carom-proto"] },
     Arrow {
         name: "carom-cli",
         folder: "cli",
-        imports: &["carom", "carom-proto", "carom-baselines", "carom-sim", "carom-paper"],
+        imports: &[
+            "carom",
+            "carom-proto",
+            "carom-baselines",
+            "carom-sim",
+            "carom-paper",
+            "carom-control",
+        ],
     },
     Arrow {
         name: "carom-bench",

@@ -1,0 +1,120 @@
+//! Running the membership service until it is told to end.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use carom_control::{Control, Options};
+use carom_paper::units;
+use serde::Serialize;
+
+use super::{default_http, default_listen};
+use crate::error::{CliError, Outcome};
+use crate::interrupt;
+use crate::output;
+
+/// What a service is started with.
+#[derive(clap::Args)]
+pub(super) struct Serve {
+    /// Folder of the store, made if it is not there; what was acknowledged is on the disk
+    #[arg(long, value_name = "DIR", default_value = "carom-control")]
+    store: PathBuf,
+    /// Where nodes connect to, by TCP
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = default_listen())]
+    listen: SocketAddr,
+    /// The address that nodes are told, if it is not the one listened at
+    #[arg(long, value_name = "ADDR:PORT")]
+    advertise: Option<SocketAddr>,
+    /// Where status and metrics are served by HTTP
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = default_http())]
+    http: SocketAddr,
+    /// Serve no status and no metrics
+    #[arg(long, conflicts_with = "http")]
+    no_http: bool,
+    /// Name of the cluster: nodes of another one are refused
+    #[arg(long, value_name = "NAME", default_value = "")]
+    cluster: String,
+    /// Into how many partitions the groups are split; a store keeps to those it was made with
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
+    partitions: u16,
+    /// A node that is silent for so long is taken for dead
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = units::duration)]
+    detection: Duration,
+    /// How many random members of a group a node is shown [default: all]
+    #[arg(long, value_name = "N")]
+    view_size: Option<NonZeroUsize>,
+    /// Have each node ping the next one, in a ring
+    #[arg(long)]
+    ring: bool,
+    /// Print one object of JSON once it serves
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where it serves.
+#[derive(Serialize)]
+struct Serving {
+    address: String,
+    http: Option<String>,
+    store: String,
+}
+
+/// Serves until Ctrl-C.
+///
+/// # Errors
+/// If it cannot start, or fails.
+pub(super) fn run(args: &Serve) -> Result<Outcome, CliError> {
+    if args.detection < LEAST_DETECTION {
+        let cause = format!("--detection: {:?} is too short", args.detection);
+        return Err(CliError::new(cause, format!("give {LEAST_DETECTION:?} or more")));
+    }
+    if args.cluster.len() > LONGEST_NAME {
+        let fix = format!("give a name of {LONGEST_NAME} bytes at most");
+        return Err(CliError::new("--cluster: the name is too long", fix));
+    }
+    let interrupt = interrupt::listen()?;
+    let control = Control::start(args.options())
+        .map_err(|error| CliError::new(error.to_string(), error.fix()))?;
+    let serving = Serving {
+        address: control.address().to_string(),
+        http: control.http().map(|http| http.to_string()),
+        store: args.store.display().to_string(),
+    };
+    if args.json {
+        output::json(&serving)?;
+    } else {
+        eprintln!("serves at {}: nodes give --control {0}", serving.address);
+        if let Some(http) = &serving.http {
+            eprintln!("status and metrics at http://{http}/status and http://{http}/metrics");
+        }
+        eprintln!("ends with Ctrl-C; what was acknowledged is kept in {}", serving.store);
+    }
+    while !interrupt.wait(LOOK_EVERY) {
+        if control.has_ended() {
+            break;
+        }
+    }
+    control.stop().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
+    Ok(Outcome::Fine)
+}
+
+impl Serve {
+    fn options(&self) -> Options {
+        let mut options = Options::new(&self.store);
+        options.listen = self.listen;
+        options.advertise = self.advertise;
+        options.http = (!self.no_http).then_some(self.http);
+        options.server.cluster.clone_from(&self.cluster);
+        options.server.partitions = self.partitions;
+        options.server.detection_time = self.detection;
+        options.server.view_size = self.view_size;
+        options.server.ring = self.ring;
+        options
+    }
+}
+
+const LEAST_DETECTION: Duration = Duration::from_millis(100);
+const LONGEST_NAME: usize = 255;
+const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -1,0 +1,142 @@
+//! What a running service says of itself.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use carom_control::{GroupStatus, Status as Report};
+use carom_paper::units;
+use comfy_table::{Table, presets};
+use serde::de::DeserializeOwned;
+
+use super::default_http;
+use crate::error::{CliError, Outcome};
+use crate::output;
+
+/// The service as it is.
+#[derive(clap::Args)]
+pub(super) struct Status {
+    #[command(flatten)]
+    service: Service,
+}
+
+/// The members of a group.
+#[derive(clap::Args)]
+pub(super) struct Members {
+    /// Name of the group
+    #[arg(value_parser = units::name)]
+    group: String,
+    #[command(flatten)]
+    service: Service,
+}
+
+/// Which service, and how to show what it says.
+#[derive(clap::Args)]
+struct Service {
+    /// Where it serves status and metrics
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = default_http())]
+    http: SocketAddr,
+    /// Print one object of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    /// Shows it.
+    ///
+    /// # Errors
+    /// If no service answers there.
+    pub(super) fn run(&self) -> Result<Outcome, CliError> {
+        let Some(status) = self.service.get::<Report>("status", None)? else {
+            return Err(CliError::new("the service knows no status", NOT_A_SERVICE));
+        };
+        if self.service.json {
+            return output::json(&status).map(|()| Outcome::Fine);
+        }
+        show(&status)?;
+        Ok(Outcome::Fine)
+    }
+}
+
+impl Members {
+    /// Shows them. A group without members is a finding.
+    ///
+    /// # Errors
+    /// If no service answers there.
+    pub(super) fn run(&self) -> Result<Outcome, CliError> {
+        let group = self.service.get::<GroupStatus>("members", Some(&self.group))?;
+        let Some(group) = group else {
+            eprintln!("group {} has no members", self.group);
+            return Ok(Outcome::Finding);
+        };
+        if self.service.json {
+            return output::json(&group).map(|()| Outcome::Fine);
+        }
+        eprintln!("group {} is {}", self.group, group.profile);
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header(["node", "incarnation", "endpoint"]);
+        for member in &group.members {
+            table.add_row([&member.node, &member.incarnation.to_string(), &member.endpoint]);
+        }
+        output::lines(&table.trim_fmt())?;
+        Ok(Outcome::Fine)
+    }
+}
+
+impl Service {
+    /// What the service answers; `None` if it knows no such thing.
+    fn get<T: DeserializeOwned>(
+        &self,
+        what: &str,
+        group: Option<&str>,
+    ) -> Result<Option<T>, CliError> {
+        let agent: ureq::Agent =
+            ureq::Agent::config_builder().timeout_global(Some(ANSWER_WITHIN)).build().into();
+        let mut request = agent.get(format!("http://{}/{what}", self.http));
+        if let Some(group) = group {
+            request = request.query("group", group);
+        }
+        match request.call() {
+            Ok(mut response) => response.body_mut().read_json().map(Some).map_err(|error| {
+                let cause = format!("{} answers what makes no sense: {error}", self.http);
+                CliError::new(cause, NOT_A_SERVICE)
+            }),
+            Err(ureq::Error::StatusCode(404)) => Ok(None),
+            Err(error) => {
+                let cause = format!("no membership service answers at {}: {error}", self.http);
+                Err(CliError::new(cause, "start `carom control` there, or give its --http"))
+            }
+        }
+    }
+}
+
+fn show(status: &Report) -> Result<(), CliError> {
+    let Report { process, cluster, address, up_s, lease_ms, links, open_requests, .. } = status;
+    eprintln!(
+        "process {process} of cluster {cluster:?} at {address}, up {up_s} s; lease {lease_ms} ms, \
+         {links} links, {open_requests} requests wait for the store"
+    );
+    let groups: usize = status.partitions.iter().map(|partition| partition.groups).sum();
+    let members: usize = status.partitions.iter().map(|partition| partition.members).sum();
+    let partitions = status.partitions.len();
+    eprintln!("owns {partitions} partitions with {groups} groups and {members} memberships");
+    if status.nodes.is_empty() {
+        return output::lines("no node is there");
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["node", "incarnation", "endpoint", "rack", "linked", "silent"]);
+    for node in &status.nodes {
+        table.add_row([
+            node.node.clone(),
+            node.incarnation.to_string(),
+            node.endpoint.clone(),
+            node.rack.clone(),
+            if node.linked { "yes" } else { "no" }.to_owned(),
+            format!("{} ms", node.silent_ms),
+        ]);
+    }
+    output::lines(&table.trim_fmt())
+}
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const NOT_A_SERVICE: &str = "give the --http address of a `carom control` of this version";

@@ -1,0 +1,155 @@
+//! A control process in a thread of its own.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::thread::{self, JoinHandle};
+
+use carom_proto::membership::service::server::Server;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::embedded::EmbeddedStore;
+use crate::error::ControlError;
+use crate::http;
+use crate::links::{self, Links};
+use crate::options::Options;
+use crate::process::{Inputs, Process};
+use crate::store::StoreThread;
+
+/// A running control process. It ends when this is dropped, after what was asked of it has been
+/// stored and acknowledged.
+#[derive(Debug)]
+pub struct Control {
+    address: SocketAddr,
+    http: Option<SocketAddr>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Connections that wait to be looked at.
+const ACCEPTED: usize = 128;
+/// Questions that wait to be answered.
+const ASKS: usize = 16;
+
+impl Control {
+    /// Starts a control process with the embedded store: it owns all partitions.
+    ///
+    /// # Errors
+    /// The store cannot be opened or is another's, or an address cannot be listened at. Nothing is
+    /// left running then.
+    pub fn start(options: Options) -> Result<Self, ControlError> {
+        let Options { directory, listen, advertise, http, server: config, seed } = options;
+        let store = EmbeddedStore::open(&directory, &config.cluster, config.partitions)?;
+        let mut server = Server::new(config.clone(), seed.unwrap_or_else(system_random));
+        for partition in 0..config.partitions {
+            server.load(partition, store.load(partition)?);
+        }
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(ControlError::Start)?;
+        let listener = bind(&runtime, listen)?;
+        let listener_address = listener.local_addr().map_err(ControlError::Start)?;
+        let address = advertise.unwrap_or_else(|| reachable(listener_address));
+        let http = http.map(|http| bind(&runtime, http)).transpose()?;
+        let http_address =
+            http.as_ref().map(TcpListener::local_addr).transpose().map_err(ControlError::Start)?;
+
+        let (done_sender, done) = mpsc::unbounded_channel();
+        let store = StoreThread::start(store, done_sender).map_err(ControlError::Start)?;
+        let (links, arrivals) = Links::new();
+        let (accepted_sender, accepted) = mpsc::channel(ACCEPTED);
+        let (asks_sender, asks) = mpsc::channel(ASKS);
+        let (stop_sender, stop) = oneshot::channel();
+        let inputs = Inputs { accepted, arrivals, done, asks, stop };
+        let mut process = Process::new(server, config, links, store, address);
+        process.own_all();
+        let serve = move || {
+            runtime.spawn(links::accept(listener, accepted_sender));
+            if let Some(http) = http {
+                runtime.spawn(http::serve(http, asks_sender));
+            }
+            runtime.block_on(process.run(inputs));
+        };
+        let thread = thread::Builder::new().name("carom-control".into()).spawn(serve);
+        let thread = thread.map_err(ControlError::Start)?;
+        Ok(Self { address, http: http_address, stop: Some(stop_sender), thread: Some(thread) })
+    }
+
+    /// The address that nodes are told to connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where status and metrics are served.
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// It ended by a panic.
+    pub fn wait(mut self) -> Result<(), ControlError> {
+        let ended = self.thread.take().map_or(Ok(()), JoinHandle::join);
+        ended.map_err(|_| ControlError::Panicked)
+    }
+
+    /// Ends it, after what was asked of it has been stored and acknowledged.
+    ///
+    /// # Errors
+    /// It had ended by a panic.
+    pub fn stop(mut self) -> Result<(), ControlError> {
+        self.ask_to_stop();
+        self.wait()
+    }
+
+    fn ask_to_stop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            // It may have ended already.
+            let _ = stop.send(());
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.ask_to_stop();
+        if let Some(thread) = self.thread.take() {
+            // If it panicked it has said so itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn bind(runtime: &Runtime, address: SocketAddr) -> Result<TcpListener, ControlError> {
+    let listener = runtime.block_on(TcpListener::bind(address));
+    listener.map_err(|error| ControlError::Listen { address, error })
+}
+
+/// Where others reach what is listened at there.
+fn reachable(listened: SocketAddr) -> SocketAddr {
+    match listened.ip().is_unspecified() {
+        true => SocketAddr::new(first_address().into(), listened.port()),
+        false => listened,
+    }
+}
+
+/// The first address of the host that is not loopback; loopback if there is none.
+fn first_address() -> Ipv4Addr {
+    let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let mut addresses = interfaces.filter_map(|interface| {
+        let address = *interface.address?.as_sockaddr_in()?;
+        Some(IpAddr::V4(address.ip())).filter(|ip| !ip.is_loopback()).and(Some(address.ip()))
+    });
+    addresses.next().unwrap_or(Ipv4Addr::LOCALHOST)
+}
+
+/// 64 bits from the operating system, by way of the standard library's hasher keys.
+fn system_random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,31 @@
+//! Carom's membership service as a process.
+//!
+//! [`carom_proto::membership::service`] decides everything; here are the links over TCP, the store,
+//! the clock and what an operator sees. `carom control` runs it; a test or another program can run
+//! it as well:
+//!
+//! ```no_run
+//! use carom_control::{Control, Options};
+//!
+//! let control = Control::start(Options::new("membership"))?;
+//! println!("nodes give --control {}", control.address());
+//! control.wait()?;
+//! # Ok::<(), carom_control::ControlError>(())
+//! ```
+
+mod control;
+mod embedded;
+mod error;
+mod http;
+mod links;
+mod metrics;
+mod options;
+mod process;
+mod status;
+mod store;
+
+pub use control::Control;
+pub use embedded::StoreError;
+pub use error::ControlError;
+pub use options::{DEFAULT_HTTP_PORT, DEFAULT_PORT, Options};
+pub use status::{GroupStatus, MemberStatus, NodeStatus, PartitionStatus, Status};

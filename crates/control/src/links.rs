@@ -1,0 +1,160 @@
+//! The TCP side of a control process: one task reads each link, one writes it.
+//!
+//! What is read goes into one bounded queue, so that a process that is behind stops reading; what
+//! is to be written waits, up to a bound, in a queue for each link.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use carom_proto::membership::link::{LinkEnd, LinkId, MAX_WAITING_BYTES};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+/// What happened on a link.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// Bytes, in order.
+    Bytes(LinkId, Vec<u8>),
+    /// The end; nothing comes after it.
+    End(LinkId, LinkEnd),
+}
+
+/// All links of a control process.
+#[derive(Debug)]
+pub(crate) struct Links {
+    links: BTreeMap<LinkId, Link>,
+    next: u64,
+    arrivals: mpsc::Sender<Arrival>,
+}
+
+#[derive(Debug)]
+struct Link {
+    from: SocketAddr,
+    outgoing: mpsc::UnboundedSender<Vec<u8>>,
+    /// Bytes that the writing task has not written yet.
+    waiting: Arc<AtomicUsize>,
+    reader: AbortHandle,
+}
+
+/// Arrivals that wait for the process; each has up to [`BUFFER_BYTES`].
+const ARRIVALS: usize = 1024;
+const BUFFER_BYTES: usize = 16 << 10;
+
+impl Links {
+    /// No links yet, and where their arrivals come out.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Arrival>) {
+        let (arrivals, receiver) = mpsc::channel(ARRIVALS);
+        (Self { links: BTreeMap::new(), next: 1, arrivals }, receiver)
+    }
+
+    /// Takes over a connection that was accepted; returns the number of the new link.
+    pub(crate) fn add(&mut self, stream: TcpStream, from: SocketAddr) -> LinkId {
+        let id = LinkId(self.next);
+        self.next += 1;
+        // It is only slower where that is refused.
+        let _ = stream.set_nodelay(true);
+        let (reading, writing) = stream.into_split();
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let reader = tokio::spawn(read(id, reading, self.arrivals.clone())).abort_handle();
+        tokio::spawn(write(id, writing, queue, Arc::clone(&waiting), self.arrivals.clone()));
+        self.links.insert(id, Link { from, outgoing, waiting, reader });
+        id
+    }
+
+    /// Where the other end is; `None` once the link has ended.
+    pub(crate) fn from(&self, id: LinkId) -> Option<SocketAddr> {
+        self.links.get(&id).map(|link| link.from)
+    }
+
+    /// Writes `bytes` after those before. A link that has ended drops them.
+    ///
+    /// # Errors
+    /// The other end does not read: the link is closed.
+    pub(crate) fn send(&mut self, id: LinkId, bytes: Vec<u8>) -> Result<(), LinkEnd> {
+        let Some(link) = self.links.get(&id) else { return Ok(()) };
+        let before = link.waiting.fetch_add(bytes.len(), Ordering::Relaxed);
+        if before + bytes.len() > MAX_WAITING_BYTES {
+            self.close(id);
+            return Err(LinkEnd::TooSlow);
+        }
+        // The writing task may have ended; the end is on its way then.
+        let _ = link.outgoing.send(bytes);
+        Ok(())
+    }
+
+    /// Ends a link when what waits is written. Says whether it was there.
+    pub(crate) fn close(&mut self, id: LinkId) -> bool {
+        let Some(link) = self.links.remove(&id) else { return false };
+        link.reader.abort();
+        true
+    }
+
+    /// How many links there are.
+    pub(crate) fn len(&self) -> usize {
+        self.links.len()
+    }
+}
+
+/// Accepts until the receiver is gone.
+pub(crate) async fn accept(listener: TcpListener, accepted: mpsc::Sender<(TcpStream, SocketAddr)>) {
+    loop {
+        match listener.accept().await {
+            Ok(connection) => {
+                if accepted.send(connection).await.is_err() {
+                    return;
+                }
+            }
+            // Too many open files, or a peer that is gone already: others may have more luck.
+            Err(error) => {
+                tracing::warn!(%error, "a link was not accepted");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn read(id: LinkId, mut stream: OwnedReadHalf, arrivals: mpsc::Sender<Arrival>) {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let end = loop {
+        match stream.read(&mut buffer).await {
+            Ok(0) => break LinkEnd::ByPeer,
+            Ok(count) => {
+                if arrivals.send(Arrival::Bytes(id, buffer[..count].to_vec())).await.is_err() {
+                    return;
+                }
+            }
+            Err(_) => break LinkEnd::Broken,
+        }
+    };
+    let _ = arrivals.send(Arrival::End(id, end)).await;
+}
+
+async fn write(
+    id: LinkId,
+    mut stream: OwnedWriteHalf,
+    mut queue: mpsc::UnboundedReceiver<Vec<u8>>,
+    waiting: Arc<AtomicUsize>,
+    arrivals: mpsc::Sender<Arrival>,
+) {
+    while let Some(bytes) = queue.recv().await {
+        let written = tokio::time::timeout(WRITE_WITHIN, stream.write_all(&bytes)).await;
+        waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
+        let end = match written {
+            Ok(Ok(())) => continue,
+            Ok(Err(_)) => LinkEnd::Broken,
+            Err(_) => LinkEnd::TooSlow,
+        };
+        let _ = arrivals.send(Arrival::End(id, end)).await;
+        return;
+    }
+    let _ = stream.shutdown().await;
+}
+
+/// A peer that takes up nothing for so long does not read any more.
+const WRITE_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);

@@ -1,0 +1,53 @@
+//! The counters and sizes of a control process in the text format of OpenMetrics.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::status::Status;
+
+/// The metrics of a status.
+pub(crate) fn text(status: Status) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("carom_control");
+    registry.register_collector(Box::new(Snapshot(status)));
+    let mut text = String::new();
+    text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct Snapshot(Status);
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Self(status) = self;
+        let linked = status.nodes.iter().filter(|node| node.linked).count();
+        let groups: usize = status.partitions.iter().map(|partition| partition.groups).sum();
+        let members: usize = status.partitions.iter().map(|partition| partition.members).sum();
+        let sizes = [
+            ("nodes", "Nodes that the process holds leases of", status.nodes.len()),
+            ("nodes_linked", "Nodes that have a link to the process", linked),
+            ("links", "Links of nodes and detectors", status.links),
+            ("partitions", "Partitions that the process owns", status.partitions.len()),
+            ("groups", "Groups with members in these partitions", groups),
+            ("members", "Members of these groups", members),
+            ("open_requests", "Requests that wait for the store", status.open_requests),
+        ];
+        for (name, help, value) in sizes {
+            let gauge = ConstGauge::new(value as i64);
+            let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+            gauge.encode(metric)?;
+        }
+        for (name, value) in &status.counters {
+            let counter = ConstCounter::new(*value);
+            let help = name.replace('_', " ");
+            let metric = encoder.encode_descriptor(name, &help, None, counter.metric_type())?;
+            counter.encode(metric)?;
+        }
+        Ok(())
+    }
+}

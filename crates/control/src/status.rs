@@ -1,0 +1,153 @@
+//! What an operator sees of a control process.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use carom_proto::membership::service::server::Server;
+use carom_proto::{GroupId, Time};
+use serde::{Deserialize, Serialize};
+
+/// A control process as it is.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Status {
+    /// Drawn at random when it started.
+    pub process: String,
+    /// The cluster that it serves.
+    pub cluster: String,
+    /// Where nodes connect to.
+    pub address: String,
+    /// For how long it has run, in seconds.
+    pub up_s: u64,
+    /// A node that is silent for so long is taken for dead, in milliseconds.
+    pub lease_ms: u64,
+    /// Links of nodes and detectors.
+    pub links: usize,
+    /// Requests that wait for the store.
+    pub open_requests: usize,
+    /// The partitions that it owns.
+    pub partitions: Vec<PartitionStatus>,
+    /// The nodes that it holds leases of.
+    pub nodes: Vec<NodeStatus>,
+    /// All counters, by name.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// A partition that is owned.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct PartitionStatus {
+    /// Its number.
+    pub partition: u16,
+    /// How many changes it has seen.
+    pub version: u64,
+    /// Its groups that have members.
+    pub groups: usize,
+    /// The members of these, a node counted in each of its groups.
+    pub members: usize,
+}
+
+/// A node that is thought alive.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Its id.
+    pub node: String,
+    /// How often it came back after it had been taken for dead.
+    pub incarnation: u32,
+    /// Its UDP endpoint.
+    pub endpoint: String,
+    /// Its rack; empty if it did not say.
+    pub rack: String,
+    /// Whether it has a link to this process now.
+    pub linked: bool,
+    /// For how long nothing was heard from it, in milliseconds.
+    pub silent_ms: u64,
+}
+
+/// A group as the process knows it.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// Its id.
+    pub group: String,
+    /// Its settings, as its first join said.
+    pub profile: String,
+    /// The partition's version after its last change.
+    pub version: u64,
+    /// Its members.
+    pub members: Vec<MemberStatus>,
+}
+
+/// A member of a group.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its id.
+    pub node: String,
+    /// Its incarnation.
+    pub incarnation: u32,
+    /// Its UDP endpoint.
+    pub endpoint: String,
+}
+
+/// What a status tells beside what the server knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) cluster: &'a str,
+    pub(crate) address: String,
+    pub(crate) partitions: u16,
+    pub(crate) lease: Duration,
+    pub(crate) links: usize,
+    pub(crate) now: Time,
+}
+
+impl Status {
+    pub(crate) fn of(server: &Server, around: &Surroundings<'_>) -> Self {
+        let nodes = server.sessions().map(|session| NodeStatus {
+            node: session.member.node.to_string(),
+            incarnation: session.member.incarnation,
+            endpoint: session.member.endpoint.to_string(),
+            rack: session.rack,
+            linked: session.is_linked,
+            silent_ms: around.now.since(session.heard).as_millis() as u64,
+        });
+        let owned = (0..around.partitions).filter(|partition| server.is_owned(*partition));
+        let partitions = owned.filter_map(|partition| {
+            let state = server.state(partition)?;
+            Some(PartitionStatus {
+                partition,
+                version: state.version(),
+                groups: state.groups().len(),
+                members: state.groups().values().map(|group| group.members.len()).sum(),
+            })
+        });
+        let stats = server.stats().into_iter();
+        Self {
+            process: format!("{:016x}", server.process()),
+            cluster: around.cluster.to_owned(),
+            address: around.address.clone(),
+            up_s: around.now.since(Time(0)).as_secs(),
+            lease_ms: around.lease.as_millis() as u64,
+            links: around.links,
+            open_requests: server.open_requests(),
+            partitions: partitions.collect(),
+            nodes: nodes.collect(),
+            counters: stats.map(|(name, count)| (name.to_owned(), count)).collect(),
+        }
+    }
+}
+
+impl GroupStatus {
+    /// The group, if it has members in a partition that is known here.
+    pub(crate) fn of(server: &Server, group: GroupId) -> Option<Self> {
+        let partition = server.owners().partition_of(group);
+        let state = server.state(partition)?.group(group)?;
+        let members = state.members.values().map(|member| MemberStatus {
+            node: member.node.to_string(),
+            incarnation: member.incarnation,
+            endpoint: member.endpoint.to_string(),
+        });
+        Some(Self {
+            group: group.to_string(),
+            profile: state.settings.profile.to_string(),
+            version: state.version,
+            members: members.collect(),
+        })
+    }
+}
