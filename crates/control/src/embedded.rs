@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use carom_proto::GroupId;
 use carom_proto::membership::service::server::{Commit, CommitFailure};
 use carom_proto::membership::service::{Change, FrameError, GroupState, Member, PartitionState};
-use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable, TableDefinition};
 
 const ABOUT: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("about");
 const VERSIONS: TableDefinition<'_, u16, u64> = TableDefinition::new("versions");
@@ -96,7 +96,7 @@ impl EmbeddedStore {
         let opens = move || {
             Database::create(&path).map_err(|error| match error {
                 DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.clone() },
-                DatabaseError::Storage(error) => StoreError::from(redb::Error::from(error)),
+                DatabaseError::Storage(error) => error.into(),
                 error => StoreError::Open { path: path.clone(), error: error.to_string() },
             })
         };
@@ -131,45 +131,44 @@ impl EmbeddedStore {
 
     /// Writes what a new store is for; checks that an old one is for the same.
     fn introduce(&self, ours: &About) -> Result<(), StoreError> {
-        let transaction = self.database()?.begin_write().map_err(redb::Error::from)?;
+        let transaction = self.database()?.begin_write()?;
         {
-            let mut about = transaction.open_table(ABOUT).map_err(redb::Error::from)?;
+            let mut about = transaction.open_table(ABOUT)?;
             // The others are there from now on, so that reading finds them.
-            transaction.open_table(VERSIONS).map_err(redb::Error::from)?;
-            transaction.open_table(GROUPS).map_err(redb::Error::from)?;
-            transaction.open_table(MEMBERS).map_err(redb::Error::from)?;
-            let found = about.get("store").map_err(redb::Error::from)?;
+            transaction.open_table(VERSIONS)?;
+            transaction.open_table(GROUPS)?;
+            transaction.open_table(MEMBERS)?;
+            let found = about.get("store")?;
             let found = found.map(|bytes| bytes.value().to_vec());
             match found {
                 Some(bytes) => About::decode(&bytes)?.must_be(ours)?,
                 None => {
                     let bytes = ours.encode();
-                    about.insert("store", &bytes[..]).map_err(redb::Error::from)?;
+                    about.insert("store", &bytes[..])?;
                 }
             }
         }
-        transaction.commit().map_err(redb::Error::from)?;
+        transaction.commit()?;
         Ok(())
     }
 
     /// The partition as it is stored.
     pub(crate) fn load(&self, partition: u16) -> Result<PartitionState, StoreError> {
-        let transaction = self.database()?.begin_read().map_err(redb::Error::from)?;
-        let versions = transaction.open_table(VERSIONS).map_err(redb::Error::from)?;
-        let version = versions.get(partition).map_err(redb::Error::from)?;
-        let version = version.map_or(0, |version| version.value());
+        let transaction = self.database()?.begin_read()?;
+        let versions = transaction.open_table(VERSIONS)?;
+        let version = version_of(&versions, partition)?;
         let mut groups = BTreeMap::new();
-        let heads = transaction.open_table(GROUPS).map_err(redb::Error::from)?;
+        let heads = transaction.open_table(GROUPS)?;
         let of_partition = (partition, 0)..=(partition, u32::MAX);
-        for head in heads.range(of_partition).map_err(redb::Error::from)? {
-            let (key, head) = head.map_err(redb::Error::from)?;
+        for head in heads.range(of_partition)? {
+            let (key, head) = head?;
             let state = GroupState::decode_head(&mut head.value())?;
             groups.insert(GroupId(key.value().1), state);
         }
-        let members = transaction.open_table(MEMBERS).map_err(redb::Error::from)?;
+        let members = transaction.open_table(MEMBERS)?;
         let of_partition = (partition, 0, 0)..=(partition, u32::MAX, u64::MAX);
-        for member in members.range(of_partition).map_err(redb::Error::from)? {
-            let (key, member) = member.map_err(redb::Error::from)?;
+        for member in members.range(of_partition)? {
+            let (key, member) = member?;
             let group = GroupId(key.value().1);
             let member = Member::decode(&mut member.value())?;
             let state = groups.get_mut(&group).ok_or_else(|| StoreError::Damaged {
@@ -200,27 +199,26 @@ impl EmbeddedStore {
 
     fn try_commit(&mut self, commits: &[Commit]) -> Result<(), StoreError> {
         self.reopen()?;
-        let transaction = self.database()?.begin_write().map_err(redb::Error::from)?;
+        let transaction = self.database()?.begin_write()?;
         {
             let mut tables = Tables {
-                versions: transaction.open_table(VERSIONS).map_err(redb::Error::from)?,
-                groups: transaction.open_table(GROUPS).map_err(redb::Error::from)?,
-                members: transaction.open_table(MEMBERS).map_err(redb::Error::from)?,
+                versions: transaction.open_table(VERSIONS)?,
+                groups: transaction.open_table(GROUPS)?,
+                members: transaction.open_table(MEMBERS)?,
             };
             for commit in commits {
                 tables.make(commit)?;
             }
         }
-        transaction.commit().map_err(redb::Error::from)?;
+        transaction.commit()?;
         Ok(())
     }
 
     fn has_all(&self, commits: &[Commit]) -> Result<bool, StoreError> {
-        let transaction = self.database()?.begin_read().map_err(redb::Error::from)?;
-        let versions = transaction.open_table(VERSIONS).map_err(redb::Error::from)?;
+        let transaction = self.database()?.begin_read()?;
+        let versions = transaction.open_table(VERSIONS)?;
         for commit in commits {
-            let version = versions.get(commit.partition).map_err(redb::Error::from)?;
-            let version = version.map_or(0, |version| version.value());
+            let version = version_of(&versions, commit.partition)?;
             if version != commit.after + commit.changes.len() as u64 {
                 return Ok(false);
             }
@@ -241,6 +239,11 @@ impl EmbeddedStore {
     }
 }
 
+/// How many changes of the partition are stored.
+fn version_of(versions: &impl ReadableTable<u16, u64>, partition: u16) -> Result<u64, StoreError> {
+    Ok(versions.get(partition)?.map_or(0, |version| version.value()))
+}
+
 /// The tables of a transaction that writes.
 struct Tables<'t> {
     versions: redb::Table<'t, u16, u64>,
@@ -251,8 +254,7 @@ struct Tables<'t> {
 impl Tables<'_> {
     fn make(&mut self, commit: &Commit) -> Result<(), StoreError> {
         let partition = commit.partition;
-        let version = self.versions.get(partition).map_err(redb::Error::from)?;
-        let version = version.map_or(0, |version| version.value());
+        let version = version_of(&self.versions, partition)?;
         let last = commit.after + commit.changes.len() as u64;
         if version == last {
             return Ok(());
@@ -268,28 +270,28 @@ impl Tables<'_> {
         for (change, version) in commit.changes.iter().zip(version + 1..) {
             self.apply(partition, change, version)?;
         }
-        self.versions.insert(partition, last).map_err(redb::Error::from)?;
+        self.versions.insert(partition, last)?;
         Ok(())
     }
 
     fn apply(&mut self, partition: u16, change: &Change, version: u64) -> Result<(), StoreError> {
         let (group, member) = (change.group(), change.member());
         let key = (partition, group.0);
-        let head = self.groups.get(key).map_err(redb::Error::from)?;
+        let head = self.groups.get(key)?;
         let head = head.map(|head| GroupState::decode_head(&mut head.value())).transpose()?;
         let member_key = (partition, group.0, member.node.0);
         let state = match change {
             Change::Join { settings, .. } => {
                 let mut bytes = Vec::new();
                 member.encode(&mut bytes);
-                self.members.insert(member_key, &bytes[..]).map_err(redb::Error::from)?;
+                self.members.insert(member_key, &bytes[..])?;
                 let settings = head.map_or(*settings, |head| head.settings);
                 Some(GroupState { settings, version, members: BTreeMap::new() })
             }
             Change::Part { .. } => {
-                self.members.remove(member_key).map_err(redb::Error::from)?;
+                self.members.remove(member_key)?;
                 let of_group = (partition, group.0, 0)..=(partition, group.0, u64::MAX);
-                let mut rest = self.members.range(of_group).map_err(redb::Error::from)?;
+                let mut rest = self.members.range(of_group)?;
                 head.filter(|_| rest.next().is_some()).map(|head| GroupState { version, ..head })
             }
         };
@@ -297,10 +299,10 @@ impl Tables<'_> {
             Some(state) => {
                 let mut bytes = Vec::new();
                 state.encode_head(&mut bytes);
-                self.groups.insert(key, &bytes[..]).map_err(redb::Error::from)?;
+                self.groups.insert(key, &bytes[..])?;
             }
             None => {
-                self.groups.remove(key).map_err(redb::Error::from)?;
+                self.groups.remove(key)?;
             }
         }
         Ok(())
@@ -370,6 +372,30 @@ impl From<redb::Error> for StoreError {
             _ => false,
         };
         Self::Failed { error: error.to_string(), is_full }
+    }
+}
+
+impl From<redb::TransactionError> for StoreError {
+    fn from(error: redb::TransactionError) -> Self {
+        redb::Error::from(error).into()
+    }
+}
+
+impl From<redb::TableError> for StoreError {
+    fn from(error: redb::TableError) -> Self {
+        redb::Error::from(error).into()
+    }
+}
+
+impl From<redb::StorageError> for StoreError {
+    fn from(error: redb::StorageError) -> Self {
+        redb::Error::from(error).into()
+    }
+}
+
+impl From<redb::CommitError> for StoreError {
+    fn from(error: redb::CommitError) -> Self {
+        redb::Error::from(error).into()
     }
 }
 

@@ -34,7 +34,6 @@ pub(crate) struct Links {
 
 #[derive(Debug)]
 struct Link {
-    from: SocketAddr,
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
     /// Bytes that the writing task has not written yet.
     waiting: Arc<AtomicUsize>,
@@ -53,7 +52,7 @@ impl Links {
     }
 
     /// Takes over a connection that was accepted; returns the number of the new link.
-    pub(crate) fn add(&mut self, stream: TcpStream, from: SocketAddr) -> LinkId {
+    pub(crate) fn add(&mut self, stream: TcpStream) -> LinkId {
         let id = LinkId(self.next);
         self.next += 1;
         // It is only slower where that is refused.
@@ -63,13 +62,13 @@ impl Links {
         let waiting = Arc::new(AtomicUsize::new(0));
         let reader = tokio::spawn(read(id, reading, self.arrivals.clone())).abort_handle();
         tokio::spawn(write(id, writing, queue, Arc::clone(&waiting), self.arrivals.clone()));
-        self.links.insert(id, Link { from, outgoing, waiting, reader });
+        self.links.insert(id, Link { outgoing, waiting, reader });
         id
     }
 
-    /// Where the other end is; `None` once the link has ended.
-    pub(crate) fn from(&self, id: LinkId) -> Option<SocketAddr> {
-        self.links.get(&id).map(|link| link.from)
+    /// Whether the link has not ended.
+    pub(crate) fn contains(&self, id: LinkId) -> bool {
+        self.links.contains_key(&id)
     }
 
     /// Writes `bytes` after those before. A link that has ended drops them.

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
+use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
 use carom_proto::membership::service::Owners;
 use carom_proto::membership::service::server::{Server, ServerConfig};
 use carom_proto::{Endpoint, Time};
@@ -68,15 +68,9 @@ impl Process {
             self.act();
             let due = self.server.poll_timeout().map(|wakeup| self.instant(wakeup.at));
             tokio::select! {
-                Some((id, result)) = inputs.done.recv() => {
-                    let now = self.now();
-                    match result {
-                        Ok(()) => self.server.handle_committed(now, id),
-                        Err(why) => self.server.handle_commit_failed(now, id, why),
-                    }
-                }
+                Some(done) = inputs.done.recv() => self.on_done(done),
                 Some((stream, from)) = inputs.accepted.recv() => {
-                    let link = self.links.add(stream, from);
+                    let link = self.links.add(stream);
                     self.server.handle_accepted(self.now(), link, Endpoint(from));
                 }
                 Some(arrival) = inputs.arrivals.recv() => {
@@ -97,13 +91,17 @@ impl Process {
     /// Acknowledges what was asked for before the end.
     async fn finish(&mut self, inputs: &mut Inputs) {
         while self.server.open_requests() > 0 {
-            let Some((id, result)) = inputs.done.recv().await else { return };
-            let now = self.now();
-            match result {
-                Ok(()) => self.server.handle_committed(now, id),
-                Err(why) => self.server.handle_commit_failed(now, id, why),
-            }
+            let Some(done) = inputs.done.recv().await else { return };
+            self.on_done(done);
             self.act();
+        }
+    }
+
+    fn on_done(&mut self, (id, result): Done) {
+        let now = self.now();
+        match result {
+            Ok(()) => self.server.handle_committed(now, id),
+            Err(why) => self.server.handle_commit_failed(now, id, why),
         }
     }
 
@@ -112,7 +110,7 @@ impl Process {
         match arrival {
             Arrival::Bytes(link, bytes) => {
                 // What was on its way when the server closed the link is of no concern.
-                if self.links.from(link).is_some() {
+                if self.links.contains(link) {
                     self.server.handle_link(now, link, LinkEvent::Received(&bytes));
                 }
             }
@@ -154,13 +152,13 @@ impl Process {
             }
             LinkCommand::Open { link, .. } => {
                 debug_assert!(false, "a control process waits to be called");
-                self.closed(link, carom_proto::membership::link::LinkEnd::NoRoom);
+                self.closed(link, LinkEnd::NoRoom);
                 true
             }
         }
     }
 
-    fn closed(&mut self, link: LinkId, why: carom_proto::membership::link::LinkEnd) {
+    fn closed(&mut self, link: LinkId, why: LinkEnd) {
         let now = self.now();
         self.server.handle_link(now, link, LinkEvent::Closed { why });
     }

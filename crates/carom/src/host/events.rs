@@ -105,19 +105,23 @@ impl<N: Network> Host<N> {
             .extract_if(.., |join| (is_settled && !is_alone) || join.deadline <= now)
             .collect();
         for join in due {
-            if !is_settled && !self.controls.is_empty() {
+            if let Some(error) = self.unanswered(is_settled, is_alone) {
                 self.node.leave(now, join.group);
                 self.forget_group(join.group);
-                let why = self.node.membership().trouble();
-                join.refuse(JoinGroupError::ServiceAway { addresses: self.controls.clone(), why });
-            } else if is_alone {
-                self.node.leave(now, join.group);
-                self.forget_group(join.group);
-                join.refuse(JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() });
+                join.refuse(error);
             } else if let Err(unwanted) = join.succeed() {
                 self.leave(now, &unwanted.shared);
             }
         }
+    }
+
+    /// Who had to answer before a group is joined, and has not.
+    fn unanswered(&self, is_settled: bool, is_alone: bool) -> Option<JoinGroupError> {
+        if !is_settled && !self.controls.is_empty() {
+            let why = self.node.membership().trouble();
+            return Some(JoinGroupError::ServiceAway { addresses: self.controls.clone(), why });
+        }
+        is_alone.then(|| JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() })
     }
 
     /// Asks the engine for the confirmations whose messages are all sent by now; says whether
