@@ -15,7 +15,7 @@ use crate::http;
 use crate::links::{self, Links};
 use crate::options::Options;
 use crate::process::{Inputs, Process};
-use crate::store::StoreThread;
+use crate::writer::Writer;
 
 /// A running control process. It ends when this is dropped, after what was asked of it has been
 /// stored and acknowledged.
@@ -29,6 +29,8 @@ pub struct Control {
 
 /// Connections that wait to be looked at.
 const ACCEPTED: usize = 128;
+/// Reports of the store that wait to be looked at.
+const REPORTS: usize = 1024;
 /// Questions that wait to be answered.
 const ASKS: usize = 16;
 
@@ -41,10 +43,6 @@ impl Control {
     pub fn start(options: Options) -> Result<Self, ControlError> {
         let Options { directory, listen, advertise, http, server: config, seed } = options;
         let store = EmbeddedStore::open(&directory, &config.cluster, config.partitions)?;
-        let mut server = Server::new(config.clone(), seed.unwrap_or_else(system_random));
-        for partition in 0..config.partitions {
-            server.load(partition, store.load(partition)?);
-        }
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(ControlError::Start)?;
         let listener = bind(&runtime, listen)?;
@@ -54,15 +52,15 @@ impl Control {
         let http_address =
             http.as_ref().map(TcpListener::local_addr).transpose().map_err(ControlError::Start)?;
 
-        let (done_sender, done) = mpsc::unbounded_channel();
-        let store = StoreThread::start(store, done_sender).map_err(ControlError::Start)?;
+        let (reports_sender, reports) = mpsc::channel(REPORTS);
+        let store = Writer::start(store, config.partitions, address, reports_sender)?;
+        let server = Server::new(config.clone(), seed.unwrap_or_else(system_random));
         let (links, arrivals) = Links::new();
         let (accepted_sender, accepted) = mpsc::channel(ACCEPTED);
         let (asks_sender, asks) = mpsc::channel(ASKS);
         let (stop_sender, stop) = oneshot::channel();
-        let inputs = Inputs { accepted, arrivals, done, asks, stop };
-        let mut process = Process::new(server, config, links, store, address);
-        process.own_all();
+        let inputs = Inputs { accepted, arrivals, reports, asks, stop };
+        let process = Process::new(server, config, links, store, address);
         let serve = move || {
             runtime.spawn(links::accept(listener, accepted_sender));
             if let Some(http) = http {

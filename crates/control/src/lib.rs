@@ -23,9 +23,10 @@ mod options;
 mod process;
 mod status;
 mod store;
+mod writer;
 
 pub use control::Control;
 pub use embedded::StoreError;
 pub use error::ControlError;
 pub use options::{DEFAULT_HTTP_PORT, DEFAULT_PORT, Options};
-pub use status::{GroupStatus, MemberStatus, NodeStatus, PartitionStatus, Status};
+pub use status::{GroupStatus, MemberStatus, NodeStatus, PartitionStatus, Status, StoreStatus};

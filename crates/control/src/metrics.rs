@@ -26,15 +26,16 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Self(status) = self;
         let linked = status.nodes.iter().filter(|node| node.linked).count();
-        let groups: usize = status.partitions.iter().map(|partition| partition.groups).sum();
-        let members: usize = status.partitions.iter().map(|partition| partition.members).sum();
+        let groups: usize = status.owned().map(|partition| partition.groups).sum();
+        let members: usize = status.owned().map(|partition| partition.members).sum();
         let sizes = [
             ("nodes", "Nodes that the process holds leases of", status.nodes.len()),
             ("nodes_linked", "Nodes that have a link to the process", linked),
             ("links", "Links of nodes and detectors", status.links),
-            ("partitions", "Partitions that the process owns", status.partitions.len()),
+            ("partitions", "Partitions that the process owns", status.owned().count()),
             ("groups", "Groups with members in these partitions", groups),
             ("members", "Members of these groups", members),
+            ("store_registered", "1 if it may own any", usize::from(status.store.registered)),
             ("open_requests", "Requests that wait for the store", status.open_requests),
         ];
         for (name, help, value) in sizes {

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
-use carom_proto::membership::service::Owners;
 use carom_proto::membership::service::server::{Server, ServerConfig};
 use carom_proto::{Endpoint, Time};
 use tokio::net::TcpStream;
@@ -14,94 +13,135 @@ use tokio::sync::{mpsc, oneshot};
 use crate::http::Ask;
 use crate::links::{Arrival, Links};
 use crate::status::{GroupStatus, Status, Surroundings};
-use crate::store::{Done, StoreThread};
+use crate::store::{Store, StoreEvent};
 
 /// A control process.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct Process<S: Store> {
     server: Server,
     config: ServerConfig,
     links: Links,
-    store: StoreThread,
+    store: S,
     address: SocketAddr,
     begun: Instant,
 }
 
-/// What comes to a process from its tasks and threads.
+/// What comes to a process from its tasks and threads; `R` is from the store's.
 #[derive(Debug)]
-pub(crate) struct Inputs {
+pub(crate) struct Inputs<R> {
     pub(crate) accepted: mpsc::Receiver<(TcpStream, SocketAddr)>,
     pub(crate) arrivals: mpsc::Receiver<Arrival>,
-    pub(crate) done: mpsc::UnboundedReceiver<Done>,
+    pub(crate) reports: mpsc::Receiver<R>,
     pub(crate) asks: mpsc::Receiver<Ask>,
     pub(crate) stop: oneshot::Receiver<()>,
 }
 
-/// Arrivals that are handled before the server's wishes are looked at.
-const ARRIVALS_TOGETHER: usize = 64;
+/// One of them.
+enum Input<R> {
+    Accepted(TcpStream, SocketAddr),
+    Arrival(Arrival),
+    Report(R),
+    Ask(Ask),
+    Time,
+}
+
+/// Inputs of one kind that are handled before the server's wishes are looked at.
+const TOGETHER: usize = 64;
 /// How long a process that is told to stop waits for what is on its way to the store.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 
-impl Process {
+impl<S: Store> Process<S> {
     pub(crate) fn new(
         server: Server,
         config: ServerConfig,
         links: Links,
-        store: StoreThread,
+        store: S,
         address: SocketAddr,
     ) -> Self {
         Self { server, config, links, store, address, begun: Instant::now() }
     }
 
-    /// Owns all partitions: the embedded store has one process only.
-    pub(crate) fn own_all(&mut self) {
-        let now = self.now();
-        let all = 0..self.config.partitions;
-        let owned = all.clone().map(|partition| (partition, Endpoint(self.address))).collect();
-        all.for_each(|partition| self.server.own(now, partition));
-        self.server.set_owners(Owners { partitions: self.config.partitions, owned });
-    }
-
     /// Serves until it is told to stop.
-    pub(crate) async fn run(mut self, mut inputs: Inputs) {
+    pub(crate) async fn run(mut self, mut inputs: Inputs<S::Report>) {
         loop {
             self.act();
-            let due = self.server.poll_timeout().map(|wakeup| self.instant(wakeup.at));
-            tokio::select! {
-                Some(done) = inputs.done.recv() => self.on_done(done),
-                Some((stream, from)) = inputs.accepted.recv() => {
-                    let link = self.links.add(stream);
-                    self.server.handle_accepted(self.now(), link, Endpoint(from));
-                }
-                Some(arrival) = inputs.arrivals.recv() => {
-                    self.on_arrival(arrival);
-                    for _ in 1..ARRIVALS_TOGETHER {
-                        let Ok(arrival) = inputs.arrivals.try_recv() else { break };
-                        self.on_arrival(arrival);
-                    }
-                }
-                Some(ask) = inputs.asks.recv() => self.answer(ask),
-                () = sleep_until(due) => self.server.handle_timeout(self.now()),
+            let wakeup = self.server.poll_timeout().map(|wakeup| self.instant(wakeup.at));
+            let due = wakeup.into_iter().chain(self.store.due()).min();
+            let input = tokio::select! {
+                Some(report) = inputs.reports.recv() => Input::Report(report),
+                Some((stream, from)) = inputs.accepted.recv() => Input::Accepted(stream, from),
+                Some(arrival) = inputs.arrivals.recv() => Input::Arrival(arrival),
+                Some(ask) = inputs.asks.recv() => Input::Ask(ask),
+                () = sleep_until(due) => Input::Time,
                 _ = &mut inputs.stop => break,
-            }
+            };
+            // The process may have stood still for long: what it does not own any more is known
+            // before anything is answered.
+            self.store.handle_time(Instant::now());
+            self.obey_store();
+            self.on_input(input, &mut inputs);
         }
         let _ = tokio::time::timeout(STOP_WITHIN, self.finish(&mut inputs)).await;
+        let _ = tokio::time::timeout(STOP_WITHIN, self.store.close()).await;
+    }
+
+    fn on_input(&mut self, input: Input<S::Report>, inputs: &mut Inputs<S::Report>) {
+        match input {
+            Input::Accepted(stream, from) => {
+                let link = self.links.add(stream);
+                self.server.handle_accepted(self.now(), link, Endpoint(from));
+            }
+            Input::Arrival(arrival) => {
+                self.on_arrival(arrival);
+                for _ in 1..TOGETHER {
+                    let Ok(arrival) = inputs.arrivals.try_recv() else { break };
+                    self.on_arrival(arrival);
+                }
+            }
+            Input::Report(report) => {
+                self.store.handle_report(Instant::now(), report);
+                for _ in 1..TOGETHER {
+                    let Ok(report) = inputs.reports.try_recv() else { break };
+                    self.store.handle_report(Instant::now(), report);
+                }
+            }
+            Input::Ask(ask) => self.answer(ask),
+            Input::Time => self.server.handle_timeout(self.now()),
+        }
     }
 
     /// Acknowledges what was asked for before the end.
-    async fn finish(&mut self, inputs: &mut Inputs) {
+    async fn finish(&mut self, inputs: &mut Inputs<S::Report>) {
         while self.server.open_requests() > 0 {
-            let Some(done) = inputs.done.recv().await else { return };
-            self.on_done(done);
+            let Some(report) = inputs.reports.recv().await else { return };
+            self.store.handle_time(Instant::now());
+            self.store.handle_report(Instant::now(), report);
             self.act();
         }
     }
 
-    fn on_done(&mut self, (id, result): Done) {
-        let now = self.now();
-        match result {
-            Ok(()) => self.server.handle_committed(now, id),
-            Err(why) => self.server.handle_commit_failed(now, id, why),
+    /// Tells the server what the store says.
+    fn obey_store(&mut self) {
+        while let Some(event) = self.store.poll() {
+            let now = self.now();
+            match event {
+                StoreEvent::Committed(id, Ok(())) => self.server.handle_committed(now, id),
+                StoreEvent::Committed(id, Err(why)) => {
+                    self.server.handle_commit_failed(now, id, why);
+                }
+                StoreEvent::Loaded(partition, state) => self.server.load(partition, state),
+                StoreEvent::Applied(partition, after, changes) => {
+                    if !self.server.handle_applied(now, partition, after, &changes) {
+                        self.store.reload(partition);
+                    }
+                }
+                StoreEvent::Owned(partition) => match self.server.state(partition) {
+                    Some(_) => self.server.own(now, partition),
+                    None => self.store.reload(partition),
+                },
+                StoreEvent::Lost(partition) => self.server.disown(now, partition),
+                StoreEvent::Owners(owners) => self.server.set_owners(owners),
+            }
         }
     }
 
@@ -125,8 +165,10 @@ impl Process {
     /// Does what the server wants done, until it wants nothing more.
     fn act(&mut self) {
         loop {
+            self.obey_store();
             while let Some(commit) = self.server.poll_commit() {
-                self.store.commit(commit);
+                let state = self.server.state(commit.partition);
+                self.store.commit(commit, state.expect("who commits has the state"));
             }
             let mut has_changed = false;
             while let Some(command) = self.server.poll_link() {
@@ -168,6 +210,7 @@ impl Process {
             Ask::Status(reply) => {
                 let around = Surroundings {
                     cluster: &self.config.cluster,
+                    store: self.store.status(),
                     address: self.address.to_string(),
                     partitions: self.config.partitions,
                     lease: self.config.detection_time,
@@ -187,14 +230,14 @@ impl Process {
         Time(self.begun.elapsed().as_nanos() as u64)
     }
 
-    fn instant(&self, at: Time) -> tokio::time::Instant {
-        (self.begun + Duration::from_nanos(at.0)).into()
+    fn instant(&self, at: Time) -> Instant {
+        self.begun + Duration::from_nanos(at.0)
     }
 }
 
-async fn sleep_until(due: Option<tokio::time::Instant>) {
+async fn sleep_until(due: Option<Instant>) {
     match due {
-        Some(due) => tokio::time::sleep_until(due).await,
+        Some(due) => tokio::time::sleep_until(due.into()).await,
         None => std::future::pending().await,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use carom_proto::membership::service::server::Server;
-use carom_proto::{GroupId, Time};
+use carom_proto::{Endpoint, GroupId, Time};
 use serde::{Deserialize, Serialize};
 
 /// A control process as it is.
@@ -24,7 +24,9 @@ pub struct Status {
     pub links: usize,
     /// Requests that wait for the store.
     pub open_requests: usize,
-    /// The partitions that it owns.
+    /// What keeps the state.
+    pub store: StoreStatus,
+    /// The partitions that it knows, those that it owns among them.
     pub partitions: Vec<PartitionStatus>,
     /// The nodes that it holds leases of.
     pub nodes: Vec<NodeStatus>,
@@ -32,11 +34,33 @@ pub struct Status {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// A partition that is owned.
+/// The store of a control process.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// `embedded` or `etcd`.
+    pub kind: String,
+    /// Whether the process may own partitions now: its lease at the store runs.
+    pub registered: bool,
+    /// What is wrong, if anything is.
+    pub trouble: Option<String>,
+    /// Where nodes connect to the control processes that are alive by the store's word; none for
+    /// an embedded store, which has one process.
+    pub processes: Vec<String>,
+    /// Counters of the store alone, by name; those of the service follow them in
+    /// [`Status::counters`].
+    #[serde(skip)]
+    pub(crate) counters: Vec<(&'static str, u64)>,
+}
+
+/// A partition that is known.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct PartitionStatus {
     /// Its number.
     pub partition: u16,
+    /// Whether this process decides about it.
+    pub owned: bool,
+    /// Where nodes connect to the process that does; `None` while it is between two owners.
+    pub owner: Option<String>,
     /// How many changes it has seen.
     pub version: u64,
     /// Its groups that have members.
@@ -90,6 +114,7 @@ pub struct MemberStatus {
 #[derive(Clone, Debug)]
 pub(crate) struct Surroundings<'a> {
     pub(crate) cluster: &'a str,
+    pub(crate) store: StoreStatus,
     pub(crate) address: String,
     pub(crate) partitions: u16,
     pub(crate) lease: Duration,
@@ -97,7 +122,20 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) now: Time,
 }
 
+impl StoreStatus {
+    /// An embedded store is there as long as its process is.
+    pub(crate) fn embedded() -> Self {
+        let (processes, counters) = (Vec::new(), Vec::new());
+        Self { kind: "embedded".into(), registered: true, trouble: None, processes, counters }
+    }
+}
+
 impl Status {
+    /// The partitions that it owns.
+    pub fn owned(&self) -> impl Iterator<Item = &PartitionStatus> {
+        self.partitions.iter().filter(|partition| partition.owned)
+    }
+
     pub(crate) fn of(server: &Server, around: &Surroundings<'_>) -> Self {
         let nodes = server.sessions().map(|session| NodeStatus {
             node: session.member.node.to_string(),
@@ -107,17 +145,19 @@ impl Status {
             linked: session.is_linked,
             silent_ms: around.now.since(session.heard).as_millis() as u64,
         });
-        let owned = (0..around.partitions).filter(|partition| server.is_owned(*partition));
-        let partitions = owned.filter_map(|partition| {
+        let owners: BTreeMap<u16, Endpoint> = server.owners().owned.iter().copied().collect();
+        let partitions = (0..around.partitions).filter_map(|partition| {
             let state = server.state(partition)?;
             Some(PartitionStatus {
                 partition,
+                owned: server.is_owned(partition),
+                owner: owners.get(&partition).map(ToString::to_string),
                 version: state.version(),
                 groups: state.groups().len(),
                 members: state.groups().values().map(|group| group.members.len()).sum(),
             })
         });
-        let stats = server.stats().into_iter();
+        let stats = around.store.counters.iter().copied().chain(server.stats());
         Self {
             process: format!("{:016x}", server.process()),
             cluster: around.cluster.to_owned(),
@@ -126,6 +166,7 @@ impl Status {
             lease_ms: around.lease.as_millis() as u64,
             links: around.links,
             open_requests: server.open_requests(),
+            store: around.store.clone(),
             partitions: partitions.collect(),
             nodes: nodes.collect(),
             counters: stats.map(|(name, count)| (name.to_owned(), count)).collect(),

@@ -1,66 +1,63 @@
-//! The thread of the embedded store: it commits what has come together.
+//! What a control process asks of a store, whichever it is.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::fmt;
+use std::time::Instant;
 
 use carom_proto::membership::service::server::{Commit, CommitFailure, CommitId};
-use tokio::sync::mpsc::UnboundedSender;
+use carom_proto::membership::service::{Change, Owners, PartitionState};
 
-use crate::embedded::EmbeddedStore;
+use crate::status::StoreStatus;
 
-/// What became of a commit.
-pub(crate) type Done = (CommitId, Result<(), CommitFailure>);
+/// A store, and what it knows of who owns which partition.
+///
+/// Its owner calls [`Store::handle_time`] and [`Store::handle_report`] with whatever happens, then
+/// does what [`Store::poll`] says until there is nothing more, and calls again by
+/// [`Store::due`].
+pub(crate) trait Store {
+    /// What comes back from its threads and tasks.
+    type Report: fmt::Debug + Send;
 
-/// A thread that writes to the disk, so that the process need not wait for it.
-#[derive(Debug)]
-pub(crate) struct StoreThread {
-    /// Of each partition one commit is on its way at a time, so that there are at most as many.
-    commits: Option<Sender<Commit>>,
-    thread: Option<JoinHandle<()>>,
+    /// Has a commit made of a partition whose state is `before`. What becomes of it comes as
+    /// [`StoreEvent::Committed`].
+    fn commit(&mut self, commit: Commit, before: &PartitionState);
+
+    /// One of its threads or tasks has done something.
+    fn handle_report(&mut self, now: Instant, report: Self::Report);
+
+    /// Time has passed, perhaps while the whole process stood still.
+    fn handle_time(&mut self, now: Instant);
+
+    /// What the server has to be told next, in order.
+    fn poll(&mut self) -> Option<StoreEvent>;
+
+    /// When [`Store::handle_time`] has something to do.
+    fn due(&self) -> Option<Instant>;
+
+    /// What is known of the partition has a gap, and it is not owned any more: it has to come
+    /// again as [`StoreEvent::Loaded`].
+    fn reload(&mut self, partition: u16);
+
+    /// Gives back what it owns. Nothing is committed after it.
+    async fn close(&mut self);
+
+    /// What an operator sees of it.
+    fn status(&self) -> StoreStatus;
 }
 
-impl StoreThread {
-    /// Starts it; what became of each commit goes to `done`.
-    pub(crate) fn start(
-        store: EmbeddedStore,
-        done: UnboundedSender<Done>,
-    ) -> std::io::Result<Self> {
-        let (commits, receiver) = channel();
-        let thread = thread::Builder::new()
-            .name("carom-store".into())
-            .spawn(move || serve(store, &receiver, &done))?;
-        Ok(Self { commits: Some(commits), thread: Some(thread) })
-    }
-
-    /// Has a commit made.
-    pub(crate) fn commit(&self, commit: Commit) {
-        if let Some(commits) = &self.commits {
-            // The thread ends only after this half of the channel.
-            let _ = commits.send(commit);
-        }
-    }
-}
-
-impl Drop for StoreThread {
-    /// What was handed over is written before.
-    fn drop(&mut self) {
-        self.commits = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Makes all commits that wait in one transaction: a write to the disk costs the same for one
-/// partition as for all.
-fn serve(mut store: EmbeddedStore, commits: &Receiver<Commit>, done: &UnboundedSender<Done>) {
-    while let Ok(first) = commits.recv() {
-        let mut together = vec![first];
-        together.extend(commits.try_iter());
-        let result = store.commit(&together);
-        for commit in together {
-            // Nobody waits any more when the process ends.
-            let _ = done.send((commit.id, result));
-        }
-    }
+/// What the server has to be told.
+#[derive(Debug, PartialEq, Eq)]
+#[expect(dead_code, reason = "the embedded store never loses a partition, nor follows another's")]
+pub(crate) enum StoreEvent {
+    /// What became of a commit.
+    Committed(CommitId, Result<(), CommitFailure>),
+    /// A partition that is not owned here, as the store has it.
+    Loaded(u16, PartitionState),
+    /// A commit of the partition, by this process or another, after this version.
+    Applied(u16, u64, Vec<Change>),
+    /// This process decides about the partition from now on, in the state that was told last.
+    Owned(u16),
+    /// This process does not decide about the partition any more.
+    Lost(u16),
+    /// Who owns what.
+    Owners(Owners),
 }

@@ -115,10 +115,16 @@ fn show(status: &Report) -> Result<(), CliError> {
         "process {process} of cluster {cluster:?} at {address}, up {up_s} s; lease {lease_ms} ms, \
          {links} links, {open_requests} requests wait for the store"
     );
-    let groups: usize = status.partitions.iter().map(|partition| partition.groups).sum();
-    let members: usize = status.partitions.iter().map(|partition| partition.members).sum();
-    let partitions = status.partitions.len();
+    let groups: usize = status.owned().map(|partition| partition.groups).sum();
+    let members: usize = status.owned().map(|partition| partition.members).sum();
+    let partitions = status.owned().count();
     eprintln!("owns {partitions} partitions with {groups} groups and {members} memberships");
+    if let Some(trouble) = &status.store.trouble {
+        eprintln!("store {}: {trouble}", status.store.kind);
+    }
+    if !status.store.processes.is_empty() {
+        eprintln!("control processes: {}", status.store.processes.join(", "));
+    }
     if status.nodes.is_empty() {
         return output::lines("no node is there");
     }
