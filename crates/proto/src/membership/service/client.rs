@@ -18,6 +18,7 @@ mod requests;
 mod views;
 
 use alloc::collections::{BTreeMap, VecDeque};
+use core::time::Duration;
 
 pub use self::config::ServiceConfig;
 use self::counters::Counters;
@@ -169,7 +170,7 @@ impl Service {
             Frame::Elsewhere { request, group } => {
                 self.on_elsewhere(now, address, request, group);
             }
-            Frame::Successor(next) => self.on_successor(now, next),
+            Frame::Successor { next, within_ms } => self.on_successor(now, next, within_ms),
             Frame::Hello(_)
             | Frame::Join { .. }
             | Frame::Leave { .. }
@@ -181,7 +182,8 @@ impl Service {
     }
 
     /// In the ring this node pings the next one.
-    fn on_successor(&mut self, now: Time, next: Option<Member>) {
+    fn on_successor(&mut self, now: Time, next: Option<Member>, within_ms: u32) {
+        self.pinger.set_detection_time(Duration::from_millis(within_ms.into()));
         let others: Vec<NodeId> = self.pinger.targets().collect();
         for node in others.into_iter().filter(|node| next.is_none_or(|next| next.node != *node)) {
             self.pinger.unwatch(node);

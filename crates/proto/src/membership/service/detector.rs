@@ -12,12 +12,11 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
 use super::fields::Member;
-use super::frame::{Frame, Hello, Owners, Role, Watched, Welcome};
-use super::outbox::Outbox;
+use super::frame::{Frame, Hello, Refusal, Role, Watched};
 use super::pinger::Pinger;
-use super::reader::FrameReader;
+use super::ways::{News, WaySettings, Ways};
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
-use crate::{Class, Destination, Endpoint, NodeId, Rng, Time, Timers, Transmit, Wakeup};
+use crate::{Class, Destination, Endpoint, NodeId, Time, Transmit, Wakeup};
 
 /// Settings of a failure detector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,46 +53,19 @@ impl Default for DetectorConfig {
 /// One failure detector.
 #[derive(Debug)]
 pub struct Detector {
-    config: DetectorConfig,
-    member: Member,
-    rng: Rng,
-    ways: BTreeMap<Endpoint, Way>,
+    own: NodeId,
+    detection_time: Option<Duration>,
+    ways: Ways,
+    /// By the address of the process that says so.
+    orders: BTreeMap<Endpoint, Orders>,
     pinger: Pinger,
-    timers: Timers<Timer>,
-    outbox: Outbox,
-    next_link: u64,
-    counters: Counters,
 }
 
-/// One address of a control process.
-#[derive(Debug)]
-struct Way {
-    link: Option<LinkId>,
-    reader: FrameReader,
-    /// `None` until the process has welcomed this detector.
-    lease: Option<Duration>,
-    /// The number that the process drew at its start.
-    process: u64,
-    heard: Time,
-    /// Whom this process wants watched.
+/// Whom one process wants watched.
+#[derive(Debug, Default)]
+struct Orders {
     watched: BTreeMap<NodeId, Member>,
     successor: Option<Member>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    links_tried: u64,
-    links_welcomed: u64,
-    links_lost: u64,
-    links_nonsense: u64,
-    links_refused: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    Connect(Endpoint),
-    Greeting(Endpoint),
-    Alive(Endpoint),
 }
 
 impl Detector {
@@ -103,39 +75,24 @@ impl Detector {
     /// # Panics
     /// If there is no address, or a pause of zero.
     pub fn new(id: NodeId, endpoint: Endpoint, config: DetectorConfig, seed: u64) -> Self {
-        assert!(!config.addresses.is_empty(), "a service without an address");
-        let is_patient = !config.retry_after.is_zero() && !config.greeting_time.is_zero();
-        assert!(is_patient, "a pause of zero would leave no time between two attempts");
-        let mut detector = Self {
-            member: Member { node: id, incarnation: 0, endpoint },
-            rng: Rng::new(seed),
-            ways: BTreeMap::new(),
+        let DetectorConfig { addresses, cluster, rack, .. } = config;
+        let member = Member { node: id, incarnation: 0, endpoint };
+        let hello = Hello { role: Role::Detector, cluster, member, rack };
+        let (greeting_time, retry_after) = (config.greeting_time, config.retry_after);
+        let settings = WaySettings { addresses, greeting_time, retry_after };
+        Self {
+            own: id,
+            detection_time: config.detection_time,
+            ways: Ways::new(settings, hello, seed),
+            orders: BTreeMap::new(),
             pinger: Pinger::new(id),
-            timers: Timers::new(),
-            outbox: Outbox::default(),
-            next_link: 0,
-            counters: Counters::default(),
-            config,
-        };
-        for address in detector.config.addresses.clone() {
-            detector.add_way(Time::ZERO, address);
         }
-        detector
     }
 
     /// Something happened to a link.
     pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
-        let mut ways = self.ways.iter();
-        let Some((address, _)) = ways.find(|(_, way)| way.link == Some(link)) else { return };
-        let address = *address;
-        match event {
-            LinkEvent::Opened => self.say_hello(link),
-            LinkEvent::Received(bytes) => self.on_bytes(now, address, link, bytes),
-            LinkEvent::Closed { .. } => {
-                self.outbox.forget(link);
-                self.on_closed(now, address);
-            }
-        }
+        self.ways.handle_link(now, link, event);
+        self.take_news(now);
     }
 
     /// A datagram of [`crate::wire::Protocol::Membership`] arrived from `source`.
@@ -146,31 +103,18 @@ impl Detector {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Time) {
-        while let Some(timer) = self.timers.pop_due(now) {
-            match timer {
-                Timer::Connect(address) => self.connect(now, address),
-                Timer::Greeting(address) => self.drop_link(now, address),
-                Timer::Alive(address) => self.on_alive_timer(now, address),
-            }
-        }
+        self.ways.handle_timeout(now);
+        self.take_news(now);
         self.pinger.handle_timeout(now);
         while let Some(report) = self.pinger.reports.pop_front() {
-            let welcomed = self.ways.values().filter(|way| way.lease.is_some());
-            welcomed.filter_map(|way| way.link).for_each(|it| self.outbox.send(it, &report));
+            self.ways.send_to_all(&report);
         }
     }
 
     /// Says goodbye to all control processes: the rack becomes another detector's at once.
     pub fn shut_down(&mut self) {
-        for way in self.ways.values_mut() {
-            if let Some(link) = way.link.take() {
-                if way.lease.is_some() {
-                    self.outbox.send(link, &Frame::Goodbye);
-                }
-                self.outbox.close(link);
-            }
-        }
-        self.timers = Timers::new();
+        self.ways.shut_down();
+        self.orders.clear();
         let targets: Vec<NodeId> = self.pinger.targets().collect();
         targets.into_iter().for_each(|node| self.pinger.unwatch(node));
     }
@@ -184,12 +128,12 @@ impl Detector {
 
     /// The next thing to be done with a link.
     pub fn poll_link(&mut self) -> Option<LinkCommand> {
-        self.outbox.poll()
+        self.ways.poll_link()
     }
 
     /// When [`Detector::handle_timeout`] should be called next, and why.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        let own = self.timers.next_due().map(|at| Wakeup { at, reason: "failure detector" });
+        let own = self.ways.next_due().map(|at| Wakeup { at, reason: "failure detector" });
         let ping = self.pinger.next_due().map(|at| Wakeup { at, reason: "ping a node" });
         Wakeup::earlier(own, ping)
     }
@@ -199,140 +143,58 @@ impl Detector {
         self.pinger.targets()
     }
 
+    /// The addresses of control processes that are known, and whether it is linked to each.
+    pub fn processes(&self) -> impl Iterator<Item = (Endpoint, bool)> {
+        self.ways.addresses()
+    }
+
+    /// Why a control process refused the last link, if none was welcomed since.
+    pub fn last_refusal(&self) -> Option<&Refusal> {
+        self.ways.last_refusal()
+    }
+
     /// All counters, by name.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("links_tried", self.counters.links_tried),
-            ("links_welcomed", self.counters.links_welcomed),
-            ("links_lost", self.counters.links_lost),
-            ("links_nonsense", self.counters.links_nonsense),
-            ("links_refused", self.counters.links_refused),
+        let mut stats = self.ways.stats();
+        stats.extend([
             ("pings_sent", self.pinger.counters.pings_sent),
             ("pings_received", self.pinger.counters.pings_received),
             ("pings_foreign", self.pinger.counters.pings_foreign),
             ("pongs_received", self.pinger.counters.pongs_received),
             ("suspicions", self.pinger.counters.suspicions),
             ("reports_made", self.pinger.counters.reports_made),
-        ]
+        ]);
+        stats
     }
 
-    fn add_way(&mut self, now: Time, address: Endpoint) {
-        let way = Way {
-            link: None,
-            reader: FrameReader::default(),
-            lease: None,
-            process: 0,
-            heard: now,
-            watched: BTreeMap::new(),
-            successor: None,
-        };
-        self.ways.insert(address, way);
-        self.timers.set(Timer::Connect(address), now);
-    }
-
-    fn connect(&mut self, now: Time, address: Endpoint) {
-        let Some(way) = self.ways.get_mut(&address) else { return };
-        self.next_link += 1;
-        let link = LinkId(self.next_link);
-        (way.link, way.reader, way.lease) = (Some(link), FrameReader::default(), None);
-        self.counters.links_tried += 1;
-        self.outbox.open(link, address);
-        self.timers.set(Timer::Greeting(address), now + self.config.greeting_time);
-    }
-
-    fn say_hello(&mut self, link: LinkId) {
-        let (cluster, rack) = (self.config.cluster.clone(), self.config.rack.clone());
-        let hello = Hello { role: Role::Detector, cluster, member: self.member, rack };
-        self.outbox.send(link, &Frame::Hello(hello));
-    }
-
-    fn on_bytes(&mut self, now: Time, address: Endpoint, link: LinkId, bytes: &[u8]) {
-        let Some(way) = self.ways.get_mut(&address) else { return };
-        way.heard = now;
-        way.reader.push(bytes);
-        while let Some(way) = self.ways.get_mut(&address).filter(|way| way.link == Some(link)) {
-            match way.reader.next_frame() {
-                Ok(Some(frame)) => self.on_frame(now, address, frame),
-                Ok(None) => return,
-                Err(_) => self.on_nonsense(now, address),
-            }
-        }
-    }
-
-    fn on_frame(&mut self, now: Time, address: Endpoint, frame: Frame) {
-        match frame {
-            Frame::Welcome(welcome) => self.on_welcome(now, address, welcome),
-            Frame::Refused(why) => {
-                tracing::warn!(%address, %why, "the detector is refused by the service");
-                self.counters.links_refused += 1;
-                self.drop_link(now, address);
-            }
-            Frame::Alive => {}
-            Frame::Owners(owners) => self.on_owners(now, address, owners),
-            Frame::Watch(changes) => self.on_watch(now, address, &changes),
-            Frame::Successor(next) => {
-                if let Some(way) = self.ways.get_mut(&address) {
-                    way.successor = next;
+    fn take_news(&mut self, now: Time) {
+        while let Some((address, news)) = self.ways.poll_news() {
+            match news {
+                News::Welcomed(lease) => {
+                    self.pinger.set_detection_time(self.detection_time.unwrap_or(lease));
                 }
-                self.follow(now);
-            }
-            _ => self.on_nonsense(now, address),
-        }
-    }
-
-    fn on_nonsense(&mut self, now: Time, address: Endpoint) {
-        self.counters.links_nonsense += 1;
-        self.drop_link(now, address);
-    }
-
-    fn on_welcome(&mut self, now: Time, address: Endpoint, welcome: Welcome) {
-        let Some(way) = self.ways.get_mut(&address) else { return };
-        let lease = Duration::from_millis(welcome.lease_ms.into());
-        (way.lease, way.process) = (Some(lease), welcome.process);
-        self.counters.links_welcomed += 1;
-        self.forget_other_ways_to(address, welcome.process);
-        self.pinger.set_detection_time(self.config.detection_time.unwrap_or(lease));
-        self.timers.cancel(Timer::Greeting(address));
-        self.timers.set(Timer::Alive(address), now + lease / 3);
-        self.on_owners(now, address, welcome.owners);
-    }
-
-    /// A process keeps one link to a detector, the last one: another address that leads there would
-    /// take it away again.
-    fn forget_other_ways_to(&mut self, address: Endpoint, process: u64) {
-        let is_other = |(at, way): &(&Endpoint, &Way)| {
-            **at != address && way.lease.is_some() && way.process == process
-        };
-        let others: Vec<Endpoint> = self.ways.iter().filter(is_other).map(|(at, _)| *at).collect();
-        for other in others {
-            if let Some(link) = self.ways.remove(&other).and_then(|way| way.link) {
-                self.outbox.close(link);
-            }
-            for timer in [Timer::Connect, Timer::Greeting, Timer::Alive] {
-                self.timers.cancel(timer(other));
-            }
-        }
-    }
-
-    fn on_owners(&mut self, now: Time, from: Endpoint, owners: Owners) {
-        for (_, mut owner) in owners.owned {
-            if owner.0.ip().is_unspecified() {
-                owner.0.set_ip(from.0.ip());
-            }
-            let has_room = self.ways.len() < usize::from(super::frame::MAX_PARTITIONS);
-            if has_room && !self.ways.contains_key(&owner) {
-                self.add_way(now, owner);
+                News::Heard(Frame::Watch(changes)) => self.on_watch(now, address, &changes),
+                News::Heard(Frame::Successor { next, .. }) => {
+                    self.orders.entry(address).or_default().successor = next;
+                    self.follow(now);
+                }
+                News::Heard(_) => self.ways.on_nonsense(now, address),
+                // Those whom the process wanted watched are its own affair until it is back.
+                News::Lost => {
+                    self.orders.remove(&address);
+                    self.follow(now);
+                }
             }
         }
     }
 
     fn on_watch(&mut self, now: Time, address: Endpoint, changes: &[Watched]) {
-        let Some(way) = self.ways.get_mut(&address) else { return };
+        let orders = self.orders.entry(address).or_default();
         for Watched { watched, member } in changes {
             if *watched {
-                way.watched.insert(member.node, *member);
-            } else if way.watched.get(&member.node) == Some(member) {
-                way.watched.remove(&member.node);
+                orders.watched.insert(member.node, *member);
+            } else if orders.watched.get(&member.node) == Some(member) {
+                orders.watched.remove(&member.node);
             }
         }
         self.follow(now);
@@ -341,13 +203,13 @@ impl Detector {
     /// Pings those whom any process wants watched; of two incarnations the later one.
     fn follow(&mut self, now: Time) {
         let mut wanted: BTreeMap<NodeId, Member> = BTreeMap::new();
-        for way in self.ways.values() {
-            for member in way.watched.values().chain(&way.successor) {
+        for orders in self.orders.values() {
+            for member in orders.watched.values().chain(&orders.successor) {
                 let known = wanted.entry(member.node).or_insert(*member);
                 *known = (*known).max(*member);
             }
         }
-        wanted.remove(&self.member.node);
+        wanted.remove(&self.own);
         let targets: BTreeSet<NodeId> = self.pinger.targets().collect();
         for node in targets.iter().filter(|node| !wanted.contains_key(node)) {
             self.pinger.unwatch(*node);
@@ -357,46 +219,5 @@ impl Detector {
                 self.pinger.watch(now, member);
             }
         }
-    }
-
-    fn on_alive_timer(&mut self, now: Time, address: Endpoint) {
-        let Some(Way { link: Some(link), lease: Some(lease), heard, .. }) = self.ways.get(&address)
-        else {
-            return;
-        };
-        if now.since(*heard) > *lease {
-            return self.drop_link(now, address);
-        }
-        self.outbox.send(*link, &Frame::Alive);
-        self.timers.set(Timer::Alive(address), now + *lease / 3);
-    }
-
-    fn drop_link(&mut self, now: Time, address: Endpoint) {
-        if let Some(link) = self.ways.get(&address).and_then(|way| way.link) {
-            self.outbox.close(link);
-            self.on_closed(now, address);
-        }
-    }
-
-    /// The process is asked again later; those whom it wanted watched are its own affair until
-    /// then.
-    fn on_closed(&mut self, now: Time, address: Endpoint) {
-        let Some(way) = self.ways.get_mut(&address) else { return };
-        (way.link, way.successor) = (None, None);
-        way.watched.clear();
-        self.counters.links_lost += u64::from(way.lease.take().is_some());
-        self.timers.cancel(Timer::Greeting(address));
-        self.timers.cancel(Timer::Alive(address));
-        let half = u64::try_from(self.config.retry_after.as_nanos() / 2).unwrap_or(u64::MAX / 8);
-        let random = Duration::from_nanos(self.rng.below(half as usize + 1) as u64);
-        let again = now + self.config.retry_after * 3 / 4 + random;
-        self.timers.set(Timer::Connect(address), again);
-        // The process may come back under an address that was given up for this one.
-        for configured in self.config.addresses.clone() {
-            if !self.ways.contains_key(&configured) {
-                self.add_way(again, configured);
-            }
-        }
-        self.follow(now);
     }
 }

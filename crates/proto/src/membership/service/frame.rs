@@ -26,7 +26,7 @@
 //! | 17 | elsewhere | process | 1 request u32, 5 group u32 |
 //! | 18 | report | node, detector | 1 node u64, 9 incarnation u32, 13 silent for, in ms u32 |
 //! | 19 | watch | process | 1 \[3\] |
-//! | 20 | successor | process | 1 list of no or one member |
+//! | 20 | successor | process | 1 within, in ms u32, 5 list of no or one member |
 //!
 //! \[0\] Cluster text, member, rack text.
 //! \[1\] For a contradiction (why 1): 10 existing settings, 18 given settings, 26 by u64.
@@ -156,7 +156,13 @@ pub enum Frame {
     /// A detector's nodes have changed.
     Watch(Vec<Watched>),
     /// Whom to ping from now on: the next in the ring of nodes or the chain of detectors.
-    Successor(Option<Member>),
+    Successor {
+        /// Who.
+        next: Option<Member>,
+        /// A node reports it after so long a silence, in milliseconds. Detectors have a time of
+        /// their own.
+        within_ms: u32,
+    },
 }
 
 /// Who opens a link.

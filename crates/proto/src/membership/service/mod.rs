@@ -37,10 +37,13 @@ mod pinger;
 mod reader;
 pub mod registry;
 pub mod server;
+mod ways;
 
 pub use self::client::{Service, ServiceConfig};
 pub use self::detector::{Detector, DetectorConfig};
 pub use self::frame::{Frame, FrameError, Hello, Member, Owners, Refusal, Role, Unserved};
 pub use self::reader::FrameReader;
 pub use self::registry::{Change, GroupState, PartitionState};
-pub use self::server::{Commit, CommitFailure, CommitId, Server, ServerConfig, SessionInfo};
+pub use self::server::{
+    Commit, CommitFailure, CommitId, DetectorInfo, Server, ServerConfig, SessionInfo,
+};

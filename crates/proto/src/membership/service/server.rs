@@ -36,6 +36,7 @@ pub use self::config::ServerConfig;
 use self::counters::Counters;
 use self::ledger::Ledger;
 pub use self::ledger::{Commit, CommitFailure, CommitId};
+pub use self::racks::DetectorInfo;
 pub use self::sessions::SessionInfo;
 use self::sessions::Sessions;
 use super::frame::{Frame, Owners, Refusal, partition_of};

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::time::Duration;
 
-use super::super::frame::{Frame, FrameError, Hello, Owners, Refusal, Role, Welcome};
+use super::super::frame::{Frame, FrameError, Hello, Owners, Refusal, Role, VERSION, Welcome};
 use super::super::reader::FrameReader;
 use super::{Phase, Service, Timer};
 use crate::membership::link::{LinkEnd, LinkId};
@@ -166,6 +166,9 @@ impl Service {
     pub(super) fn on_nonsense(&mut self, now: Time, address: Endpoint, error: FrameError) {
         tracing::warn!(node = %self.member.node, %address, %error, "not the membership protocol");
         self.counters.links_nonsense += 1;
+        if let FrameError::Version { given } = error {
+            self.last_refusal = Some(Refusal::Version { ours: given, theirs: VERSION });
+        }
         self.drop_link(now, address);
     }
 
@@ -183,7 +186,6 @@ impl Service {
         self.counters.links_welcomed += 1;
         self.is_welcomed = true;
         self.last_refusal = None;
-        self.pinger.set_detection_time(lease);
         self.timers.cancel(Timer::Greeting(address));
         self.timers.set(Timer::Alive(address), now + lease / 3);
         self.on_owners(now, address, welcome.owners);

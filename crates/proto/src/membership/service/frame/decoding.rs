@@ -65,12 +65,13 @@ impl Frame {
                 Ok(Watched { watched: take_flag(bytes)?, member: Member::decode(bytes)? })
             })?),
             20 => {
-                let next = take_list(bytes, MEMBER_BYTES, Member::decode)?;
-                match next[..] {
-                    [] => Self::Successor(None),
-                    [member] => Self::Successor(Some(member)),
+                let within_ms = take_u32(bytes)?;
+                let next = match take_list(bytes, MEMBER_BYTES, Member::decode)?[..] {
+                    [] => None,
+                    [member] => Some(member),
                     _ => return Err(FrameError::Value),
-                }
+                };
+                Self::Successor { next, within_ms }
             }
             _ => return Err(FrameError::Kind),
         })

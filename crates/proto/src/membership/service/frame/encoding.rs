@@ -43,7 +43,7 @@ impl Frame {
             Self::Elsewhere { .. } => 17,
             Self::Report { .. } => 18,
             Self::Watch(_) => 19,
-            Self::Successor(_) => 20,
+            Self::Successor { .. } => 20,
         }
     }
 
@@ -90,7 +90,7 @@ impl Frame {
                 out.put_u32(*incarnation);
                 out.put_u32(*silent_ms);
             }
-            Self::Snapshot(_) | Self::Update(_) | Self::Watch(_) | Self::Successor(_) => {
+            Self::Snapshot(_) | Self::Update(_) | Self::Watch(_) | Self::Successor { .. } => {
                 self.encode_lists(out);
             }
         }
@@ -123,7 +123,8 @@ impl Frame {
                     node.member.encode(out);
                 }
             }
-            Self::Successor(next) => {
+            Self::Successor { next, within_ms } => {
+                out.put_u32(*within_ms);
                 out.put_u32(u32::from(next.is_some()));
                 next.iter().for_each(|member| member.encode(out));
             }

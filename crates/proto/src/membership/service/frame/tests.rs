@@ -62,8 +62,11 @@ fn the_frames_that_open_a_link_are_this_on_the_wire() {
             Frame::Watch(vec![Watched { watched: true, member: member(2) }]),
             format!("130000000101{TWO}"),
         ),
-        (Frame::Successor(Some(member(2))), format!("1400000001{TWO}")),
-        (Frame::Successor(None), "1400000000".into()),
+        (
+            Frame::Successor { next: Some(member(2)), within_ms: 500 },
+            format!("14000001f400000001{TWO}"),
+        ),
+        (Frame::Successor { next: None, within_ms: 0 }, "140000000000000000".into()),
     ];
     for (frame, expected) in golden {
         assert_eq!(hex(&frame), expected, "{frame:?}");
@@ -235,7 +238,8 @@ fn any_opening() -> impl Strategy<Value = Frame> {
             let nodes = nodes.into_iter();
             Frame::Watch(nodes.map(|(watched, member)| Watched { watched, member }).collect())
         }),
-        prop::option::of(any_member()).prop_map(Frame::Successor),
+        (prop::option::of(any_member()), any::<u32>())
+            .prop_map(|(next, within_ms)| Frame::Successor { next, within_ms }),
         Just(Frame::Alive),
         Just(Frame::Goodbye),
     ]

@@ -27,6 +27,9 @@ pub struct ServerConfig {
     pub view_size: Option<NonZeroUsize>,
     /// Whether each node is told to ping the next one (Slingshot's ring). Default: false.
     pub ring: bool,
+    /// With the ring: a node reports the next one if that answers no ping for so long, from 100 ms
+    /// on. Default: `None`, the detection time.
+    pub ring_time: Option<Duration>,
     /// The pause before a commit that failed is tried again; each further one is twice as long, up
     /// to twenty times this. Default: 50 ms.
     pub retry_after: Duration,
@@ -53,6 +56,7 @@ impl Default for ServerConfig {
             adoption_time: Duration::from_secs(6),
             view_size: None,
             ring: false,
+            ring_time: None,
             retry_after: Duration::from_millis(50),
             max_links: 8192,
             max_groups_per_node: 16_384,
@@ -70,6 +74,8 @@ impl ServerConfig {
         assert!(partitions, "{} partitions were asked for", self.partitions);
         let detection = self.detection_time >= Duration::from_millis(100);
         assert!(detection, "a detection time below 100 ms was asked for");
+        let ring = self.ring_time.is_none_or(|time| time >= Duration::from_millis(100));
+        assert!(ring, "a ring that is to notice within less than 100 ms was asked for");
         assert!(!self.retry_after.is_zero(), "a pause of zero would leave the store no rest");
         let changes = (1..=10_000).contains(&self.max_commit_changes);
         assert!(changes, "commits of {} changes", self.max_commit_changes);

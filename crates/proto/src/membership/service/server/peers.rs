@@ -81,6 +81,10 @@ impl Server {
     pub(super) fn forget_link(&mut self, link: LinkId) {
         self.timers.cancel(Timer::Greet(link));
         let Some(peer) = self.sessions.remove_link(link) else { return };
+        if let Standing::Detector(_) = peer.standing {
+            // It watches nobody any more for a process that it does not hear.
+            self.arrange_watch();
+        }
         peer.groups.iter().for_each(|group| self.audience.remove(link, *group));
         if peer.open_requests > 0 {
             self.ledgers.iter_mut().for_each(|ledger| ledger.forget_link(link));

@@ -1,6 +1,10 @@
 //! Who watches whom: detectors their racks, detectors each other in a chain, and, if it is so set,
 //! each node the next one in a ring.
 //!
+//! A detector whose link is broken loses its rack at once, because it follows only those whom it
+//! hears; it stays in the chain until it is found silent or its lease ends. Likewise a node without
+//! a link stays in the ring.
+//!
 //! Ricochet 3.2.3 has one failure detector on each rack, and detectors that ping each other in a
 //! chain; Slingshot's set-up has each node ping one other. A rack without a detector, or whose
 //! detector failed, is watched by the one before it in the chain.
@@ -8,8 +12,8 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use super::super::frame::{Frame, Member, Watched};
-use super::sessions::{Session, Standing};
+use super::super::frame::{Frame, Member, Watched, millis};
+use super::sessions::{Session, SessionInfo, Standing};
 use super::{Server, Timer};
 use crate::membership::link::LinkId;
 use crate::{NodeId, Time};
@@ -28,9 +32,43 @@ struct Told {
     next: Option<Member>,
 }
 
+/// What an operator sees of a failure detector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DetectorInfo {
+    /// Its id and endpoint, its rack, and whether it is there.
+    pub session: SessionInfo,
+    /// The nodes that it was told to watch, in order.
+    pub watched: Vec<NodeId>,
+    /// The next detector in the chain, which it pings as well.
+    pub next: Option<NodeId>,
+}
+
 impl Server {
+    /// The failure detectors that are thought alive here, in order of their ids.
+    pub fn detectors(&self) -> impl Iterator<Item = DetectorInfo> {
+        self.sessions.detectors.iter().map(|(node, session)| DetectorInfo {
+            session: session.info(),
+            watched: self
+                .racks
+                .watched
+                .get(node)
+                .into_iter()
+                .flat_map(BTreeMap::keys)
+                .copied()
+                .collect(),
+            next: self.next_of(*node),
+        })
+    }
+
+    /// The node or detector that this one was told to ping: the next in the ring or the chain.
+    pub fn next_of(&self, node: NodeId) -> Option<NodeId> {
+        Some(self.racks.successors.get(&node)?.next?.node)
+    }
+
     pub(super) fn open_detector(&mut self, now: Time, link: LinkId, member: Member, rack: String) {
         let node = member.node;
+        // It knows of no node yet, whatever an earlier link was told.
+        self.racks.watched.remove(&node);
         let session = Session { member, rack, link: Some(link), heard: now, grace: now };
         let old = self.sessions.detectors.insert(node, session);
         if let Some(old_link) = old.and_then(|session| session.link) {
@@ -39,8 +77,6 @@ impl Server {
         if let Some(peer) = self.sessions.links.get_mut(&link) {
             peer.standing = Standing::Detector(node);
         }
-        // It knows of no node yet, whatever an earlier link was told.
-        self.racks.watched.remove(&node);
         self.timers.set_no_later(Timer::Detector(node), now + self.config.detection_time);
     }
 
@@ -78,26 +114,29 @@ impl Server {
     pub(super) fn arrange_watch(&mut self) {
         self.assign_racks();
         let mut successors = BTreeMap::new();
-        let chain = |successors: &mut BTreeMap<NodeId, Told>, all: Vec<(LinkId, Member)>| {
-            for (place, (link, member)) in all.iter().enumerate() {
-                let (_, next) = all[(place + 1) % all.len()];
+        let chain = |successors: &mut BTreeMap<NodeId, Told>, all: &[&Session]| {
+            for (place, session) in all.iter().enumerate() {
+                let next = all[(place + 1) % all.len()].member;
                 let next = (all.len() > 1).then_some(next);
-                successors.insert(member.node, Told { link: *link, next });
+                if let Some(link) = session.link {
+                    successors.insert(session.member.node, Told { link, next });
+                }
             }
         };
-        let linked = |session: &Session| Some((session.link?, session.member));
         let mut detectors: Vec<&Session> = self.sessions.detectors.values().collect();
         detectors.sort_by(|a, b| (&a.rack, a.member.node).cmp(&(&b.rack, b.member.node)));
-        chain(&mut successors, detectors.into_iter().filter_map(linked).collect());
+        chain(&mut successors, &detectors);
         if self.config.ring {
-            let nodes = self.sessions.nodes.values().filter_map(linked);
-            chain(&mut successors, nodes.collect());
+            let nodes: Vec<&Session> = self.sessions.nodes.values().collect();
+            chain(&mut successors, &nodes);
         }
+        let within = self.config.ring_time.unwrap_or(self.config.detection_time);
         for (node, told) in &successors {
             let before = self.racks.successors.get(node);
             let was_nothing = before.is_none_or(|before| before.link != told.link);
             if before != Some(told) && !(was_nothing && told.next.is_none()) {
-                self.outbox.send(told.link, &Frame::Successor(told.next));
+                let (next, within_ms) = (told.next, millis(within));
+                self.outbox.send(told.link, &Frame::Successor { next, within_ms });
             }
         }
         self.racks.successors = successors;

@@ -49,6 +49,17 @@ pub(super) struct Session {
     pub(super) grace: Time,
 }
 
+impl Session {
+    pub(super) fn info(&self) -> SessionInfo {
+        SessionInfo {
+            member: self.member,
+            rack: self.rack.clone(),
+            is_linked: self.link.is_some(),
+            heard: self.heard,
+        }
+    }
+}
+
 /// What an operator sees of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
@@ -104,12 +115,7 @@ impl Sessions {
     }
 
     pub(super) fn infos(&self) -> impl Iterator<Item = SessionInfo> {
-        self.nodes.values().map(|session| SessionInfo {
-            member: session.member,
-            rack: session.rack.clone(),
-            is_linked: session.link.is_some(),
-            heard: session.heard,
-        })
+        self.nodes.values().map(Session::info)
     }
 
     /// Asserts that links and sessions point at each other.
