@@ -339,6 +339,7 @@ fn first_status(id: NodeId, choice: &Choice, sockets: &Sockets) -> Status {
         interface: choice.interface.name.clone(),
         interface_reason: choice.reason.clone(),
         settled: false,
+        is_away: false,
         members: Vec::new(),
         groups: Vec::new(),
         stats: Stats::default(),

@@ -35,6 +35,7 @@ pub(crate) struct Host<N> {
     ready: Arc<ReadyList>,
     notices: Arc<Notices>,
     settled: Arc<AtomicBool>,
+    away: Arc<AtomicBool>,
     settling: Option<Latch<()>>,
     first_status: Status,
     queue_events: usize,
@@ -81,6 +82,7 @@ impl<N: Network> Host<N> {
         let Founding { first_status, notices, .. } = founding;
         let (latch, settling) = async_channel::bounded(1);
         let (ready, settled) = (Arc::new(ReadyList::default()), Arc::new(AtomicBool::new(false)));
+        let away = Arc::new(AtomicBool::new(false));
         let id = first_status.id;
         let node = Node::new(id, founding.lateral, founding.membership, founding.seed);
         let node = match founding.guest {
@@ -95,12 +97,13 @@ impl<N: Network> Host<N> {
             ready: Arc::clone(&ready),
             notices: Arc::clone(&notices),
             settled: Arc::clone(&settled),
+            away: Arc::clone(&away),
             settling: Some(latch),
             first_status: first_status.clone(),
             queue_events: founding.queue_events,
             state: State { is_called: true, ..State::default() },
         };
-        (host, NodeParts { ready, notices, settled, settling, first_status })
+        (host, NodeParts { ready, notices, settled, away, settling, first_status })
     }
 
     /// Takes what the membership knows from the start: it comes out with the first call.

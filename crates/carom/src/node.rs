@@ -38,6 +38,8 @@ pub(crate) struct NodeParts {
     pub(crate) ready: Arc<ReadyList>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) settled: Arc<AtomicBool>,
+    /// Whether the membership service is away.
+    pub(crate) away: Arc<AtomicBool>,
     /// Closes when the node has settled, or is closed.
     pub(crate) settling: Receiver<()>,
     /// The status at the start, for when there is nobody left to tell another one.
@@ -151,6 +153,14 @@ impl Node {
     /// What the user should have read once, in the order in which it came up.
     pub fn notices(&self) -> Vec<Notice> {
         self.shared.parts.notices.all()
+    }
+
+    /// Whether the membership service (`Builder::control`) has not been reached for about 3 s: the
+    /// node goes on with the members that it knew last, and nobody who joins or fails meanwhile is
+    /// noticed. False again when the views are as the service says; always false without a
+    /// service.
+    pub fn is_away(&self) -> bool {
+        self.shared.parts.away.load(Ordering::SeqCst)
     }
 
     /// Tells the others that this node stops, and stops it. Its groups are closed: whoever waits

@@ -21,6 +21,9 @@ pub struct Status {
     pub interface_reason: String,
     /// Whether the node has found its place among the others.
     pub settled: bool,
+    /// Whether its membership service is away, so that the members are those last known; see
+    /// [`Node::is_away`](crate::Node::is_away).
+    pub is_away: bool,
     /// The other nodes, in order of their ids.
     pub members: Vec<MemberStatus>,
     /// The groups that the node is in, in order of their ids.

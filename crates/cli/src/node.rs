@@ -1,5 +1,6 @@
 //! The flags of every verb that starts a node, and the start itself.
 
+use std::cell::Cell;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ pub(crate) struct NodeArgs {
     seeds: Vec<String>,
     /// Address of a membership service (`carom control`), HOST or HOST:PORT; may be repeated.
     /// Members are found by it alone
-    #[arg(long = "control", value_name = "ADDR", conflicts_with = "seeds")]
+    #[arg(long = "control", value_name = "ADDR", conflicts_with = "seeds", value_delimiter = ',')]
     controls: Vec<String>,
     /// Name of the cluster that the membership service is that of
     #[arg(long, value_name = "NAME", default_value = "", requires = "controls")]
@@ -163,6 +164,27 @@ pub(crate) fn tell_notices(node: &Node, told: usize) -> usize {
         }
     }
     notices.len()
+}
+
+/// Whether the membership service was away when it was looked at last.
+#[derive(Debug, Default)]
+pub(crate) struct ServiceWatch(Cell<bool>);
+
+impl ServiceWatch {
+    /// Tells on standard error when the service goes away or comes back; returns which, as JSON
+    /// has it.
+    pub(crate) fn look(&self, node: &Node) -> Option<&'static str> {
+        let is_away = node.is_away();
+        if self.0.replace(is_away) == is_away {
+            return None;
+        }
+        if is_away {
+            eprintln!("the membership service is away: going on with the members last known");
+            return Some("away");
+        }
+        eprintln!("the membership service is back: the members are as it says");
+        Some("back")
+    }
 }
 
 /// The address with the default port if it has none.

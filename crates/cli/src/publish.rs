@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::error::{CliError, Outcome};
 use crate::frames::Framing;
 use crate::interrupt::{self, Interrupt};
-use crate::node::{self, NodeArgs};
+use crate::node::{self, NodeArgs, ServiceWatch};
 use crate::{output, units};
 use pace::Pace;
 use source::{Item, Source};
@@ -84,6 +84,7 @@ struct Publisher<'a> {
     /// Members that went since the first message: those that said so, and those that failed.
     left: Cell<usize>,
     failed: Cell<usize>,
+    service: ServiceWatch,
 }
 
 /// What the members said at the end.
@@ -102,7 +103,19 @@ impl<'a> Publisher<'a> {
     fn new(args: &'a Args, node: &'a Node, group: &'a Group, interrupt: &'a Interrupt) -> Self {
         let (started, took) = (Instant::now(), Duration::ZERO);
         let (left, failed) = (Cell::new(0), Cell::new(0));
-        Self { args, node, group, interrupt, messages: 0, bytes: 0, started, took, left, failed }
+        Self {
+            args,
+            node,
+            group,
+            interrupt,
+            messages: 0,
+            bytes: 0,
+            started,
+            took,
+            left,
+            failed,
+            service: ServiceWatch::default(),
+        }
     }
 
     /// Waits until enough members are there and none has come or gone for a while: those who come
@@ -213,8 +226,10 @@ impl<'a> Publisher<'a> {
     }
 
     /// This node is a member too: what others publish comes here and is not wanted. Members that
-    /// do not keep up or fail are told. A closed group is an error.
+    /// do not keep up or fail are told, and whether the membership service is there. A closed
+    /// group is an error.
     fn drop_events(&self) -> Result<(), CliError> {
+        self.service.look(self.node);
         loop {
             match self.group.recv_timeout(Duration::ZERO) {
                 Ok(Some(Event::Slow(slow))) => {
@@ -288,6 +303,7 @@ impl<'a> Publisher<'a> {
                 "members": members,
                 "waiting_for": waiting_for,
                 "incomplete": incomplete,
+                "service_away": self.node.is_away(),
             }))?;
         }
         Ok(confirmed.is_finding())

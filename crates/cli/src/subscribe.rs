@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::error::{CliError, Outcome};
 use crate::frames::Framing;
 use crate::interrupt::{self, Interrupt};
-use crate::node::{self, NodeArgs};
+use crate::node::{self, NodeArgs, ServiceWatch};
 use crate::{output, units};
 
 /// Write the messages of a group to standard output
@@ -124,7 +124,8 @@ impl Receiver {
         group: &Group,
         interrupt: &Interrupt,
     ) -> Result<(), CliError> {
-        let ended = self.events(group, interrupt).and_then(|next| self.out.flush().map(|()| next));
+        let ended =
+            self.events(node, group, interrupt).and_then(|next| self.out.flush().map(|()| next));
         match ended {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(output::not_written(&error)),
             Ok(Next::More) if !interrupt.is_asked() => Err(node::closed(node, group.name())),
@@ -133,8 +134,17 @@ impl Receiver {
     }
 
     /// `Next::More` if it wanted more, but the group is closed or the user asked to end.
-    fn events(&mut self, group: &Group, interrupt: &Interrupt) -> std::io::Result<Next> {
+    fn events(
+        &mut self,
+        node: &Node,
+        group: &Group,
+        interrupt: &Interrupt,
+    ) -> std::io::Result<Next> {
+        let service = ServiceWatch::default();
         while !interrupt.is_asked() {
+            if let Some(state) = service.look(node).filter(|_| self.json) {
+                self.line(&json!({ "event": "service", "state": state }))?;
+            }
             let event = match group.try_recv() {
                 Some(event) => event,
                 None => {

@@ -148,6 +148,6 @@ fn first_address() -> Ipv4Addr {
 }
 
 /// 64 bits from the operating system, by way of the standard library's hasher keys.
-fn system_random() -> u64 {
+pub(crate) fn system_random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

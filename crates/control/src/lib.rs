@@ -13,7 +13,9 @@
 //! # Ok::<(), carom_control::ControlError>(())
 //! ```
 
+mod caller;
 mod control;
+mod detector;
 mod embedded;
 mod error;
 mod http;
@@ -26,7 +28,10 @@ mod store;
 mod writer;
 
 pub use control::Control;
+pub use detector::{Detector, DetectorOptions, DetectorStatus, ProcessStatus};
 pub use embedded::StoreError;
 pub use error::ControlError;
 pub use options::{DEFAULT_HTTP_PORT, DEFAULT_PORT, Options};
-pub use status::{GroupStatus, MemberStatus, NodeStatus, PartitionStatus, Status, StoreStatus};
+pub use status::{
+    GroupStatus, KnownDetector, MemberStatus, NodeStatus, PartitionStatus, Status, StoreStatus,
+};

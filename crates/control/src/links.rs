@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// What happened on a link.
 #[derive(Debug)]
@@ -30,6 +30,9 @@ pub(crate) struct Links {
     links: BTreeMap<LinkId, Link>,
     next: u64,
     arrivals: mpsc::Sender<Arrival>,
+    /// The writing tasks, those of links that were closed and still have something to write among
+    /// them.
+    writers: JoinSet<()>,
 }
 
 #[derive(Debug)]
@@ -48,22 +51,29 @@ impl Links {
     /// No links yet, and where their arrivals come out.
     pub(crate) fn new() -> (Self, mpsc::Receiver<Arrival>) {
         let (arrivals, receiver) = mpsc::channel(ARRIVALS);
-        (Self { links: BTreeMap::new(), next: 1, arrivals }, receiver)
+        let (links, writers) = (BTreeMap::new(), JoinSet::new());
+        (Self { links, next: 1, arrivals, writers }, receiver)
     }
 
     /// Takes over a connection that was accepted; returns the number of the new link.
     pub(crate) fn add(&mut self, stream: TcpStream) -> LinkId {
         let id = LinkId(self.next);
         self.next += 1;
+        self.add_as(id, stream);
+        id
+    }
+
+    /// Takes over a connection as a link of this number, which must be new.
+    pub(crate) fn add_as(&mut self, id: LinkId, stream: TcpStream) {
+        while self.writers.try_join_next().is_some() {}
         // It is only slower where that is refused.
         let _ = stream.set_nodelay(true);
         let (reading, writing) = stream.into_split();
         let (outgoing, queue) = mpsc::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let reader = tokio::spawn(read(id, reading, self.arrivals.clone())).abort_handle();
-        tokio::spawn(write(id, writing, queue, Arc::clone(&waiting), self.arrivals.clone()));
+        self.writers.spawn(write(id, writing, queue, Arc::clone(&waiting), self.arrivals.clone()));
         self.links.insert(id, Link { outgoing, waiting, reader });
-        id
     }
 
     /// Whether the link has not ended.
@@ -92,6 +102,14 @@ impl Links {
         let Some(link) = self.links.remove(&id) else { return false };
         link.reader.abort();
         true
+    }
+
+    /// Ends all links, and waits until what waits is written.
+    pub(crate) async fn finish(&mut self) {
+        for link in std::mem::take(&mut self.links).into_values() {
+            link.reader.abort();
+        }
+        while self.writers.join_next().await.is_some() {}
     }
 
     /// How many links there are.

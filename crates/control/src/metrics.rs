@@ -26,11 +26,14 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Self(status) = self;
         let linked = status.nodes.iter().filter(|node| node.linked).count();
+        let watched = status.nodes.iter().filter(|node| node.watched_by.is_some()).count();
         let groups: usize = status.owned().map(|partition| partition.groups).sum();
         let members: usize = status.owned().map(|partition| partition.members).sum();
         let sizes = [
             ("nodes", "Nodes that the process holds leases of", status.nodes.len()),
             ("nodes_linked", "Nodes that have a link to the process", linked),
+            ("nodes_watched", "Nodes that a failure detector pings", watched),
+            ("detectors", "Failure detectors that are thought alive", status.detectors.len()),
             ("links", "Links of nodes and detectors", status.links),
             ("partitions", "Partitions that the process owns", status.owned().count()),
             ("groups", "Groups with members in these partitions", groups),

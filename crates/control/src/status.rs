@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use carom_proto::membership::service::server::Server;
-use carom_proto::{Endpoint, GroupId, Time};
+use carom_proto::{Endpoint, GroupId, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
 /// A control process as it is.
@@ -30,8 +30,29 @@ pub struct Status {
     pub partitions: Vec<PartitionStatus>,
     /// The nodes that it holds leases of.
     pub nodes: Vec<NodeStatus>,
+    /// The failure detectors that it thinks alive.
+    pub detectors: Vec<KnownDetector>,
     /// All counters, by name.
     pub counters: BTreeMap<String, u64>,
+}
+
+/// A failure detector that is thought alive.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct KnownDetector {
+    /// Its id.
+    pub detector: String,
+    /// Its rack.
+    pub rack: String,
+    /// Where it is pinged.
+    pub endpoint: String,
+    /// Whether it has a link to this process now; without one it watches nobody for it.
+    pub linked: bool,
+    /// For how long nothing was heard from it, in milliseconds.
+    pub silent_ms: u64,
+    /// The nodes that it is to watch: those of its rack, and of racks without a detector.
+    pub watches: Vec<String>,
+    /// The next detector in the chain, which it pings as well; `None` if it is the only one.
+    pub next: Option<String>,
 }
 
 /// The store of a control process.
@@ -84,6 +105,11 @@ pub struct NodeStatus {
     pub linked: bool,
     /// For how long nothing was heard from it, in milliseconds.
     pub silent_ms: u64,
+    /// The failure detector that pings it; `None` if only its lease tells that it failed, or the
+    /// node before it in the ring.
+    pub watched_by: Option<String>,
+    /// The node that it pings in the ring; `None` without a ring.
+    pub next: Option<String>,
 }
 
 /// A group as the process knows it.
@@ -137,13 +163,29 @@ impl Status {
     }
 
     pub(crate) fn of(server: &Server, around: &Surroundings<'_>) -> Self {
+        let silent_ms = |heard: Time| around.now.since(heard).as_millis() as u64;
+        let detectors = server.detectors().map(|detector| KnownDetector {
+            detector: detector.session.member.node.to_string(),
+            rack: detector.session.rack,
+            endpoint: detector.session.member.endpoint.to_string(),
+            linked: detector.session.is_linked,
+            silent_ms: silent_ms(detector.session.heard),
+            watches: detector.watched.iter().map(ToString::to_string).collect(),
+            next: detector.next.map(|next| next.to_string()),
+        });
+        let watchers: BTreeMap<NodeId, NodeId> = server
+            .detectors()
+            .flat_map(|it| it.watched.into_iter().map(move |node| (node, it.session.member.node)))
+            .collect();
         let nodes = server.sessions().map(|session| NodeStatus {
             node: session.member.node.to_string(),
             incarnation: session.member.incarnation,
             endpoint: session.member.endpoint.to_string(),
             rack: session.rack,
             linked: session.is_linked,
-            silent_ms: around.now.since(session.heard).as_millis() as u64,
+            silent_ms: silent_ms(session.heard),
+            watched_by: watchers.get(&session.member.node).map(ToString::to_string),
+            next: server.next_of(session.member.node).map(|next| next.to_string()),
         });
         let owners: BTreeMap<u16, Endpoint> = server.owners().owned.iter().copied().collect();
         let partitions = (0..around.partitions).filter_map(|partition| {
@@ -169,6 +211,7 @@ impl Status {
             store: around.store.clone(),
             partitions: partitions.collect(),
             nodes: nodes.collect(),
+            detectors: detectors.collect(),
             counters: stats.map(|(name, count)| (name.to_owned(), count)).collect(),
         }
     }

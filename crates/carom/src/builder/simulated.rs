@@ -95,6 +95,7 @@ fn first_status(id: NodeId, host: &sim::Host) -> Status {
         interface: "simulated".into(),
         interface_reason: "the host is simulated".into(),
         settled: false,
+        is_away: false,
         members: Vec::new(),
         groups: Vec::new(),
         stats: Stats::default(),

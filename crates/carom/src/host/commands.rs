@@ -129,6 +129,7 @@ impl<N: Network> Host<N> {
         members.sort_unstable_by_key(|it| it.node);
         Status {
             settled: self.settled.load(Ordering::SeqCst),
+            is_away: self.away.load(Ordering::SeqCst),
             members,
             groups: self.state.groups.values().map(|it| self.status_of(it)).collect(),
             stats: self.stats(),

@@ -27,12 +27,17 @@ impl<N: Network> Host<N> {
                 NodeEvent::Parted(node) => self.network.part(node),
                 // Looked at by those who wait for it.
                 NodeEvent::Settled => {}
-                NodeEvent::Away => self.notices.add(Notice::plain(
-                    "the membership service is away: going on with the members last known",
-                )),
-                NodeEvent::Returned => self.notices.add(Notice::plain(
-                    "the membership service is back: the members are as it says",
-                )),
+                NodeEvent::Away => {
+                    self.away.store(true, Ordering::SeqCst);
+                    let text =
+                        "the membership service is away: going on with the members last known";
+                    self.notices.add(Notice::plain(text));
+                }
+                NodeEvent::Returned => {
+                    self.away.store(false, Ordering::SeqCst);
+                    let text = "the membership service is back: the members are as it says";
+                    self.notices.add(Notice::plain(text));
+                }
                 NodeEvent::Refused(group, error) => self.on_refused(group, error),
             }
         }

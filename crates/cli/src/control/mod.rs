@@ -1,9 +1,12 @@
 //! `carom control`: the membership service, and what it knows.
 
+mod address;
+mod detector;
 mod run;
 mod show;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use carom_control::{DEFAULT_HTTP_PORT, Options};
 use clap::Subcommand;
@@ -22,9 +25,12 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Show a running service: partitions, nodes, counters
+    /// Show a running service: partitions, nodes, failure detectors, counters
     #[command(after_help = STATUS_EXAMPLE)]
     Status(show::Status),
+    /// Run the failure detector of a rack
+    #[command(after_help = DETECTOR_EXAMPLE)]
+    Detector(detector::Args),
     /// Show who is in a group
     #[command(after_help = MEMBERS_EXAMPLE)]
     Members(show::Members),
@@ -38,6 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     match &args.what {
         None => run::run(&args.serve),
         Some(What::Status(status)) => status.run(),
+        Some(What::Detector(args)) => detector::run(args),
         Some(What::Members(members)) => members.run(),
     }
 }
@@ -52,13 +59,43 @@ fn default_listen() -> SocketAddr {
     Options::new("").listen
 }
 
+/// Refuses times within which nobody can be found out.
+///
+/// # Errors
+/// If `time` is too short; `flag` says where it was given.
+fn check_detection(flag: &str, time: Duration) -> Result<(), CliError> {
+    if time >= LEAST_DETECTION {
+        return Ok(());
+    }
+    let cause = format!("{flag}: {time:?} is too short");
+    Err(CliError::new(cause, format!("give {LEAST_DETECTION:?} or more")))
+}
+
+/// Refuses names that do not fit into a frame.
+///
+/// # Errors
+/// If `name` is too long; `flag` says where it was given.
+fn check_name(flag: &str, name: &str) -> Result<(), CliError> {
+    if name.len() <= LONGEST_NAME {
+        return Ok(());
+    }
+    let fix = format!("give a name of {LONGEST_NAME} bytes at most");
+    Err(CliError::new(format!("{flag}: the name is too long"), fix))
+}
+
+const LEAST_DETECTION: Duration = Duration::from_millis(100);
+const LONGEST_NAME: usize = 255;
 const EXAMPLE: &str = "Examples:
   carom control --store /var/lib/carom
   carom sub prices --control 10.0.0.5          on another machine
   carom control status
   carom control members prices --json
+  carom control detector --rack r7 --control 10.0.0.5
   curl http://127.0.0.1:7403/metrics";
 const STATUS_EXAMPLE: &str = "Example:
   carom control status --http 127.0.0.1:7403 --json";
+const DETECTOR_EXAMPLE: &str = "Examples:
+  carom control detector --rack r7 --control 10.0.0.5
+  carom control detector --rack r7 --control 10.0.0.5 --detection 300ms --json";
 const MEMBERS_EXAMPLE: &str = "Example:
   carom control members prices";

@@ -9,7 +9,7 @@ use carom_control::{Control, Options};
 use carom_paper::units;
 use serde::Serialize;
 
-use super::{default_http, default_listen};
+use super::{check_detection, check_name, default_http, default_listen};
 use crate::error::{CliError, Outcome};
 use crate::interrupt;
 use crate::output;
@@ -48,6 +48,9 @@ pub(super) struct Serve {
     /// Have each node ping the next one, in a ring
     #[arg(long)]
     ring: bool,
+    /// With --ring: a node that answers no ping for so long is reported [default: as --detection]
+    #[arg(long, value_name = "TIME", value_parser = units::duration, requires = "ring")]
+    ring_time: Option<Duration>,
     /// Print one object of JSON once it serves
     #[arg(long)]
     json: bool,
@@ -66,14 +69,9 @@ struct Serving {
 /// # Errors
 /// If it cannot start, or fails.
 pub(super) fn run(args: &Serve) -> Result<Outcome, CliError> {
-    if args.detection < LEAST_DETECTION {
-        let cause = format!("--detection: {:?} is too short", args.detection);
-        return Err(CliError::new(cause, format!("give {LEAST_DETECTION:?} or more")));
-    }
-    if args.cluster.len() > LONGEST_NAME {
-        let fix = format!("give a name of {LONGEST_NAME} bytes at most");
-        return Err(CliError::new("--cluster: the name is too long", fix));
-    }
+    check_detection("--detection", args.detection)?;
+    args.ring_time.map_or(Ok(()), |time| check_detection("--ring-time", time))?;
+    check_name("--cluster", &args.cluster)?;
     let interrupt = interrupt::listen()?;
     let control = Control::start(args.options())
         .map_err(|error| CliError::new(error.to_string(), error.fix()))?;
@@ -111,10 +109,9 @@ impl Serve {
         options.server.detection_time = self.detection;
         options.server.view_size = self.view_size;
         options.server.ring = self.ring;
+        options.server.ring_time = self.ring_time;
         options
     }
 }
 
-const LEAST_DETECTION: Duration = Duration::from_millis(100);
-const LONGEST_NAME: usize = 255;
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -1,9 +1,10 @@
 //! What a running service says of itself.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use carom_control::{GroupStatus, Status as Report};
+use carom_control::{GroupStatus, NodeStatus, Status as Report};
 use carom_paper::units;
 use comfy_table::{Table, presets};
 use serde::de::DeserializeOwned;
@@ -126,22 +127,61 @@ fn show(status: &Report) -> Result<(), CliError> {
         eprintln!("control processes: {}", status.store.processes.join(", "));
     }
     if status.nodes.is_empty() {
-        return output::lines("no node is there");
+        output::lines("no node is there")?;
+    } else {
+        output::lines(&nodes(&status.nodes))?;
     }
+    if status.detectors.is_empty() {
+        eprintln!("no failure detector is there: nodes that fail are found out by their leases");
+        return Ok(());
+    }
+    output::lines(&detectors(status))
+}
+
+fn nodes(nodes: &[NodeStatus]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["node", "incarnation", "endpoint", "rack", "linked", "silent"]);
-    for node in &status.nodes {
+    let head = ["node", "incarnation", "endpoint", "rack", "linked", "silent", "watched by"];
+    table.set_header(head);
+    for node in nodes {
         table.add_row([
             node.node.clone(),
             node.incarnation.to_string(),
             node.endpoint.clone(),
             node.rack.clone(),
-            if node.linked { "yes" } else { "no" }.to_owned(),
+            yes_or_no(node.linked),
             format!("{} ms", node.silent_ms),
+            node.watched_by.clone().unwrap_or_else(|| "its lease".to_owned()),
         ]);
     }
-    output::lines(&table.trim_fmt())
+    table.trim_fmt()
+}
+
+/// A line for each failure detector; the racks are those of the nodes that it watches.
+fn detectors(status: &Report) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let head = ["detector", "endpoint", "rack", "linked", "silent", "watches", "of racks", "next"];
+    table.set_header(head);
+    for detector in &status.detectors {
+        let watched = status.nodes.iter().filter(|it| detector.watches.contains(&it.node));
+        let racks: BTreeSet<String> = watched.map(|node| format!("{:?}", node.rack)).collect();
+        table.add_row([
+            detector.detector.clone(),
+            detector.endpoint.clone(),
+            detector.rack.clone(),
+            yes_or_no(detector.linked),
+            format!("{} ms", detector.silent_ms),
+            format!("{} nodes", detector.watches.len()),
+            racks.into_iter().collect::<Vec<_>>().join(", "),
+            detector.next.clone().unwrap_or_else(|| "none".to_owned()),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+fn yes_or_no(is_so: bool) -> String {
+    if is_so { "yes" } else { "no" }.to_owned()
 }
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

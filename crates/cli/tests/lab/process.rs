@@ -1,7 +1,7 @@
 //! A program that runs while a test reads what it writes.
 
 use std::io::{BufRead as _, BufReader, BufWriter, Read, Write as _};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Instant;
@@ -41,10 +41,15 @@ impl Running {
         Self { child, said, wrote }
     }
 
+    /// Its standard input, which must be piped.
+    pub(crate) fn stdin(&mut self) -> ChildStdin {
+        self.child.stdin.take().expect("it is piped and taken once")
+    }
+
     /// Writes `lines` to standard input and closes it, in a thread of its own, which ends at the
     /// latest with the child.
     pub(crate) fn feed(&mut self, lines: impl Iterator<Item = String> + Send + 'static) {
-        let stdin = self.child.stdin.take().expect("it is piped");
+        let stdin = self.stdin();
         thread::spawn(move || {
             let mut stdin = BufWriter::new(stdin);
             for line in lines {
@@ -86,7 +91,8 @@ impl Running {
             .unwrap_or_else(|error| panic!("{error} in {text:?}; {:#?}", self.said.seen))
     }
 
-    fn signal(&self, signal: Signal) {
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.id()).expect("a process id is small");
         kill(Pid::from_raw(id), signal).expect("our own child can be signalled");
     }

@@ -1,0 +1,128 @@
+//! Running the failure detector of a rack until it is told to end.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use carom_control::{Detector, DetectorOptions, DetectorStatus};
+use carom_paper::units;
+
+use super::{address, check_detection, check_name};
+use crate::error::{CliError, Outcome};
+use crate::interrupt::{self, Interrupt};
+use crate::output;
+
+/// What a failure detector is started with.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The rack whose nodes it watches, as they say it (`carom sub --rack`)
+    #[arg(long, value_name = "NAME")]
+    rack: String,
+    /// Address of a membership service, HOST or HOST:PORT; several with commas, or repeated
+    #[arg(long = "control", value_name = "ADDR", value_delimiter = ',', required = true)]
+    controls: Vec<String>,
+    /// Name of the cluster that the membership service is that of
+    #[arg(long, value_name = "NAME", default_value = "")]
+    cluster: String,
+    /// Where it pings from and is pinged, by UDP [default: any address, any free port]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// Where other detectors ping it [default: where its calls to the service come from]
+    #[arg(long, value_name = "ADDR:PORT")]
+    advertise: Option<SocketAddr>,
+    /// A node that answers no ping for so long is reported [default: the service's --detection]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    detection: Option<Duration>,
+    /// Print an object of JSON at the start and at each change
+    #[arg(long)]
+    json: bool,
+}
+
+/// Watches until Ctrl-C.
+///
+/// # Errors
+/// If it cannot start, or the service refuses it at the first try.
+pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
+    check_name("--rack", &args.rack)?;
+    check_name("--cluster", &args.cluster)?;
+    args.detection.map_or(Ok(()), |time| check_detection("--detection", time))?;
+    let mut options = DetectorOptions::new(&args.rack, address::resolve(&args.controls)?);
+    options.cluster.clone_from(&args.cluster);
+    options.listen = args.listen.unwrap_or(options.listen);
+    options.advertise = args.advertise;
+    options.detection_time = args.detection;
+    let interrupt = interrupt::listen()?;
+    let failed = |error: carom_control::ControlError| CliError::new(error.to_string(), error.fix());
+    let detector = Detector::start(options).map_err(failed)?;
+    let watched = watch(&detector, args, interrupt);
+    detector.stop().map_err(failed)?;
+    watched.map(|()| Outcome::Fine)
+}
+
+/// Tells what changes, until the user asks to end.
+fn watch(detector: &Detector, args: &Args, interrupt: &Interrupt) -> Result<(), CliError> {
+    let mut shown = detector.status();
+    if !args.json {
+        let DetectorStatus { detector, rack, address, .. } = &shown;
+        eprintln!("failure detector {detector} of rack {rack:?}, UDP {address}; ends with Ctrl-C");
+    }
+    let begun = Instant::now();
+    let (mut is_new, mut was_in, mut is_away_told) = (true, false, false);
+    while !interrupt.wait(LOOK_EVERY) && !detector.has_ended() {
+        let status = detector.status();
+        let is_in = status.processes.iter().any(|process| process.linked);
+        was_in |= is_in;
+        if let Some(why) = status.refused.as_ref().filter(|_| !was_in) {
+            let fix = "give the --cluster of the service, and use its version of carom";
+            return Err(CliError::new(why.clone(), fix));
+        }
+        if !was_in && !is_away_told && begun.elapsed() >= SAY_AFTER {
+            is_away_told = true;
+            let controls = args.controls.join(", ");
+            eprintln!("note: no membership service answers at {controls} yet: it tries again");
+        }
+        if args.json {
+            if is_new || is_other(&shown, &status) {
+                output::json(&status)?;
+            }
+        } else {
+            tell(&shown, &status);
+        }
+        (is_new, shown) = (false, status);
+    }
+    Ok(())
+}
+
+/// Whether there is more than counters to tell.
+fn is_other(before: &DetectorStatus, now: &DetectorStatus) -> bool {
+    (&before.processes, &before.watched, &before.refused)
+        != (&now.processes, &now.watched, &now.refused)
+        || reports(before) != reports(now)
+}
+
+/// A line for each change.
+fn tell(before: &DetectorStatus, now: &DetectorStatus) {
+    for process in &now.processes {
+        let was_linked = before.processes.iter().any(|it| it.linked && it == process);
+        if process.linked && !was_linked {
+            eprintln!("linked to {}", process.address);
+        }
+    }
+    for process in before.processes.iter().filter(|process| process.linked) {
+        if !now.processes.contains(process) {
+            eprintln!("link to {} is gone", process.address);
+        }
+    }
+    if before.watched != now.watched {
+        eprintln!("watches {}: {}", now.watched.len(), now.watched.join(" "));
+    }
+    if reports(before) != reports(now) {
+        eprintln!("reports made: {}", reports(now));
+    }
+}
+
+fn reports(status: &DetectorStatus) -> u64 {
+    status.counters.get("reports_made").copied().unwrap_or_default()
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const SAY_AFTER: Duration = Duration::from_secs(3);

@@ -1,0 +1,121 @@
+//! What ends, stands still and comes back.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use carom_proto::NodeId;
+use carom_proto::membership::service::frame::Frame;
+use nix::sys::signal::Signal;
+
+use crate::process::Running;
+use crate::raw::{RawNode, group_name};
+use crate::service::{Service, carom};
+
+/// Requests that are on their way at a time.
+const WINDOW: u32 = 256;
+
+#[test]
+fn every_join_that_was_acknowledged_is_there_after_the_service_was_killed() {
+    let mut service = Service::start(&["--detection", "10min"]);
+    let mut node = RawNode::open(&service.address, NodeId(0xA11));
+    (0..WINDOW).for_each(|number| node.join(number));
+    let mut asked = WINDOW;
+    let mut acknowledged = BTreeSet::new();
+    // It is killed with joins on their way; what had left it before may still be read.
+    while let Some(frame) = node.next() {
+        if let Frame::Joined { request, .. } = frame {
+            acknowledged.insert(request);
+            node.join(asked);
+            asked += 1;
+            if acknowledged.len() == 700 {
+                service.running.kill();
+            }
+        }
+    }
+    assert!(acknowledged.len() >= 700 && acknowledged.len() < asked as usize);
+    service.start_again(&["--detection", "10min"]);
+    let id = node.id.to_string();
+    for number in acknowledged {
+        let members = service.get(&format!("/members?group={}", group_name(number)));
+        assert!(members.contains(&id), "group {number} was acknowledged: {members}");
+    }
+}
+
+fn publisher(service: &Service, group: &str) -> (Running, std::process::ChildStdin) {
+    let flags = ["pub", group, "--control", &service.address, "--interface", "127.0.0.1"];
+    let mut command = carom(&[&flags[..], &["--json"]].concat());
+    command.stdin(Stdio::piped());
+    let mut running = Running::start(command);
+    let stdin = running.stdin();
+    (running, stdin)
+}
+
+#[test]
+fn nodes_go_on_while_the_service_is_killed_and_say_so() {
+    let mut service = Service::start(&[]);
+    let mut sub = service.node("numbers", &[]);
+    let (mut publisher, mut lines) = publisher(&service, "numbers");
+    writeln!(lines, "before").expect("carom reads its input");
+    sub.running.wrote.wait_for("before");
+    service.running.kill();
+    publisher.said.wait_for("the membership service is away");
+    sub.running.wrote.wait_for("\"state\":\"away\"");
+    sub.running.said.wait_for("the membership service is away");
+    writeln!(lines, "meanwhile").expect("carom reads its input");
+    sub.running.wrote.wait_for("meanwhile");
+    service.start_again(&[]);
+    sub.running.wrote.wait_for("\"state\":\"back\"");
+    publisher.said.wait_for("the membership service is back");
+    writeln!(lines, "after").expect("carom reads its input");
+    sub.running.wrote.wait_for("after");
+    drop(lines);
+    publisher.end_with(0);
+    let report = publisher.json();
+    let wanted = (&true.into(), &1.into(), &false.into());
+    assert_eq!((&report["safe"], &report["members"], &report["service_away"]), wanted, "{report}");
+    let failed = sub.running.wrote.seen.iter().any(|line| line.contains("failed"));
+    assert!(!failed, "{:#?}", sub.running.wrote.seen);
+}
+
+#[test]
+fn a_node_that_stood_still_within_its_lease_comes_back_as_itself() {
+    let service = Service::start(&["--detection", "10min"]);
+    let mut sub = service.node("numbers", &[]);
+    let (mut publisher, mut lines) = publisher(&service, "numbers");
+    writeln!(lines, "before").expect("carom reads its input");
+    sub.running.wrote.wait_for("before");
+    sub.running.signal(Signal::SIGSTOP);
+    // Longer than it would take to notice with short leases.
+    thread::sleep(Duration::from_secs(1));
+    sub.running.signal(Signal::SIGCONT);
+    writeln!(lines, "after").expect("carom reads its input");
+    sub.running.wrote.wait_for("after");
+    drop(lines);
+    publisher.end_with(0);
+    let status = service.status();
+    let is_itself = |node: &serde_json::Value| {
+        node["node"] != sub.id.as_str() || (node["incarnation"] == 0 && node["linked"] == true)
+    };
+    let nodes = status["nodes"].as_array().expect("a list");
+    assert!(nodes.iter().all(is_itself), "{status:#}");
+    assert_eq!(status["counters"]["sessions_expired"], 0, "{status:#}");
+}
+
+#[test]
+fn a_node_that_stood_still_for_longer_comes_back_as_a_later_incarnation() {
+    let service = Service::start(&["--detection", "1s"]);
+    let mut witness = service.node("numbers", &[]);
+    let sleeper = service.node("numbers", &[]);
+    witness.await_change(&sleeper.id, "joined");
+    sleeper.running.signal(Signal::SIGSTOP);
+    witness.await_change(&sleeper.id, "failed");
+    sleeper.running.signal(Signal::SIGCONT);
+    witness.await_change(&sleeper.id, "joined");
+    let status = service.status();
+    let nodes = status["nodes"].as_array().expect("a list");
+    let back = nodes.iter().find(|node| node["node"] == sleeper.id.as_str());
+    assert!(back.is_some_and(|it| it["incarnation"].as_u64() >= Some(1)), "{status:#}");
+}

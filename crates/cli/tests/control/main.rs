@@ -1,0 +1,16 @@
+//! The membership service as its operators see it: real processes on loopback.
+
+mod detectors;
+mod disk;
+mod faults;
+#[path = "../lab/process.rs"]
+mod process;
+mod raw;
+mod service;
+mod usage;
+mod versions;
+
+use std::time::Duration;
+
+/// How long anything may take before a test fails instead of waiting for ever.
+const PATIENCE: Duration = Duration::from_secs(60);

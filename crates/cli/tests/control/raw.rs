@@ -1,0 +1,76 @@
+//! A node that is nothing but a link: it asks for what the test wants, and sees each answer.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+
+use carom_proto::membership::service::frame::Frame;
+use carom_proto::membership::service::{FrameReader, Hello, Member, Role};
+use carom_proto::{Endpoint, GroupId, GroupSettings, NodeId, Profile, RateOfFire};
+
+use crate::PATIENCE;
+
+pub(crate) struct RawNode {
+    pub(crate) id: NodeId,
+    stream: TcpStream,
+    reader: FrameReader,
+}
+
+impl RawNode {
+    /// A link on which nothing was said.
+    pub(crate) fn connect(address: &str, id: NodeId) -> Self {
+        let stream = TcpStream::connect(address).expect("the service listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout that is not zero");
+        Self { id, stream, reader: FrameReader::default() }
+    }
+
+    /// A link that was welcomed.
+    pub(crate) fn open(address: &str, id: NodeId) -> Self {
+        let mut node = Self::connect(address, id);
+        let endpoint = Endpoint(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));
+        let member = Member { node: id, incarnation: 0, endpoint };
+        let (cluster, rack) = (String::new(), String::new());
+        node.send(&Frame::Hello(Hello { role: Role::Node, cluster, member, rack }));
+        let answer = node.next();
+        assert!(matches!(answer, Some(Frame::Welcome(_))), "{answer:?}");
+        node
+    }
+
+    /// Asks to be in the group of this number.
+    pub(crate) fn join(&mut self, number: u32) {
+        let name = group_name(number);
+        let settings = GroupSettings::new(&name, Profile::TimeCritical(RateOfFire::default()));
+        self.send(&Frame::Join { request: number, group: GroupId::of_name(&name), settings });
+    }
+
+    /// Sends it; a link that has ended swallows it.
+    pub(crate) fn send(&mut self, frame: &Frame) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        self.send_bytes(&bytes);
+    }
+
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
+    /// The next frame; `None` when the link has ended.
+    pub(crate) fn next(&mut self) -> Option<Frame> {
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some(frame) = self.reader.next_frame().expect("a control process makes sense") {
+                return Some(frame);
+            }
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(count) => self.reader.push(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no answer comes"),
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// The name of the group of this number.
+pub(crate) fn group_name(number: u32) -> String {
+    format!("group-{number}")
+}

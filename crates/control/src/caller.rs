@@ -1,0 +1,297 @@
+//! A program that calls control processes, in a thread of its own: a failure detector or an
+//! observer. What happens is handed to its machine, and what the machine wants is done.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket as StdSocket};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
+use carom_proto::{Destination, Endpoint, Time, Transmit, Wakeup};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use crate::error::ControlError;
+use crate::links::{Arrival, Links};
+
+/// What decides: it is driven as a membership provider is.
+pub(crate) trait Machine: Send + 'static {
+    fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>);
+    fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &[u8]) {}
+    fn handle_timeout(&mut self, now: Time);
+    fn poll_link(&mut self) -> Option<LinkCommand>;
+    fn poll_transmit(&mut self, _out: &mut Vec<u8>) -> Option<Transmit> {
+        None
+    }
+    fn poll_timeout(&self) -> Option<Wakeup>;
+    fn shut_down(&mut self);
+}
+
+/// A running machine. It says goodbye and ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Caller<M> {
+    machine: Arc<Mutex<M>>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The loop of the thread.
+struct Run<M> {
+    machine: Arc<Mutex<M>>,
+    socket: Option<UdpSocket>,
+    links: Links,
+    /// Links that are being opened.
+    opening: BTreeMap<LinkId, AbortHandle>,
+    opened: mpsc::UnboundedSender<Opened>,
+    begun: Instant,
+}
+
+/// What became of an attempt to open a link.
+type Opened = (LinkId, std::io::Result<TcpStream>);
+
+/// Arrivals and datagrams that are handled before the machine's wishes are looked at.
+const TOGETHER: usize = 64;
+/// No ping is as large.
+const DATAGRAM_BYTES: usize = 2048;
+/// How long the goodbyes may take.
+const STOP_WITHIN: Duration = Duration::from_millis(500);
+
+impl<M: Machine> Caller<M> {
+    /// Drives `machine` in a thread of this name, with `socket` if it has datagrams.
+    pub(crate) fn start(
+        name: &str,
+        machine: M,
+        socket: Option<StdSocket>,
+    ) -> Result<Self, ControlError> {
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(ControlError::Start)?;
+        let socket = socket.map(|socket| register(&runtime, socket)).transpose();
+        let socket = socket.map_err(ControlError::Start)?;
+        let machine = Arc::new(Mutex::new(machine));
+        let (links, arrivals) = Links::new();
+        let (opened, openings) = mpsc::unbounded_channel();
+        let (stop_sender, stop) = oneshot::channel();
+        let run = Run {
+            machine: Arc::clone(&machine),
+            socket,
+            links,
+            opening: BTreeMap::new(),
+            opened,
+            begun: Instant::now(),
+        };
+        let drive = move || runtime.block_on(run.run(arrivals, openings, stop));
+        let thread = thread::Builder::new().name(name.into()).spawn(drive);
+        let thread = Some(thread.map_err(ControlError::Start)?);
+        Ok(Self { machine, stop: Some(stop_sender), thread })
+    }
+
+    /// The machine as it is; it waits until this is given back.
+    pub(crate) fn machine(&self) -> MutexGuard<'_, M> {
+        locked(&self.machine)
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Says goodbye and ends it.
+    ///
+    /// # Errors
+    /// It had ended by a panic.
+    pub(crate) fn stop(&mut self) -> Result<(), ControlError> {
+        if let Some(stop) = self.stop.take() {
+            // It may have ended already.
+            let _ = stop.send(());
+        }
+        let ended = self.thread.take().map_or(Ok(()), JoinHandle::join);
+        ended.map_err(|_| ControlError::Panicked)
+    }
+}
+
+impl<M> Drop for Caller<M> {
+    fn drop(&mut self) {
+        // Dropping the sender stops the loop as well.
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // If it panicked it has said so itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<M: Machine> Run<M> {
+    async fn run(
+        mut self,
+        mut arrivals: mpsc::Receiver<Arrival>,
+        mut openings: mpsc::UnboundedReceiver<Opened>,
+        mut stop: oneshot::Receiver<()>,
+    ) {
+        let mut buffer = vec![0; DATAGRAM_BYTES];
+        loop {
+            self.act().await;
+            let due = locked(&self.machine).poll_timeout().map(|due| self.instant(due.at));
+            tokio::select! {
+                Some((link, result)) = openings.recv() => self.on_opened(link, result),
+                Some(arrival) = arrivals.recv() => {
+                    self.on_arrival(arrival);
+                    for _ in 1..TOGETHER {
+                        let Ok(arrival) = arrivals.try_recv() else { break };
+                        self.on_arrival(arrival);
+                    }
+                }
+                () = readable(self.socket.as_ref()) => self.receive(&mut buffer),
+                () = sleep_until(due) => {
+                    let now = self.now();
+                    locked(&self.machine).handle_timeout(now);
+                }
+                _ = &mut stop => break,
+            }
+        }
+        locked(&self.machine).shut_down();
+        self.act().await;
+        let _ = tokio::time::timeout(STOP_WITHIN, self.links.finish()).await;
+    }
+
+    /// Does what the machine wants done, until it wants nothing more.
+    async fn act(&mut self) {
+        loop {
+            // The lock is given back before anything is waited for.
+            let command = locked(&self.machine).poll_link();
+            let Some(command) = command else { break };
+            match command {
+                LinkCommand::Open { link, to } => self.open(link, to),
+                LinkCommand::Send { link, bytes } => {
+                    if let Err(why) = self.links.send(link, bytes) {
+                        self.tell(link, LinkEvent::Closed { why });
+                    }
+                }
+                LinkCommand::Close { link } => {
+                    if let Some(attempt) = self.opening.remove(&link) {
+                        attempt.abort();
+                    }
+                    self.links.close(link);
+                }
+            }
+        }
+        let mut datagram = Vec::new();
+        loop {
+            datagram.clear();
+            let transmit = locked(&self.machine).poll_transmit(&mut datagram);
+            let Some(Transmit { destination: Destination::Endpoint(to), .. }) = transmit else {
+                break;
+            };
+            if let Some(socket) = &self.socket
+                && let Err(error) = socket.send_to(&datagram, to.0).await
+            {
+                // It is as good as lost, and is sent again.
+                tracing::debug!(%to, %error, "a ping was not sent");
+            }
+        }
+    }
+
+    fn open(&mut self, link: LinkId, to: Endpoint) {
+        let opened = self.opened.clone();
+        let attempt = tokio::spawn(async move {
+            let result = TcpStream::connect(to.0).await;
+            // Nobody waits for it any more at the end.
+            let _ = opened.send((link, result));
+        });
+        self.opening.insert(link, attempt.abort_handle());
+    }
+
+    fn on_opened(&mut self, link: LinkId, result: std::io::Result<TcpStream>) {
+        // What was given up while its answer was on its way is of no concern.
+        if self.opening.remove(&link).is_none() {
+            return;
+        }
+        match result {
+            Ok(stream) => {
+                self.links.add_as(link, stream);
+                self.tell(link, LinkEvent::Opened);
+            }
+            Err(error) => {
+                let why = match error.kind() {
+                    ErrorKind::ConnectionRefused => LinkEnd::Refused,
+                    _ => LinkEnd::Unreachable,
+                };
+                self.tell(link, LinkEvent::Closed { why });
+            }
+        }
+    }
+
+    fn on_arrival(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Bytes(link, bytes) => {
+                // What was on its way when the machine closed the link is of no concern.
+                if self.links.contains(link) {
+                    self.tell(link, LinkEvent::Received(&bytes));
+                }
+            }
+            Arrival::End(link, why) => {
+                if self.links.close(link) {
+                    self.tell(link, LinkEvent::Closed { why });
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) {
+        let Some(socket) = &self.socket else { return };
+        for _ in 0..TOGETHER {
+            let Ok((length, from)) = socket.try_recv_from(buffer) else { return };
+            let now = self.now();
+            locked(&self.machine).handle_datagram(now, Endpoint(from), &buffer[..length]);
+        }
+    }
+
+    fn tell(&mut self, link: LinkId, event: LinkEvent<'_>) {
+        let now = self.now();
+        locked(&self.machine).handle_link(now, link, event);
+    }
+
+    fn now(&self) -> Time {
+        Time(self.begun.elapsed().as_nanos() as u64)
+    }
+
+    fn instant(&self, at: Time) -> tokio::time::Instant {
+        (self.begun + Duration::from_nanos(at.0)).into()
+    }
+}
+
+/// Binds a UDP socket for pings.
+pub(crate) fn bind(address: SocketAddr) -> Result<StdSocket, ControlError> {
+    StdSocket::bind(address).map_err(|error| ControlError::Listen { address, error })
+}
+
+fn register(runtime: &Runtime, socket: StdSocket) -> std::io::Result<UdpSocket> {
+    socket.set_nonblocking(true)?;
+    let _entered = runtime.enter();
+    UdpSocket::from_std(socket)
+}
+
+/// A machine is as good after a panic of somebody who looked at it as before.
+fn locked<M>(machine: &Mutex<M>) -> MutexGuard<'_, M> {
+    machine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until there is a datagram; an error is one, which receiving clears.
+async fn readable(socket: Option<&UdpSocket>) {
+    match socket {
+        Some(socket) => {
+            let _ = socket.readable().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(due: Option<tokio::time::Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
