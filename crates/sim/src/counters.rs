@@ -31,6 +31,19 @@ pub struct Counters {
     pub corrupted: u64,
     /// Datagrams that others overtook.
     pub reordered: u64,
+    /// Links that machines asked for.
+    pub links_asked: u64,
+    /// Of these, accepted by a machine.
+    pub links_opened: u64,
+    /// Of these, to where nobody listened, or for which the opener's host had no room.
+    pub links_refused: u64,
+    /// Ends of links that their machine saw break, because of the network, a crash or a full
+    /// buffer.
+    pub links_broken: u64,
+    /// Attempts to carry a link's bytes on that failed: they were tried again.
+    pub link_stalls: u64,
+    /// Bytes of links that were handed to machines.
+    pub link_bytes: u64,
     /// Commands whose machine was gone when they were due.
     pub commands_missed: u64,
     /// Calls of machines.

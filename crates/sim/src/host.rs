@@ -32,6 +32,8 @@ pub(crate) struct Host<M> {
     /// Time that it needs on top because it is slow at present.
     pub(crate) slowness: Duration,
     pub(crate) is_paused: bool,
+    /// Nobody answers for the machine that was here: the host has no power, or no network.
+    pub(crate) is_dark: bool,
     /// Whether a datagram is being processed: its end is on the agenda.
     pub(crate) is_serving: bool,
     /// Commands that fell due during a pause.
@@ -60,6 +62,7 @@ impl<M> Host<M> {
             cost,
             slowness: Duration::ZERO,
             is_paused: false,
+            is_dark: false,
             is_serving: false,
             held_commands: Vec::new(),
             wake: Time::MAX,

@@ -1,6 +1,7 @@
 //! What the world can drive.
 
 use bytes::Bytes;
+use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::{
     Endpoint, Engine, Event, GroupId, GroupSettings, JoinError, SendOptions, Time, Transmit,
     ViewChange, Wakeup,
@@ -9,8 +10,9 @@ use carom_proto::{
 /// A state machine under the [engine contract](carom_proto::engine), as the world drives it: an
 /// engine alone, or a whole node.
 ///
-/// The world calls one of the `handle_*` verbs, then drains `poll_transmit`, then `poll_event`,
-/// then waits until `poll_timeout`.
+/// The world calls one of the `handle_*` verbs, then drains `poll_transmit`, then `poll_link`, then
+/// `poll_event`, then waits until `poll_timeout`. Links go to hosts' endpoints, and their promises
+/// are those of [`carom_proto::membership::link`].
 pub trait Machine {
     /// What its application can ask of it.
     type Command;
@@ -29,6 +31,22 @@ pub trait Machine {
     /// Appends the next datagram to `out` and says where it goes.
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
 
+    /// Whether links can be opened to this machine.
+    fn listens(&self) -> bool {
+        false
+    }
+
+    /// Somebody at `from` has opened a link. Its number is the world's choice, and new.
+    fn handle_accepted(&mut self, _now: Time, _link: LinkId, _from: Endpoint) {}
+
+    /// Something happened to a link that this machine has opened or accepted.
+    fn handle_link(&mut self, _now: Time, _link: LinkId, _event: LinkEvent<'_>) {}
+
+    /// The next thing to be done with a link.
+    fn poll_link(&mut self) -> Option<LinkCommand> {
+        None
+    }
+
     /// The next thing that happened.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
@@ -43,7 +61,7 @@ pub trait Machine {
 }
 
 /// A machine that can be asked to join groups and told of views.
-pub trait GroupMember: Machine<Command = Command> {
+pub trait GroupMember: Machine<Command: From<Command>> {
     /// Joins a group.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! An engine together with whoever tells it of views.
 
 use bytes::Bytes;
+use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::wire::{Header, Protocol};
 use carom_proto::{
@@ -18,13 +19,23 @@ pub struct Member {
     engine: Box<dyn Engine>,
     provider: Option<Box<dyn Membership>>,
     views: BTreeMap<GroupId, View>,
-    events: VecDeque<Event>,
+    notices: VecDeque<Notice>,
+}
+
+/// What a [`Member`] tells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// Its engine tells something, or a view has changed.
+    Event(Event),
+    /// It is not in the group after all: its provider has found out that it cannot be, or the
+    /// service has refused it.
+    Refused(GroupId, JoinError),
 }
 
 impl Member {
     /// `engine`, and the provider of its views unless the roster is that.
     pub fn new(engine: Box<dyn Engine>, provider: Option<Box<dyn Membership>>) -> Self {
-        Self { engine, provider, views: BTreeMap::new(), events: VecDeque::new() }
+        Self { engine, provider, views: BTreeMap::new(), notices: VecDeque::new() }
     }
 
     /// The engine.
@@ -81,7 +92,14 @@ impl Member {
         let Some(view) = self.views.get_mut(&change.group) else { return };
         if view.apply(&change) {
             self.engine.handle_view(now, &change);
-            self.events.push_back(Event::View(change));
+            self.notices.push_back(Notice::Event(Event::View(change)));
+        }
+    }
+
+    /// What the engine told before comes before what follows.
+    fn tell_what_the_engine_told(&mut self) {
+        while let Some(event) = self.engine.poll_event() {
+            self.notices.push_back(Notice::Event(event));
         }
     }
 
@@ -89,9 +107,11 @@ impl Member {
         while let Some(event) = self.provider.as_mut().and_then(|it| it.poll_event()) {
             match event {
                 MembershipEvent::View(change) => self.on_view(now, change),
-                MembershipEvent::Refused(group, _) => {
+                MembershipEvent::Refused(group, why) => {
                     self.views.remove(&group);
+                    self.tell_what_the_engine_told();
                     self.engine.leave(now, group);
+                    self.notices.push_back(Notice::Refused(group, why));
                 }
                 MembershipEvent::Met(..) | MembershipEvent::Parted(_) => {}
                 MembershipEvent::Settled => {}
@@ -125,7 +145,7 @@ impl GroupMember for Member {
 
 impl Machine for Member {
     type Command = Command;
-    type Event = Event;
+    type Event = Notice;
 
     fn handle_command(&mut self, now: Time, command: Command) {
         match command {
@@ -168,8 +188,20 @@ impl Machine for Member {
         self.engine.poll_transmit(out).or_else(|| provider.as_mut()?.poll_transmit(out))
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front().or_else(|| self.engine.poll_event())
+    fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
+        if let Some(provider) = &mut self.provider {
+            provider.handle_link(now, link, event);
+        }
+        self.take_provider_events(now);
+    }
+
+    fn poll_link(&mut self) -> Option<LinkCommand> {
+        self.provider.as_mut()?.poll_link()
+    }
+
+    fn poll_event(&mut self) -> Option<Notice> {
+        let notice = self.notices.pop_front();
+        notice.or_else(|| self.engine.poll_event().map(Notice::Event))
     }
 
     fn poll_timeout(&self) -> Option<Wakeup> {

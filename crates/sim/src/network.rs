@@ -1,12 +1,13 @@
 //! From a sender along the links to the receivers.
 
 use core::ops::Range;
+use core::time::Duration;
 use std::sync::Arc;
 
 use carom_proto::{GroupId, IdMap, Rng, Time};
 
 use crate::HostIx;
-use crate::topology::{Crossing, LinkIx, LinkState, Load, NO_LINK, Topology};
+use crate::topology::{Crossing, LinkIx, LinkState, Load, NO_LINK, Topology, transmission_time};
 
 /// The links at work, and who listens to which group.
 pub(crate) struct Network {
@@ -134,6 +135,32 @@ impl Network {
         self.forward(now, now, tree, branch..branch + 1, load, onward);
     }
 
+    /// How long the next bytes of a stream travel from one host to another, on links that are not
+    /// busy; `None` if no way leads there. Their losses are the stream's own affair.
+    pub(crate) fn latency(
+        &mut self,
+        from: HostIx,
+        to: HostIx,
+        bytes: u64,
+        rng: &mut Rng,
+    ) -> Option<Duration> {
+        if from == to {
+            return Some(Duration::ZERO);
+        }
+        let topology = &self.topology;
+        let routes =
+            self.routes[from.0 as usize].get_or_insert_with(|| topology.routes_from(from.0));
+        let (mut node, mut latency) = (to.0, Duration::ZERO);
+        while node != from.0 {
+            let edge = &topology.edges().get(routes[node as usize] as usize)?;
+            let link = &edge.link;
+            let sending = link.bandwidth.map(|bandwidth| transmission_time(bytes, bandwidth));
+            latency += link.latency(rng) + sending.unwrap_or_default();
+            node = edge.tail;
+        }
+        Some(latency)
+    }
+
     /// Links without a bandwidth are crossed at once, those with one in order of time.
     fn forward(
         &mut self,
@@ -212,7 +239,6 @@ impl Network {
 mod tests {
     use super::*;
     use crate::topology::Link;
-    use core::time::Duration;
 
     const GROUP: GroupId = GroupId(7);
 

@@ -84,7 +84,7 @@ impl Roster {
     pub fn leave<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, group: GroupId) {
         let member = self.members.get_mut(&group).and_then(|hosts| hosts.remove(&host));
         let Some(id) = member else { return };
-        world.command(host, Command::Leave(group));
+        world.command(host, Command::Leave(group).into());
         // Nothing of this membership may follow into the next.
         let untold = self.untold.remove(&(host, group)).unwrap_or_default();
         untold.into_iter().for_each(|news| world.cancel(news));
@@ -159,14 +159,14 @@ impl Roster {
         *version += 1;
         let change = ViewChange { group, node, kind, version: *version };
         if self.delay.is_zero() {
-            world.command(host, Command::View(change));
+            world.command(host, Command::View(change).into());
             return;
         }
         let delay = self.delay.as_nanos() as f64 * self.rng.fraction();
         let at = world.now() + Duration::from_nanos(delay as u64);
         let last = self.told.entry(host).or_default();
         *last = at.max(*last);
-        let news = world.command_at(*last, host, Command::View(change));
+        let news = world.command_at(*last, host, Command::View(change).into());
         self.untold.entry((host, group)).or_default().push(news);
     }
 }

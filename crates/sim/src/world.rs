@@ -1,55 +1,28 @@
 //! The world: hosts, the network between them, and the time.
 
 mod carrying;
+mod config;
+mod streaming;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
 
-use carom_proto::loss::{Loss, LossInjector};
-use carom_proto::{Class, GroupId, NodeId, Rng, Time};
+use carom_proto::loss::LossInjector;
+use carom_proto::{GroupId, NodeId, Rng, Time};
 
+pub use self::config::{Lossy, WorldConfig};
 use crate::agenda::Agenda;
 use crate::counters::Counters;
 use crate::faults::{Cuts, Disturbance, Fault};
 use crate::history::History;
 use crate::host::{Host, HostIx, Tenant};
+use crate::links::{LinkIx, Links, Side};
 use crate::machine::Machine;
 use crate::network::{Network, Onward};
 use crate::packets::{PacketIx, Packets};
 use crate::topology::Topology;
 use crate::trace::Trace;
-
-/// How a world is made.
-#[derive(Clone, Debug)]
-pub struct WorldConfig {
-    /// What is connected to what.
-    pub topology: Topology,
-    /// The source of all randomness of the world.
-    pub seed: u64,
-    /// What each host loses on receipt, each from a seed of its own. Default none.
-    pub loss: Loss,
-    /// Which datagrams `loss`, [`Fault::Loss`] and the loss of links concern. Default all.
-    pub lossy: Lossy,
-    /// Datagrams that wait at a busy or paused host at most; beyond that a random one is dropped.
-    /// Default 1024.
-    pub receive_buffer: usize,
-    /// How long a host is busy with each datagram. Default zero: it is handled as it arrives.
-    pub cpu_per_datagram: Duration,
-    /// Whether [`World::history`] hashes all that happens. Default on.
-    pub hashes_history: bool,
-    /// Whether each machine's invariants are checked after every step. Default on.
-    pub checks: bool,
-}
-
-/// Which datagrams a loss model concerns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lossy {
-    /// All of them, as the papers of the lateral family have it.
-    Everything,
-    /// Those of one class.
-    Only(Class),
-}
 
 /// An event of a machine, with when and where.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +50,7 @@ pub struct World<M: Machine> {
     hosts: Vec<Host<M>>,
     nodes: BTreeMap<NodeId, HostIx>,
     packets: Packets,
+    links: Links,
     agenda: Agenda<Due>,
     commands: BTreeMap<u64, M::Command>,
     next_command: u64,
@@ -106,33 +80,12 @@ enum Due {
     Service(HostIx, u32),
     /// A machine wants to be called.
     Wake(HostIx),
+    /// What waits on one side of a link may reach the other.
+    Stream(LinkIx, Side),
+    /// There is something of a link to be read.
+    Read(LinkIx, Side),
     /// A command is due for the machine of this incarnation.
     Command(HostIx, u32, u64),
-}
-
-impl WorldConfig {
-    /// The default world of this topology and seed.
-    pub fn new(topology: Topology, seed: u64) -> Self {
-        Self {
-            topology,
-            seed,
-            loss: Loss::None,
-            lossy: Lossy::Everything,
-            receive_buffer: 1024,
-            cpu_per_datagram: Duration::ZERO,
-            hashes_history: true,
-            checks: true,
-        }
-    }
-}
-
-impl Lossy {
-    fn concerns(self, class: Class) -> bool {
-        match self {
-            Self::Everything => true,
-            Self::Only(only) => only == class,
-        }
-    }
 }
 
 impl<M: Machine> World<M> {
@@ -153,6 +106,7 @@ impl<M: Machine> World<M> {
             network: Network::new(config.topology, network_seed),
             nodes: BTreeMap::new(),
             packets: Packets::default(),
+            links: Links::new(config.link_buffer, network_seed ^ 0x7c9),
             agenda: Agenda::new(),
             commands: BTreeMap::new(),
             next_command: 0,
@@ -220,6 +174,7 @@ impl<M: Machine> World<M> {
         assert!(earlier.is_none(), "node {id} runs on {earlier:?} already");
         let place = self.host_mut(host);
         place.incarnation += 1;
+        place.is_dark = false;
         place.tenant = Some(Tenant { id, machine });
         self.note(SPAWNED, host, &id.0.to_be_bytes());
         self.with(host, |machine, now| machine.handle_timeout(now));
@@ -242,6 +197,7 @@ impl<M: Machine> World<M> {
             self.counters.commands_missed += 1;
         }
         self.nodes.remove(&tenant.id);
+        self.break_links_at(host);
         self.note(KILLED, host, &tenant.id.0.to_be_bytes());
         Some(tenant.machine)
     }
@@ -259,6 +215,11 @@ impl<M: Machine> World<M> {
     /// Whether the host is paused.
     pub fn is_paused(&self, host: HostIx) -> bool {
         self.hosts[host.0 as usize].is_paused
+    }
+
+    /// Whether a partition keeps what `from` sends from `to`.
+    pub fn is_cut_off(&self, from: HostIx, to: HostIx) -> bool {
+        self.cuts.between(from, to)
     }
 
     /// What the host's clock shows now.
@@ -350,6 +311,8 @@ impl<M: Machine> World<M> {
             Due::Link(packet, branch) => self.on_link(packet, branch),
             Due::Service(host, incarnation) => self.on_service(host, incarnation),
             Due::Wake(host) => self.on_wake(host),
+            Due::Stream(link, side) => self.on_stream(link, side),
+            Due::Read(link, side) => self.read_link(link, side),
             Due::Command(host, incarnation, number) => self.on_command(host, incarnation, number),
         }
         true
@@ -404,6 +367,7 @@ impl<M: Machine> World<M> {
             self.on_command(host, incarnation, number);
         }
         self.serve_next(host);
+        self.read_links_at(host);
         self.schedule_wake(host);
     }
 
@@ -457,6 +421,11 @@ impl<M: Machine> World<M> {
             self.send(ix, transmit, &buffer);
         }
         self.buffer = buffer;
+        while let Some(command) =
+            self.hosts[ix.0 as usize].tenant.as_mut().and_then(|it| it.machine.poll_link())
+        {
+            self.carry(ix, command);
+        }
         let now = self.now;
         if let Some(tenant) = &mut self.hosts[ix.0 as usize].tenant {
             while let Some(event) = tenant.machine.poll_event() {
@@ -498,3 +467,4 @@ const KILLED: u8 = 2;
 const SENT: u8 = 3;
 const DELIVERED: u8 = 4;
 const WOKEN: u8 = 5;
+const LINKED: u8 = 6;

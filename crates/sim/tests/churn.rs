@@ -8,13 +8,13 @@ use carom_proto::lateral::packet::Packet;
 use carom_proto::lateral::{Config, Lateral};
 use carom_proto::loss::Loss;
 use carom_proto::{
-    Class, Destination, Endpoint, Event, GroupId, GroupSettings, JoinError, NodeId, PacketId,
-    Profile, RateOfFire, Rng, SendOptions, Time, Transmit, Wakeup,
+    Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, PacketId, Profile,
+    RateOfFire, Rng, SendOptions, Time, Transmit, Wakeup,
 };
 use carom_sim::checkers::{self, Ledger, OwedFrom};
 use carom_sim::{
-    Command, GroupMember, Happening, HostIx, Jitter, Link, Machine, Member, Roster, Topology,
-    World, WorldConfig,
+    Command, GroupMember, Happening, HostIx, Jitter, Link, Machine, Member, Notice, Roster,
+    Topology, World, WorldConfig,
 };
 
 /// Who was asked for what.
@@ -28,7 +28,7 @@ struct Watched {
 
 impl Machine for Watched {
     type Command = Command;
-    type Event = Event;
+    type Event = Notice;
 
     fn handle_command(&mut self, now: Time, command: Command) {
         self.member.handle_command(now, command);
@@ -54,7 +54,7 @@ impl Machine for Watched {
         Some(transmit)
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<Notice> {
         self.member.poll_event()
     }
 
@@ -181,6 +181,7 @@ impl Place {
     fn take_events(&mut self) {
         while let Some(Happening { at, host, event }) = self.world.poll_event() {
             let id = self.world.node_id(host).expect("events are taken while their node runs");
+            let Notice::Event(event) = event else { panic!("the roster refuses nobody") };
             self.ledger.told(at, id, event);
         }
     }

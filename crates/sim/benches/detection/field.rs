@@ -12,8 +12,8 @@ use carom_proto::{
     ViewChangeKind,
 };
 use carom_sim::{
-    Agenda, Fault, GroupMember as _, Happening, HostIx, Jitter, Link, Member, Topology, World,
-    WorldConfig,
+    Agenda, Fault, GroupMember as _, Happening, HostIx, Jitter, Link, Member, Notice, Topology,
+    World, WorldConfig,
 };
 
 /// What the cluster is like and what happens to it.
@@ -233,7 +233,7 @@ impl<'a> Field<'a> {
         let mut told = Vec::new();
         self.world.run_until(at, &mut |happening| told.push(happening));
         for Happening { at, host, event } in told {
-            if let Event::View(change) = event {
+            if let Notice::Event(Event::View(change)) = event {
                 self.on_view(at, host, &change);
             }
         }

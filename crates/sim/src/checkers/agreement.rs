@@ -1,4 +1,5 @@
-//! Once all is healed and quiet, every member's view of a group is its other members.
+//! Once all is healed and quiet, every member's view of a group is its other members, and what a
+//! membership service has stored is all of them.
 
 use std::collections::BTreeSet;
 
@@ -22,6 +23,22 @@ pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
                 let what = format!("{node} in {group}: lacks {missing:?}, has {strange:?}");
                 found.push(Violation::new("views agree", what));
             }
+        }
+    }
+    stored(ledger, found);
+}
+
+fn stored(ledger: &Ledger, found: &mut Vec<Violation>) {
+    let Some(stored) = &ledger.stored else { return };
+    let nobody = BTreeSet::new();
+    for group in ledger.members.keys().chain(stored.keys()).collect::<BTreeSet<_>>() {
+        let members = ledger.members.get(group).unwrap_or(&nobody);
+        let stored = stored.get(group).unwrap_or(&nobody);
+        if members != stored {
+            let missing: Vec<&NodeId> = members.difference(stored).collect();
+            let strange: Vec<&NodeId> = stored.difference(members).collect();
+            let what = format!("the store's {group}: lacks {missing:?}, has {strange:?}");
+            found.push(Violation::new("views agree", what));
         }
     }
 }

@@ -33,6 +33,12 @@ pub struct Ledger {
     pub(super) held_back: Vec<(NodeId, GroupId)>,
     /// What counters said at the end that breaks a promise of the protocol's own.
     pub(super) broken: Vec<(NodeId, String)>,
+    /// Joins that the membership service acknowledged without having stored them.
+    pub(super) unstored: Vec<(GroupId, NodeId)>,
+    /// The members of each group by the account of the membership service, if there is one.
+    pub(super) stored: Option<BTreeMap<GroupId, BTreeSet<NodeId>>>,
+    /// Members that wait for their membership service, in the healed world.
+    pub(super) unsettled: Vec<NodeId>,
     /// The most bytes that an engine was seen to keep, and the limit.
     pub(super) memory: Option<(usize, usize)>,
 }
@@ -186,6 +192,21 @@ impl Ledger {
         self.broken.push((node, promise));
     }
 
+    /// The membership service has acknowledged a join that it has not stored.
+    pub fn acknowledged_unstored(&mut self, group: GroupId, node: NodeId) {
+        self.unstored.push((group, node));
+    }
+
+    /// These are the members of each group, as the membership service has stored it.
+    pub fn has_stored(&mut self, members: BTreeMap<GroupId, BTreeSet<NodeId>>) {
+        self.stored = Some(members);
+    }
+
+    /// These members wait for their membership service, in the healed world.
+    pub fn are_unsettled(&mut self, nodes: Vec<NodeId>) {
+        self.unsettled = nodes;
+    }
+
     /// An engine keeps `bytes`, where it may keep `limit`.
     pub fn keeps(&mut self, bytes: usize, limit: usize) {
         let (most, _) = self.memory.unwrap_or_default();
@@ -197,11 +218,11 @@ impl Ledger {
         self.awaited.values().all(|awaited| awaited.is_there)
     }
 
-    /// Whether all views are those of the members.
+    /// Whether all views are those of the members, and nobody waits for a membership service.
     pub fn do_views_agree(&self) -> bool {
         let mut found = Vec::new();
         super::agreement::check(self, &mut found);
-        found.is_empty()
+        found.is_empty() && self.unsettled.is_empty()
     }
 
     /// Who is owed the message: who was in the sender's view when it was sent, if neither has seen

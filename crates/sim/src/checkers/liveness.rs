@@ -10,6 +10,10 @@ pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
     for (node, group) in &ledger.held_back {
         found.push(Violation::new(RULE, format!("{node} is still held back in {group}")));
     }
+    for node in &ledger.unsettled {
+        let what = format!("{node} waits for its membership service");
+        found.push(Violation::new(RULE, what));
+    }
     for ((node, group), _) in ledger.awaited.iter().filter(|(_, awaited)| !awaited.is_there) {
         let what = format!("{node} in {group} got no confirmation");
         found.push(Violation::new(RULE, what));

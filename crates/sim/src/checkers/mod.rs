@@ -2,6 +2,7 @@
 //! the run was written down.
 
 mod accounted;
+mod acknowledged;
 mod agreement;
 mod at_most_once;
 mod invention;
@@ -44,6 +45,7 @@ pub fn all(ledger: &Ledger) -> Vec<Violation> {
     at_most_once::check(ledger, &mut found);
     invention::check(ledger, &mut found);
     accounted::check(ledger, &mut found);
+    acknowledged::check(ledger, &mut found);
     agreement::check(ledger, &mut found);
     memory::check(ledger, &mut found);
     liveness::check(ledger, &mut found);

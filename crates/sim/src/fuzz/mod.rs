@@ -3,8 +3,10 @@
 
 mod player;
 mod scenario;
+mod serving;
 mod shrink;
 mod subject;
+mod troubles;
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,6 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use player::Played;
 pub use scenario::{Act, Kind, Scenario, Views};
 pub use subject::{OwedFrom, Setup, Subject};
+pub use troubles::{Service, Watch};
 
 use crate::checkers::{self, Violation};
 use player::Player;

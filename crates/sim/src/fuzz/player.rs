@@ -9,10 +9,12 @@ use carom_proto::membership::gossip::{self, Gossip};
 use carom_proto::{GroupId, NodeId, PacketId, Rng, SendError, SendOptions, Time};
 
 use super::scenario::{Act, Scenario, Views};
+use super::serving;
 use super::subject::{Setup, Subject};
 use crate::checkers::Ledger;
+use crate::control::{Resident, Services, Told};
 use crate::machine::{Command, GroupMember as _};
-use crate::member::Member;
+use crate::member::{Member, Notice};
 use crate::roster::Roster;
 use crate::{
     Counters, Disturbance, Fault, Happening, HostIx, Jitter, Link, Topology, World, WorldConfig,
@@ -34,8 +36,9 @@ pub struct Played {
 pub(super) struct Player<'a> {
     scenario: &'a Scenario,
     setup: Box<dyn Setup>,
-    world: World<Member>,
+    world: World<Resident<Member>>,
     roster: Roster,
+    services: Option<Services>,
     ledger: Ledger,
     ids: BTreeMap<HostIx, NodeId>,
     lives: u64,
@@ -53,23 +56,35 @@ impl<'a> Player<'a> {
         let mut rng = setup_rng(scenario.seed);
         let setup = subject.set_up(&mut rng);
         let owed_from = setup.owed_from();
-        let topology = draw_topology(scenario.hosts, &mut rng);
+        let others = match scenario.views {
+            Views::Service(service) => service.hosts(),
+            _ => 0,
+        };
+        let topology = draw_topology(scenario.hosts + others, &mut rng);
         let config = WorldConfig {
             loss: scenario.loss,
             receive_buffer: [1024, 64, 8][rng.below(3)],
             ..WorldConfig::new(topology, rng.next_u64())
         };
-        let world: World<Member> = World::new(config);
+        let mut world = World::new(config);
         let delay = match scenario.views {
             Views::Roster(delay) => delay,
-            Views::Gossip(_) => Duration::ZERO,
+            Views::Gossip(_) | Views::Service(_) => Duration::ZERO,
         };
         let start = world.now();
+        let roster = Roster::new(delay, rng.next_u64());
+        let services = match scenario.views {
+            Views::Service(service) => {
+                Some(serving::start(service, scenario.hosts, &mut world, &mut rng))
+            }
+            Views::Roster(_) | Views::Gossip(_) => None,
+        };
         let mut player = Self {
             scenario,
             setup,
             world,
-            roster: Roster::new(delay, rng.next_u64()),
+            roster,
+            services,
             ledger: Ledger::new(owed_from),
             ids: BTreeMap::new(),
             lives: 0,
@@ -97,7 +112,8 @@ impl<'a> Player<'a> {
         }
         self.heal();
         for host in self.world.topology().all_hosts() {
-            let Some(member) = self.world.machine(host) else { continue };
+            let member = self.world.machine(host).and_then(Resident::member);
+            let Some(member) = member else { continue };
             if let Some(promise) = self.setup.broken_promise(&member.engine().stats()) {
                 self.ledger.breaks(self.ids[&host], promise);
             }
@@ -114,9 +130,12 @@ impl<'a> Player<'a> {
         self.lives += 1;
         let id = NodeId(u64::from(host.0) + 1 + 1000 * self.lives);
         let engine = self.setup.engine(id, self.rng.next_u64());
-        let provider = match self.scenario.views {
-            Views::Roster(_) => None,
-            Views::Gossip(detection_time) => {
+        let provider = match (self.scenario.views, &self.services) {
+            (Views::Roster(_), _) | (Views::Service(_), None) => None,
+            (Views::Service(_), Some(services)) => {
+                Some(serving::provider(services, host, id, &mut self.rng))
+            }
+            (Views::Gossip(detection_time), _) => {
                 let seed = self.rng.next_u64();
                 let config = gossip::Config { detection_time, ..gossip::Config::default() };
                 Some(Box::new(Gossip::new(id, host.endpoint(), config, seed)) as Box<_>)
@@ -124,7 +143,7 @@ impl<'a> Player<'a> {
         };
         self.ids.insert(host, id);
         self.ledger.born(id);
-        self.world.spawn(host, id, Member::new(engine, provider));
+        self.world.spawn(host, id, Resident::Member(Member::new(engine, provider)));
     }
 
     fn act(&mut self, act: &Act) {
@@ -137,15 +156,31 @@ impl<'a> Player<'a> {
                     _ = self.send(*host, *group, *bytes, options);
                 }
             }
-            Act::Confirm(host, group) => self.world.command(*host, Command::Confirm(*group)),
+            Act::Confirm(host, group) => {
+                self.world.command(*host, Command::Confirm(*group).into());
+            }
             Act::Crash(host) => self.crash(*host),
             Act::Stop(host) => self.stop(*host),
             Act::Restart(host) => self.restart(*host),
             Act::Suspect(host, other) => self.suspect(*host, *other),
             Act::Trust(host, other) => self.trust(*host, *other),
             Act::Fault(fault) => self.world.apply(fault),
+            Act::KillProcess(_) | Act::StartProcess(_) | Act::Store(..) => self.act_on_service(act),
         }
         self.take_events();
+    }
+
+    fn act_on_service(&mut self, act: &Act) {
+        let Some(services) = &mut self.services else { return };
+        match act {
+            Act::KillProcess(which) => services.kill(&mut self.world, *which as usize),
+            Act::StartProcess(which) => services.start(&mut self.world, *which as usize),
+            Act::Store(failing, lost_answers) => {
+                let store = services.store_mut();
+                (store.failing, store.lost_answers) = (*failing, *lost_answers);
+            }
+            _ => {}
+        }
     }
 
     fn is_alive(&self, host: HostIx) -> bool {
@@ -164,9 +199,10 @@ impl<'a> Player<'a> {
         let settings = self.setup.group(&format!("group {}", group.0));
         let joined = match self.scenario.views {
             Views::Roster(_) => self.roster.join(&mut self.world, host, group, settings),
-            Views::Gossip(_) => {
+            Views::Gossip(_) | Views::Service(_) => {
                 self.world.subscribe(host, group);
-                let join = |member: &mut Member, now| member.join_group(now, group, settings);
+                let join =
+                    |member: &mut Resident<Member>, now| member.join_group(now, group, settings);
                 self.world.with(host, join).unwrap_or(Ok(()))
             }
         };
@@ -181,8 +217,8 @@ impl<'a> Player<'a> {
         self.take_events();
         match self.scenario.views {
             Views::Roster(_) => self.roster.leave(&mut self.world, host, group),
-            Views::Gossip(_) => {
-                self.world.command(host, Command::Leave(group));
+            Views::Gossip(_) | Views::Service(_) => {
+                self.world.command(host, Command::Leave(group).into());
                 self.world.unsubscribe(host, group);
             }
         }
@@ -212,9 +248,11 @@ impl<'a> Player<'a> {
         let groups = self.groups.get(&host).cloned().unwrap_or_default();
         match self.scenario.views {
             Views::Roster(_) => groups.iter().for_each(|group| self.leave(host, *group)),
-            Views::Gossip(_) => {
+            Views::Gossip(_) | Views::Service(_) => {
                 self.take_events();
-                self.world.with(host, |member, now| member.shut_down(now));
+                self.world.with(host, |resident, now| {
+                    resident.member_mut().map(|member| member.shut_down(now))
+                });
             }
         }
         self.crash(host);
@@ -259,7 +297,11 @@ impl<'a> Player<'a> {
         payload.resize(bytes.max(8), self.messages as u8);
         let sent = self
             .world
-            .with(host, |member, now| member.send(now, group, payload.clone().into(), options));
+            .with(host, |resident, now| {
+                let member = resident.member_mut()?;
+                Some(member.send(now, group, payload.clone().into(), options))
+            })
+            .flatten();
         let seqno = sent.unwrap_or(Err(SendError::NotJoined))?;
         let id = PacketId { sender: self.ids[&host], group, seqno };
         self.ledger.sent(self.world.now(), id, payload, options.deadline.is_some());
@@ -276,6 +318,7 @@ impl<'a> Player<'a> {
             self.world.apply(&Fault::Slow(host, Duration::ZERO));
         }
         self.lose(Loss::None);
+        self.heal_service();
         for (host, other) in std::mem::take(&mut self.suspicions) {
             self.roster.trust(&mut self.world, host, other);
         }
@@ -294,7 +337,7 @@ impl<'a> Player<'a> {
         }
         for (host, group) in members.iter().filter(|_| self.setup.confirms()) {
             self.ledger.awaits(self.ids[host], *group);
-            self.world.command(*host, Command::Confirm(*group));
+            self.world.command(*host, Command::Confirm(*group).into());
         }
         let end = self.world.now() + CONFIRM_WITHIN;
         // What is under way is lost on arrival: the loss must not end before that.
@@ -304,6 +347,22 @@ impl<'a> Player<'a> {
         }
         self.lose(Loss::None);
         self.run_for(GIVE_UP_WITHIN);
+        self.look_at_service();
+    }
+
+    fn heal_service(&mut self) {
+        let Some(services) = &mut self.services else { return };
+        let store = services.store_mut();
+        (store.failing, store.lost_answers) = (None, 0.0);
+        (0..services.count()).for_each(|which| services.start(&mut self.world, which));
+    }
+
+    /// Writes down how the service stands, for the checkers.
+    fn look_at_service(&mut self) {
+        let Some(services) = &self.services else { return };
+        services.store().check();
+        self.ledger.has_stored(services.store().members());
+        self.ledger.are_unsettled(serving::unsettled(&self.world));
     }
 
     fn lose(&mut self, loss: Loss) {
@@ -315,11 +374,13 @@ impl<'a> Player<'a> {
     /// Lets what was done before the faults stopped come to its end, and the views agree.
     fn settle(&mut self) {
         self.run_for(SETTLE_WITHIN);
-        if matches!(self.scenario.views, Views::Gossip(_)) {
+        if !matches!(self.scenario.views, Views::Roster(_)) {
             self.ledger.healed(self.world.now(), self.setup.delivers_all());
             let end = self.world.now() + AGREE_WITHIN;
+            self.look_at_service();
             while !self.ledger.do_views_agree() && self.world.now() < end {
                 self.run_for(Duration::from_millis(500));
+                self.look_at_service();
             }
         }
     }
@@ -342,23 +403,52 @@ impl<'a> Player<'a> {
     }
 
     fn run_until(&mut self, end: Time) {
-        while self.world.next_at().is_some_and(|at| at <= end) {
-            self.world.step();
+        self.take_events();
+        while self.step(end) {
             self.take_events();
             assert!(self.world.counters().steps < MAX_STEPS, "too much happens");
         }
         self.world.run_until(end, &mut |_| {});
         for host in self.world.topology().all_hosts() {
-            if let Some(member) = self.world.machine(host) {
+            if let Some(member) = self.world.machine(host).and_then(Resident::member) {
                 self.ledger.keeps(member.engine().held_bytes(), self.setup.limit_bytes());
             }
         }
     }
 
+    /// Lets the next thing happen, if it is due by `end`.
+    fn step(&mut self, end: Time) -> bool {
+        if let Some(services) = &mut self.services {
+            let mut none_is_left = |_| unreachable!("events are taken as they come");
+            return services.step(&mut self.world, end, &mut none_is_left);
+        }
+        self.world.next_at().is_some_and(|at| at <= end) && self.world.step()
+    }
+
     fn take_events(&mut self) {
         while let Some(Happening { at, host, event }) = self.world.poll_event() {
-            self.ledger.told(at, self.ids[&host], event);
+            match event {
+                Told::Member(Notice::Event(event)) => self.ledger.told(at, self.ids[&host], event),
+                Told::Member(Notice::Refused(group, _)) => self.on_refused(host, group),
+                Told::Process(event) => {
+                    if let Some(services) = &mut self.services {
+                        services.take(at, host, event);
+                    }
+                }
+            }
         }
+        while let Some((group, node)) = self.services.as_mut().and_then(Services::next_unstored) {
+            self.ledger.acknowledged_unstored(group, node);
+        }
+    }
+
+    /// The service could not store that the host is in the group: it is out of it.
+    fn on_refused(&mut self, host: HostIx, group: GroupId) {
+        self.world.unsubscribe(host, group);
+        if let Some(groups) = self.groups.get_mut(&host) {
+            groups.remove(&group);
+        }
+        self.ledger.left(self.world.now(), self.ids[&host], group);
     }
 }
 

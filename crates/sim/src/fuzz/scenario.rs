@@ -4,8 +4,10 @@ use core::fmt;
 use core::time::Duration;
 
 use carom_proto::loss::Loss;
+use carom_proto::membership::service::CommitFailure;
 use carom_proto::{GroupId, Rng};
 
+use super::troubles::{Service, service_of};
 use crate::{Disturbance, Fault, HostIx};
 
 /// One run, but for the protocol's settings.
@@ -35,6 +37,8 @@ pub enum Views {
     Roster(Duration),
     /// The members, by gossip that finds a failure out within this time.
     Gossip(Duration),
+    /// A membership service.
+    Service(Service),
 }
 
 /// A kind of fault.
@@ -98,6 +102,12 @@ pub enum Act {
     Trust(HostIx, HostIx),
     /// Something else goes wrong or right.
     Fault(Fault),
+    /// A control process is killed.
+    KillProcess(u32),
+    /// A control process is started, unless it runs.
+    StartProcess(u32),
+    /// The service's store fails like this from now on, and loses this share of its answers.
+    Store(Option<CommitFailure>, f64),
 }
 
 impl Kind {
@@ -127,7 +137,10 @@ impl Scenario {
         let delay = [0, 0, 5_000, 100_000][rng.below(4)];
         let views = match rng.below(4) {
             0 => Views::Gossip(coming_and_going(seed).1),
-            _ => Views::Roster(Duration::from_micros(delay)),
+            _ => match service_of(seed).1 {
+                Some(service) => Views::Service(service),
+                None => Views::Roster(Duration::from_micros(delay)),
+            },
         };
         let losses = [
             Loss::None,
@@ -143,9 +156,13 @@ impl Scenario {
         let kinds = Kind::ALL.into_iter().filter(|_| rng.chance(share)).collect();
         let mut scenario = Self { seed, hosts, groups, views, loss, kinds, acts: Vec::new() };
         scenario.draw_acts(&mut rng);
-        if matches!(views, Views::Gossip(_)) {
+        if !matches!(views, Views::Roster(_)) {
             let (mut rng, _) = coming_and_going(seed);
             scenario.draw_coming_and_going(&mut rng);
+        }
+        if let Views::Service(service) = views {
+            let (mut rng, _) = service_of(seed);
+            scenario.draw_service_troubles(service, &mut rng);
         }
         scenario
     }
@@ -164,7 +181,7 @@ impl Scenario {
                 }
             }
         }
-        if matches!(self.views, Views::Gossip(_)) {
+        if !matches!(self.views, Views::Roster(_)) {
             at += Duration::from_millis(rng.below(2000) as u64);
         }
         let pause_us = [2_000, 10_000, 40_000][rng.below(3)];
@@ -183,8 +200,8 @@ impl Scenario {
         self.acts.sort_by_key(|(at, _)| *at);
     }
 
-    /// What members who gossip must find out besides: some come and go for good, or in order, or
-    /// are cut off for so long that each side takes the other for dead.
+    /// What members that find out about each other must find out besides: some come and go for
+    /// good, or in order, or are cut off for so long that each side takes the other for dead.
     fn draw_coming_and_going(&mut self, rng: &mut Rng) {
         let mut at = Duration::from_millis(rng.below(2000) as u64);
         for _ in 0..rng.below(12) {

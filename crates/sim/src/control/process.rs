@@ -1,0 +1,195 @@
+//! A control process on a host.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
+use carom_proto::membership::service::frame::Owners;
+use carom_proto::membership::service::{
+    Commit, CommitFailure, CommitId, Frame, FrameReader, PartitionState, Server, ServerConfig,
+};
+use carom_proto::{Endpoint, GroupId, NodeId, Time, Wakeup};
+
+/// A [`Server`] on a host, with what its driver would keep.
+#[derive(Debug)]
+pub struct Process {
+    server: Server,
+    /// The term in which each partition was last given to this process.
+    terms: BTreeMap<u16, u64>,
+    /// Who is at the other end of each link, and what it is told.
+    peers: BTreeMap<LinkId, Peer>,
+    events: VecDeque<ProcessEvent>,
+    links: VecDeque<LinkCommand>,
+}
+
+/// A link as its bytes tell.
+#[derive(Debug, Default)]
+struct Peer {
+    node: Option<NodeId>,
+    from_it: FrameReader,
+    to_it: FrameReader,
+}
+
+/// What a control process wants of the store, or did that has to be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProcessEvent {
+    /// This is to be stored, in the term in which the process got the partition.
+    Commit {
+        /// What.
+        commit: Commit,
+        /// The term.
+        term: u64,
+    },
+    /// It has told a node that it is in a group.
+    Acknowledged {
+        /// The group.
+        group: GroupId,
+        /// The node.
+        node: NodeId,
+    },
+}
+
+/// What a control process hears from the store.
+#[derive(Clone, Debug, PartialEq)]
+pub enum News {
+    /// What became of a commit.
+    Answer(CommitId, Result<(), CommitFailure>),
+    /// The partition is this process's from now on, and holds this.
+    Own {
+        /// The partition.
+        partition: u16,
+        /// How often it was given to anybody.
+        term: u64,
+        /// What it holds.
+        state: PartitionState,
+    },
+    /// It is no longer.
+    Disown(u16),
+    /// Who has which.
+    Owners(Owners),
+}
+
+impl Process {
+    /// A process that owns nothing yet.
+    pub fn new(config: ServerConfig, seed: u64) -> Self {
+        Self {
+            server: Server::new(config, seed),
+            terms: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            events: VecDeque::new(),
+            links: VecDeque::new(),
+        }
+    }
+
+    /// What decides.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    pub(super) fn handle_news(&mut self, now: Time, news: News) {
+        match news {
+            News::Answer(id, Ok(())) => self.server.handle_committed(now, id),
+            News::Answer(id, Err(why)) => self.server.handle_commit_failed(now, id, why),
+            News::Own { partition, term, state } => {
+                // It may believe that it has the partition still, from before another had it.
+                self.server.disown(now, partition);
+                self.server.load(partition, state);
+                self.server.own(now, partition);
+                self.terms.insert(partition, term);
+            }
+            News::Disown(partition) => self.server.disown(now, partition),
+            News::Owners(owners) => self.server.set_owners(owners),
+        }
+        self.drain();
+    }
+
+    pub(super) fn handle_accepted(&mut self, now: Time, link: LinkId, from: Endpoint) {
+        self.peers.insert(link, Peer::default());
+        self.server.handle_accepted(now, link, from);
+        self.drain();
+    }
+
+    pub(super) fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
+        match event {
+            LinkEvent::Opened => {}
+            LinkEvent::Received(bytes) => {
+                if let Some(peer) = self.peers.get_mut(&link) {
+                    peer.hear(bytes);
+                }
+            }
+            LinkEvent::Closed { .. } => _ = self.peers.remove(&link),
+        }
+        self.server.handle_link(now, link, event);
+        self.drain();
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        self.server.handle_timeout(now);
+        self.drain();
+    }
+
+    pub(super) fn poll_link(&mut self) -> Option<LinkCommand> {
+        self.links.pop_front()
+    }
+
+    pub(super) fn poll_event(&mut self) -> Option<ProcessEvent> {
+        self.events.pop_front()
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Wakeup> {
+        self.server.poll_timeout()
+    }
+
+    /// Commits first: some wishes are answered without any.
+    fn drain(&mut self) {
+        while let Some(commit) = self.server.poll_commit() {
+            let term = self.terms.get(&commit.partition).copied().unwrap_or_default();
+            self.events.push_back(ProcessEvent::Commit { commit, term });
+        }
+        while let Some(command) = self.server.poll_link() {
+            self.look_at(&command);
+            self.links.push_back(command);
+        }
+    }
+
+    /// Writes down what is promised to nodes.
+    fn look_at(&mut self, command: &LinkCommand) {
+        match command {
+            LinkCommand::Send { link, bytes } => {
+                let Some(peer) = self.peers.get_mut(link) else { return };
+                let groups = peer.say(bytes);
+                let Some(node) = peer.node else { return };
+                let told = groups.into_iter();
+                let told = told.map(|group| ProcessEvent::Acknowledged { group, node });
+                self.events.extend(told);
+            }
+            LinkCommand::Close { link } => _ = self.peers.remove(link),
+            LinkCommand::Open { .. } => unreachable!("a control process opens no links"),
+        }
+    }
+}
+
+impl Peer {
+    /// Only the first frame says who it is.
+    fn hear(&mut self, bytes: &[u8]) {
+        if self.node.is_some() {
+            return;
+        }
+        self.from_it.push(bytes);
+        if let Ok(Some(Frame::Hello(hello))) = self.from_it.next_frame() {
+            self.node = Some(hello.member.node);
+            self.from_it = FrameReader::default();
+        }
+    }
+
+    /// The groups in which the node is told to be.
+    fn say(&mut self, bytes: &[u8]) -> Vec<GroupId> {
+        self.to_it.push(bytes);
+        let mut groups = Vec::new();
+        while let Some(frame) = self.to_it.next_frame().expect("a process sends frames") {
+            if let Frame::Joined { group, .. } = frame {
+                groups.push(group);
+            }
+        }
+        groups
+    }
+}

@@ -1,0 +1,418 @@
+//! The control processes of a world, and between them and their store.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use carom_proto::membership::service::frame::Owners;
+use carom_proto::membership::service::{
+    Commit, CommitFailure, CommitId, Detector, DetectorConfig, ServerConfig,
+};
+use carom_proto::{Endpoint, GroupId, NodeId, Rng, Time};
+
+use super::process::{News, Process, ProcessEvent};
+use super::resident::{Order, Resident};
+use super::store::Store;
+use crate::machine::Machine;
+use crate::{Agenda, Happening, HostIx, World};
+
+/// How a membership service is made.
+#[derive(Clone, Debug)]
+pub struct ServicesConfig {
+    /// The settings of every control process.
+    pub server: ServerConfig,
+    /// Where control processes run, one on each. At least one.
+    pub hosts: Vec<HostIx>,
+    /// Where their store is reached: partitions of the network may keep processes from it. `None`
+    /// if there is one process, with its store in the same machine.
+    pub store_at: Option<HostIx>,
+    /// How long a commit takes to the store, and its answer back.
+    pub store_delay: Duration,
+    /// How long a process that the store does not hear from keeps its partitions. Of no meaning
+    /// where there is only one.
+    pub lease: Duration,
+}
+
+/// A membership service, driven along with its [`World`].
+pub struct Services {
+    config: ServicesConfig,
+    store: Store,
+    places: Vec<Place>,
+    /// Who has a lease at the store, until when, and where it runs or ran.
+    leases: BTreeMap<u64, Lease>,
+    agenda: Agenda<Op>,
+    lives: u64,
+    /// Joins that were acknowledged although they were not in the store.
+    unstored: Vec<(GroupId, NodeId)>,
+    rng: Rng,
+}
+
+/// A host for a control process.
+#[derive(Debug, Default)]
+struct Place {
+    /// The number of the process that runs there.
+    life: Option<u64>,
+    /// What it is still to hear from the store, and when it may.
+    news: VecDeque<(Time, News)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    place: usize,
+    until: Time,
+}
+
+/// What is to happen between processes and store.
+#[derive(Clone, Debug)]
+enum Op {
+    /// A commit reaches the store.
+    Commit { place: usize, life: u64, term: u64, commit: Commit },
+    /// Its answer reaches the process.
+    Answer { place: usize, life: u64, id: CommitId, result: Result<(), CommitFailure> },
+    /// News reach the process.
+    News(usize),
+    /// Leases are renewed, or end.
+    Renew,
+}
+
+impl Services {
+    /// A service none of whose processes runs yet.
+    ///
+    /// # Panics
+    /// If there is no host, or more than one without a store that they share.
+    pub fn new(config: ServicesConfig, seed: u64) -> Self {
+        let is_one = config.hosts.len() == 1;
+        assert!(is_one || config.store_at.is_some() && !config.hosts.is_empty(), "whose store?");
+        let mut agenda = Agenda::new();
+        if config.store_at.is_some() {
+            agenda.add(Time::ZERO, Op::Renew);
+        }
+        Self {
+            store: Store::new(config.server.partitions),
+            places: config.hosts.iter().map(|_| Place::default()).collect(),
+            leases: BTreeMap::new(),
+            agenda,
+            lives: 0,
+            unstored: Vec::new(),
+            rng: Rng::new(seed),
+            config,
+        }
+    }
+
+    /// How many processes there can be.
+    pub fn count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Where nodes reach the processes.
+    pub fn addresses(&self) -> Vec<Endpoint> {
+        self.config.hosts.iter().map(|host| host.endpoint()).collect()
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The store, to have it fail.
+    pub fn store_mut(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    /// The next join that was acknowledged although it was not in the store.
+    pub fn next_unstored(&mut self) -> Option<(GroupId, NodeId)> {
+        self.unstored.pop()
+    }
+
+    /// Whether the process with this number runs.
+    pub fn runs(&self, which: usize) -> bool {
+        self.places[which].life.is_some()
+    }
+
+    /// Starts a process, unless it runs.
+    pub fn start<M: Machine>(&mut self, world: &mut World<Resident<M>>, which: usize) {
+        if self.runs(which) {
+            return;
+        }
+        self.lives += 1;
+        let (life, host) = (self.lives, self.config.hosts[which]);
+        let process = Process::new(self.config.server.clone(), self.rng.next_u64());
+        world.spawn(host, NodeId(FIRST_ID + life), Resident::Process(Box::new(process)));
+        self.places[which].life = Some(life);
+        if self.config.store_at.is_none() {
+            // Only one process can have the store open.
+            for partition in 0..self.store.partitions() {
+                self.give(world, partition, which, life);
+            }
+        }
+        let until = world.now() + self.config.lease;
+        self.leases.insert(life, Lease { place: which, until });
+        self.publish_owners(world);
+    }
+
+    /// Ends a process without a word.
+    pub fn kill<M: Machine>(&mut self, world: &mut World<Resident<M>>, which: usize) {
+        self.places[which].life = None;
+        self.places[which].news.clear();
+        world.kill(self.config.hosts[which]);
+    }
+
+    /// Starts the failure detector of a rack on `host`.
+    pub fn start_detector<M: Machine>(
+        &mut self,
+        world: &mut World<Resident<M>>,
+        host: HostIx,
+        config: DetectorConfig,
+    ) {
+        self.lives += 1;
+        let id = NodeId(FIRST_ID + self.lives);
+        let seed = self.rng.next_u64();
+        let detector = Detector::new(id, host.endpoint(), config, seed);
+        world.spawn(host, id, Resident::Detector(Box::new(detector)));
+    }
+
+    /// A control process has told something.
+    pub fn take(&mut self, at: Time, host: HostIx, event: ProcessEvent) {
+        let place = self.config.hosts.iter().position(|it| *it == host);
+        let place = place.expect("control processes run where they were started");
+        let Some(life) = self.places[place].life else { return };
+        match event {
+            ProcessEvent::Commit { commit, term } => {
+                let arrives = at + self.config.store_delay;
+                self.agenda.add(arrives, Op::Commit { place, life, term, commit });
+            }
+            ProcessEvent::Acknowledged { group, node } => {
+                if !self.store.members().get(&group).is_some_and(|it| it.contains(&node)) {
+                    self.unstored.push((group, node));
+                }
+            }
+        }
+    }
+
+    /// When the next thing happens here.
+    pub fn next_at(&self) -> Option<Time> {
+        self.agenda.next_at()
+    }
+
+    /// Lets happen what is due here by now.
+    pub fn run<M: Machine>(&mut self, world: &mut World<Resident<M>>) {
+        while self.agenda.next_at().is_some_and(|at| at <= world.now()) {
+            let Some((_, op)) = self.agenda.pop() else { return };
+            match op {
+                Op::Commit { place, life, term, commit } => {
+                    self.on_commit(world, (place, life), term, &commit);
+                }
+                Op::Answer { place, life, id, result } => {
+                    self.on_answer(world, (place, life), id, result);
+                }
+                Op::News(place) => self.on_news(world, place),
+                Op::Renew => self.on_renew(world),
+            }
+        }
+    }
+
+    /// Lets the next thing happen, here or in the world, if it is due by `end`; tells what it is
+    /// that members tell.
+    pub fn step<M: Machine>(
+        &mut self,
+        world: &mut World<Resident<M>>,
+        end: Time,
+        on_event: &mut impl FnMut(Happening<<Resident<M> as Machine>::Event>),
+    ) -> bool {
+        let (own, others) = (self.next_at(), world.next_at());
+        let Some(next) = own.into_iter().chain(others).min().filter(|next| *next <= end) else {
+            return false;
+        };
+        if others.is_some_and(|at| at <= next) {
+            world.step();
+        } else {
+            world.run_until(next, on_event);
+            self.run(world);
+        }
+        true
+    }
+
+    fn on_commit<M: Machine>(
+        &mut self,
+        world: &World<Resident<M>>,
+        (place, life): (usize, u64),
+        term: u64,
+        commit: &Commit,
+    ) {
+        let id = commit.id;
+        let (delay, result) = if self.is_cut_off(world, place) {
+            (STORE_TIMEOUT, Err(CommitFailure::Unknown))
+        } else {
+            let result = self.store.commit(life, term, commit, &mut self.rng);
+            (self.config.store_delay, result)
+        };
+        self.agenda.add(world.now() + delay, Op::Answer { place, life, id, result });
+    }
+
+    fn on_answer<M: Machine>(
+        &mut self,
+        world: &mut World<Resident<M>>,
+        (place, life): (usize, u64),
+        id: CommitId,
+        result: Result<(), CommitFailure>,
+    ) {
+        if self.places[place].life != Some(life) {
+            return;
+        }
+        let is_from_store = result != Err(CommitFailure::Unknown);
+        if is_from_store && self.is_cut_off(world, place) {
+            let result = Err(CommitFailure::Unknown);
+            let at = world.now() + STORE_TIMEOUT;
+            return self.agenda.add(at, Op::Answer { place, life, id, result });
+        }
+        world.command(self.config.hosts[place], Order::Process(News::Answer(id, result)));
+    }
+
+    /// News come in their order, and wait while the process is cut off.
+    fn on_news<M: Machine>(&mut self, world: &mut World<Resident<M>>, place: usize) {
+        while let Some((at, _)) = self.places[place].news.front() {
+            let again = world.now() + NEWS_RETRY;
+            if *at > world.now() || self.is_cut_off(world, place) {
+                return self.agenda.add((*at).max(again), Op::News(place));
+            }
+            if let Some((_, news)) = self.places[place].news.pop_front() {
+                world.command(self.config.hosts[place], Order::Process(news));
+            }
+        }
+    }
+
+    /// Processes that are heard keep what they have; what others had is shared among them.
+    fn on_renew<M: Machine>(&mut self, world: &mut World<Resident<M>>) {
+        let now = world.now();
+        self.agenda.add(now + self.config.lease / 10, Op::Renew);
+        for place in 0..self.places.len() {
+            let Some(life) = self.places[place].life else { continue };
+            if !world.is_paused(self.config.hosts[place]) && !self.is_cut_off(world, place) {
+                self.leases.insert(life, Lease { place, until: now + self.config.lease });
+            }
+        }
+        let ended = self.leases.iter().filter(|(_, lease)| lease.until < now);
+        let ended: Vec<(u64, usize)> = ended.map(|(life, lease)| (*life, lease.place)).collect();
+        let mut has_changed = false;
+        for (life, place) in ended {
+            self.leases.remove(&life);
+            for partition in self.store.release(life) {
+                has_changed = true;
+                if self.places[place].life == Some(life) {
+                    self.tell(now, place, News::Disown(partition));
+                }
+            }
+        }
+        has_changed |= self.share(world);
+        if has_changed {
+            self.publish_owners(world);
+        }
+    }
+
+    /// Gives away what nobody has, or what its owner has not noticed that it has; sometimes moves
+    /// a partition from who has the most to who has the fewest.
+    fn share<M: Machine>(&mut self, world: &World<Resident<M>>) -> bool {
+        let mut has_changed = false;
+        for partition in 0..self.store.partitions() {
+            let (to, life) = match self.store.owner(partition) {
+                None => match self.leases.iter().min_by_key(|(life, _)| self.load(**life)) {
+                    Some((life, lease)) => (lease.place, *life),
+                    None => return has_changed,
+                },
+                Some(owner) if self.is_unaware(world, partition, owner) => {
+                    (self.leases[&owner].place, owner)
+                }
+                Some(owner) => {
+                    let fewest = self.leases.iter().min_by_key(|(life, _)| self.load(**life));
+                    let Some((life, lease)) = fewest else { continue };
+                    let (life, to) = (*life, lease.place);
+                    let is_uneven = self.load(owner) >= self.load(life) + 2;
+                    if !is_uneven || !self.rng.chance(MOVES) {
+                        continue;
+                    }
+                    let from = self.leases.get(&owner).map(|lease| lease.place);
+                    if let Some(from) = from.filter(|from| self.places[*from].life == Some(owner)) {
+                        self.tell(world.now(), from, News::Disown(partition));
+                    }
+                    (to, life)
+                }
+            };
+            self.give(world, partition, to, life);
+            has_changed = true;
+        }
+        has_changed
+    }
+
+    fn load(&self, life: u64) -> usize {
+        self.store.owned().filter(|(_, owner)| *owner == life).count()
+    }
+
+    /// Whether the process has the partition by the store's account but not by its own.
+    fn is_unaware<M: Machine>(
+        &self,
+        world: &World<Resident<M>>,
+        partition: u16,
+        owner: u64,
+    ) -> bool {
+        let Some(lease) = self.leases.get(&owner) else { return false };
+        let place = &self.places[lease.place];
+        let host = self.config.hosts[lease.place];
+        let process = world.machine(host).and_then(Resident::process);
+        let is_quiet = place.news.is_empty() && !world.is_paused(host);
+        let is_owned = process.is_none_or(|process| process.server().is_owned(partition));
+        place.life == Some(owner) && is_quiet && !is_owned
+    }
+
+    /// The partition is this process's from now on.
+    fn give<M: Machine>(
+        &mut self,
+        world: &World<Resident<M>>,
+        partition: u16,
+        place: usize,
+        life: u64,
+    ) {
+        let term = self.store.give(partition, life);
+        let state = self.store.state(partition).clone();
+        if self.places[place].life == Some(life) {
+            self.tell(world.now(), place, News::Own { partition, term, state });
+        }
+    }
+
+    fn publish_owners<M: Machine>(&mut self, world: &World<Resident<M>>) {
+        let address = |life: &u64| {
+            let place = self.places.iter().position(|place| place.life == Some(*life));
+            let place = place.or_else(|| self.leases.get(life).map(|lease| lease.place))?;
+            Some(self.config.hosts[place].endpoint())
+        };
+        let owned = self.store.owned();
+        let owned = owned.filter_map(|(partition, life)| Some((partition, address(&life)?)));
+        let owners = Owners { partitions: self.store.partitions(), owned: owned.collect() };
+        for place in 0..self.places.len() {
+            if self.places[place].life.is_some() {
+                self.tell(world.now(), place, News::Owners(owners.clone()));
+            }
+        }
+    }
+
+    fn tell(&mut self, now: Time, place: usize, news: News) {
+        let at = now + self.config.store_delay;
+        if self.places[place].news.is_empty() {
+            self.agenda.add(at, Op::News(place));
+        }
+        self.places[place].news.push_back((at, news));
+    }
+
+    fn is_cut_off<M: Machine>(&self, world: &World<Resident<M>>, place: usize) -> bool {
+        let host = self.config.hosts[place];
+        let is_cut = |store| world.is_cut_off(host, store) || world.is_cut_off(store, host);
+        self.config.store_at.is_some_and(is_cut)
+    }
+}
+
+/// The ids of processes and detectors; those of nodes are below.
+const FIRST_ID: u64 = 1 << 48;
+/// After how long without an answer of the store a process says so.
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often a process that is cut off tries to hear the news.
+const NEWS_RETRY: Duration = Duration::from_millis(100);
+/// How often a partition is moved, when leases are renewed and the processes have unequally many.
+const MOVES: f64 = 0.05;
