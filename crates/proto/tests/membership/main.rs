@@ -4,7 +4,6 @@
 
 mod detection;
 mod net;
-mod suite;
 
 use std::time::Duration;
 

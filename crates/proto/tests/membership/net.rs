@@ -90,18 +90,12 @@ impl Net {
         self.add_provider(Box::new(Gossip::new(node_id(host), bound, config, seed)))
     }
 
-    pub(crate) fn add_provider(&mut self, membership: Box<dyn Membership>) -> usize {
+    fn add_provider(&mut self, membership: Box<dyn Membership>) -> usize {
         let host = self.hosts.len();
         self.hosts.push(Host::new(node_id(host), membership));
         self.islands.push(0);
         self.drain(host);
         host
-    }
-
-    /// Another node takes the place of the one on `host`, at the same endpoint.
-    pub(crate) fn replace(&mut self, host: usize, id: NodeId, membership: Box<dyn Membership>) {
-        self.hosts[host] = Host::new(id, membership);
-        self.drain(host);
     }
 
     pub(crate) fn join(&mut self, host: usize, name: &str) -> Result<(), JoinError> {

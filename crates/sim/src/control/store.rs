@@ -51,6 +51,11 @@ impl Store {
         &self.partitions[usize::from(partition)]
     }
 
+    /// What a partition holds, to be filled past all owners.
+    pub fn state_mut(&mut self, partition: u16) -> &mut PartitionState {
+        &mut self.partitions[usize::from(partition)]
+    }
+
     /// Who may write a partition.
     pub fn owner(&self, partition: u16) -> Option<u64> {
         self.owners[usize::from(partition)]

@@ -50,8 +50,8 @@ fn eight_nodes_in_a_hundred_groups_agree_after_a_few_round_trips() {
         let rig = agreed(processes, 8, 100, default(), 1);
         assert!(rig.now < START + millis(30), "it took {:?}", rig.now.since(START));
         // What comes while a commit is on its way is the next one.
-        assert!(rig.store.commits < 60, "{} commits for 800 joins", rig.store.commits);
-        assert!(rig.store.largest_commit >= 25, "{}", rig.store.largest_commit);
+        assert!(rig.store.commits() < 60, "{} commits for 800 joins", rig.store.commits());
+        assert!(rig.store.largest_commit() >= 25, "{}", rig.store.largest_commit());
         assert_eq!(rig.stat(3, "joins_sent"), 100);
         assert_eq!(rig.stat(3, "gaps"), 0);
         let nodes = rig.nodes[3].service.nodes();
@@ -127,13 +127,13 @@ fn of_two_first_joins_at_once_one_sets_the_settings() {
 fn a_full_store_refuses_joins_with_a_reason_and_keeps_leaves() {
     let mut rig = agreed(1, 3, 2, default(), 6);
     rig.store.failing = Some(CommitFailure::Full);
-    let before = rig.store.partitions.clone();
+    let before = rig.store.members();
     rig.leave(0, group(0));
     rig.join(1, group(7));
     rig.run_for(seconds(2));
     let error = JoinError::Unserved { why: Unserved::StoreFull };
     assert_eq!(rig.nodes[1].refused, [(group(7), error)]);
-    assert_eq!(rig.store.partitions, before, "nothing is half done");
+    assert_eq!(rig.store.members(), before, "nothing is half done");
     assert_eq!(rig.nodes[2].views[&group(0)].members().len(), 2, "nobody heard of the leaving");
     assert!(rig.process_stat(0, "commits_failed") > 2);
     rig.store.failing = None;
@@ -285,10 +285,10 @@ fn a_process_that_is_killed_during_churn_costs_no_update() {
 #[test]
 fn of_two_owners_of_a_partition_the_store_refuses_one() {
     let mut rig = agreed(2, 4, 8, default(), 12);
-    let (it, old) = (group(0), rig.store.owners[usize::from(partition(group(0)))].unwrap());
+    let (it, old) = (group(0), rig.owner(partition(group(0))).unwrap());
     // The new owner loads and owns; nobody has told the old one, whose members go on asking it.
-    let state = rig.store.partitions[usize::from(partition(it))].clone();
-    rig.store.owners[usize::from(partition(it))] = Some(1 - old);
+    let state = rig.store.state(partition(it)).clone();
+    rig.store.give(partition(it), 1 - old as u64);
     let (now, new) = (rig.now, rig.processes[1 - old].server.as_mut().unwrap());
     new.load(partition(it), state);
     new.own(now, partition(it));
@@ -305,7 +305,7 @@ fn of_two_owners_of_a_partition_the_store_refuses_one() {
 fn a_follower_keeps_up_with_the_stores_watch_until_there_is_a_gap() {
     let mut rig = agreed(1, 2, 4, default(), 13);
     let part = partition(group(0));
-    let state = rig.store.partitions[usize::from(part)].clone();
+    let state = rig.store.state(part).clone();
     let mut follower = Server::new(rig.config.clone(), 1);
     assert!(follower.state(part).is_none());
     follower.load(part, state.clone());
@@ -406,14 +406,10 @@ fn a_partial_view_has_its_size_and_is_uniform_however_the_group_came_about() {
 fn a_large_group_comes_in_parts() {
     let mut rig = Rig::new(1, default(), 16);
     let it = group(0);
-    let part = usize::from(partition(it));
+    let state = rig.store.state_mut(partition(it));
     for node in 0..9000 {
         let member = Member { node: NodeId(node + 1), incarnation: 0, endpoint: endpoint(50) };
-        rig.store.partitions[part].apply(&Change::Join {
-            group: it,
-            settings: settings(8),
-            member,
-        });
+        state.apply(&Change::Join { group: it, settings: settings(8), member });
     }
     rig.kill(0);
     rig.start_process(0);

@@ -9,6 +9,7 @@ use carom_proto::membership::service::frame::{Owners, partition_of};
 use carom_proto::membership::service::*;
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::*;
+use carom_sim::control::Store;
 
 pub(crate) const PARTITIONS: u16 = 4;
 pub(crate) const START: Time = Time(1_000_000_000);
@@ -19,6 +20,8 @@ pub(crate) struct Rig {
     pub(crate) nodes: Vec<Host>,
     pub(crate) processes: Vec<Process>,
     pub(crate) store: Store,
+    /// How long a commit takes to the store, and its answer back.
+    pub(crate) store_delay: Duration,
     pub(crate) config: ServerConfig,
     pub(crate) rng: Rng,
     events: BTreeMap<(Time, u64), Happening>,
@@ -50,22 +53,6 @@ pub(crate) struct Process {
     /// `None` while it is dead.
     pub(crate) server: Option<Server>,
     accepted: u64,
-}
-
-/// What the store is like, and what it has.
-pub(crate) struct Store {
-    pub(crate) partitions: Vec<PartitionState>,
-    pub(crate) owners: Vec<Option<usize>>,
-    /// How often each partition was given: a commit of an earlier time is refused.
-    terms: Vec<u64>,
-    pub(crate) delay: Duration,
-    pub(crate) failing: Option<CommitFailure>,
-    /// How often the answer to a commit gets lost, in the store or on its way.
-    pub(crate) lost_answers: f64,
-    pub(crate) commits: u64,
-    pub(crate) largest_commit: usize,
-    /// Who has ever been in which group, in which incarnation.
-    log: BTreeSet<(GroupId, NodeId, u32)>,
 }
 
 struct Link {
@@ -117,22 +104,12 @@ impl Rig {
     /// As many processes, which share the partitions.
     pub(crate) fn new(processes: usize, config: ServerConfig, seed: u64) -> Self {
         let config = ServerConfig { partitions: PARTITIONS, ..config };
-        let partitions = vec![PartitionState::default(); PARTITIONS.into()];
         let mut rig = Self {
             now: START,
             nodes: Vec::new(),
             processes: Vec::new(),
-            store: Store {
-                partitions,
-                owners: vec![None; PARTITIONS.into()],
-                terms: vec![0; PARTITIONS.into()],
-                delay: Duration::from_micros(500),
-                failing: None,
-                lost_answers: 0.0,
-                commits: 0,
-                largest_commit: 0,
-                log: BTreeSet::new(),
-            },
+            store: Store::new(PARTITIONS),
+            store_delay: Duration::from_micros(500),
             config,
             rng: Rng::new(seed),
             events: BTreeMap::new(),
@@ -223,9 +200,7 @@ impl Rig {
                 self.schedule(link, 1, Happening::EndAtNode(link, LinkEnd::Broken));
             }
         }
-        for owner in self.store.owners.iter_mut().filter(|owner| **owner == Some(process)) {
-            *owner = None;
-        }
+        self.store.release(process as u64);
         self.publish_owners();
     }
 
@@ -238,7 +213,7 @@ impl Rig {
     /// All partitions that nobody owns are taken by those processes that have the fewest.
     pub(crate) fn share_partitions(&mut self) {
         for partition in 0..PARTITIONS {
-            if let Some(owner) = self.store.owners[usize::from(partition)] {
+            if let Some(owner) = self.owner(partition) {
                 // A process that lost a partition which the store says is its own takes it again.
                 let server = self.processes[owner].server.as_ref();
                 if server.is_some_and(|server| !server.is_owned(partition)) {
@@ -246,8 +221,8 @@ impl Rig {
                 }
                 continue;
             }
-            let owners = &self.store.owners;
-            let load = |process: &usize| owners.iter().filter(|it| **it == Some(*process)).count();
+            let owned = || self.store.owned().map(|(_, owner)| owner as usize);
+            let load = |process: &usize| owned().filter(|owner| owner == process).count();
             let alive = (0..self.processes.len()).filter(|it| self.processes[*it].server.is_some());
             if let Some(process) = alive.min_by_key(load) {
                 self.give(partition, process);
@@ -257,9 +232,8 @@ impl Rig {
 
     /// The partition becomes this process's; whoever had it is told when the store answers it.
     pub(crate) fn give(&mut self, partition: u16, process: usize) {
-        self.store.owners[usize::from(partition)] = Some(process);
-        self.store.terms[usize::from(partition)] += 1;
-        let state = self.store.partitions[usize::from(partition)].clone();
+        self.store.give(partition, process as u64);
+        let state = self.store.state(partition).clone();
         if let Some(server) = &mut self.processes[process].server {
             // It may believe that it owns the partition still, from before another did.
             server.disown(self.now, partition);
@@ -271,8 +245,7 @@ impl Rig {
     }
 
     pub(crate) fn publish_owners(&mut self) {
-        let owners = self.store.owners.iter().enumerate();
-        let owned = owners.filter_map(|(part, owner)| Some((part as u16, address((*owner)?))));
+        let owned = self.store.owned().map(|(part, owner)| (part, address(owner as usize)));
         let owners = Owners { partitions: PARTITIONS, owned: owned.collect() };
         for process in &mut self.processes {
             if let Some(server) = &mut process.server {
@@ -333,12 +306,9 @@ impl Rig {
             }
         }
         members.values_mut().for_each(|nodes| nodes.sort());
-        let mut stored: BTreeMap<GroupId, Vec<NodeId>> = BTreeMap::new();
-        for state in &self.store.partitions {
-            for (group, state) in state.groups() {
-                stored.insert(*group, state.members.keys().copied().collect());
-            }
-        }
+        let stored = self.store.members().into_iter();
+        let stored: BTreeMap<GroupId, Vec<NodeId>> =
+            stored.map(|(group, nodes)| (group, nodes.into_iter().collect())).collect();
         stored == members
             && self.nodes.iter().filter(|host| !host.is_crashed).all(|host| {
                 host.views.iter().all(|(group, view)| {
@@ -352,7 +322,7 @@ impl Rig {
         self.nodes.iter().for_each(|host| host.service.check());
         let servers = self.processes.iter().filter_map(|process| process.server.as_ref());
         servers.for_each(Server::check);
-        self.store.partitions.iter().for_each(PartitionState::check);
+        self.store.check();
     }
 
     pub(crate) fn stat(&self, node: usize, name: &str) -> u64 {
@@ -470,43 +440,23 @@ impl Rig {
         self.drain_process(process);
     }
 
-    /// What the store does with a commit that has arrived.
+    /// A commit has arrived at the store.
     fn commit(&mut self, process: usize, term: u64, commit: &Commit) {
-        let store = &mut self.store;
-        let place = usize::from(commit.partition);
-        let state = &mut store.partitions[place];
-        let after = commit.after + commit.changes.len() as u64;
-        let is_new = state.version() == commit.after;
-        let mut result = Ok(());
-        let is_owner = store.owners[place] == Some(process) && store.terms[place] == term;
-        if !is_owner || !(is_new || state.version() == after) {
-            result = Err(CommitFailure::Deposed);
-        } else if let Some(failure) = store.failing.filter(|_| is_new) {
-            // What is stored already, by an attempt whose answer got lost, has not failed.
-            result = Err(failure);
-        } else if is_new {
-            store.commits += 1;
-            store.largest_commit = store.largest_commit.max(commit.changes.len());
-            for change in &commit.changes {
-                state.apply(change);
-                let member = change.member();
-                if let Change::Join { group, .. } = change {
-                    store.log.insert((*group, member.node, member.incarnation));
-                }
-            }
-        }
-        if result.is_ok() && self.rng.chance(store.lost_answers) {
-            result = Err(CommitFailure::Unknown);
-        }
-        let at = self.now + store.delay;
+        let result = self.store.commit(process as u64, term, commit, &mut self.rng);
+        let at = self.now + self.store_delay;
         self.push(at, Happening::Answer(process, commit.id, result));
+    }
+
+    /// Which process has the partition, by the store's account.
+    pub(crate) fn owner(&self, partition: u16) -> Option<usize> {
+        self.store.owner(partition).map(|owner| owner as usize)
     }
 
     pub(crate) fn drain_process(&mut self, process: usize) {
         while let Some(server) = &mut self.processes[process].server {
             if let Some(commit) = server.poll_commit() {
-                let at = self.now + self.store.delay;
-                let term = self.store.terms[usize::from(commit.partition)];
+                let at = self.now + self.store_delay;
+                let term = self.store.term(commit.partition);
                 self.push(at, Happening::Store(process, term, commit));
                 continue;
             }
@@ -539,8 +489,8 @@ impl Rig {
         while let Some(frame) = to_node.next_frame().expect("a process sends frames") {
             if let Frame::Joined { group, .. } = frame {
                 let node = node_id(*node);
-                let stored = self.store.log.range((group, node, 0)..=(group, node, u32::MAX));
-                assert!(stored.count() > 0, "{node:?} was told of a join that is not stored");
+                let is_stored = self.store.was_member(group, node);
+                assert!(is_stored, "{node:?} was told of a join that is not stored");
             }
         }
     }

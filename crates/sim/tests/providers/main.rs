@@ -1,0 +1,323 @@
+//! What every membership provider must do, written once and run over each of them. A provider that
+//! cannot do something says so in its [`Abilities`]; what it does instead is tested then.
+
+mod cluster;
+mod probe;
+
+use std::time::Duration;
+
+use carom_proto::membership::Membership;
+use carom_proto::membership::gossip::{Config, Gossip};
+use carom_proto::membership::service::{Service, ServiceConfig};
+use carom_proto::membership::static_list::StaticMembership;
+use carom_proto::{GroupSettings, JoinError, NodeId, Profile, RateOfFire, Rng, ViewChangeKind};
+use carom_sim::{Fault, HostIx};
+
+use cluster::{Cluster, node_id, settings};
+
+/// A provider that is tested.
+trait Subject {
+    fn name(&self) -> &'static str;
+
+    fn abilities(&self) -> Abilities;
+
+    /// Whether it needs a membership service.
+    fn is_served(&self) -> bool {
+        false
+    }
+
+    /// The provider of node `id` on `host`, one of the first [`HOSTS`] hosts.
+    fn provider(&self, host: HostIx, id: NodeId, seed: u64) -> Box<dyn Membership>;
+}
+
+/// What a provider is able to do.
+#[derive(Clone, Copy)]
+struct Abilities {
+    /// It tells of joins and leaves. Where it does not, all listed nodes are in all groups of a
+    /// node for ever.
+    tells_changes: bool,
+    /// It tells of a crash within this time, if it does at all.
+    detects_within: Option<Duration>,
+    /// When it says that the settings of a group's members are not the same.
+    compares_settings: Compares,
+    /// Whom a node meets.
+    meets: Meets,
+    /// Views are those of the members so long after the network has been put right, at the latest.
+    agrees_within: Duration,
+}
+
+/// When contradicting settings are found out.
+#[derive(Clone, Copy, PartialEq)]
+enum Compares {
+    Never,
+    /// By the join itself, once the node has settled.
+    AtOnce,
+    /// After the join, by [`carom_proto::membership::MembershipEvent::Refused`].
+    Later,
+}
+
+/// Whom a node has met, when all is quiet.
+#[derive(Clone, Copy)]
+enum Meets {
+    AllThatAreListed,
+    AllThatAreUp,
+    WhoSharesAGroup,
+}
+
+/// A list of all hosts, each with its first node.
+struct Listed;
+
+/// Gossip as it is by default, by host 0 as a seed.
+struct Gossiped;
+
+/// A service of two control processes.
+struct Served;
+
+impl Subject for Listed {
+    fn name(&self) -> &'static str {
+        "static"
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            tells_changes: false,
+            detects_within: None,
+            compares_settings: Compares::Never,
+            meets: Meets::AllThatAreListed,
+            agrees_within: Duration::ZERO,
+        }
+    }
+
+    fn provider(&self, _host: HostIx, id: NodeId, _seed: u64) -> Box<dyn Membership> {
+        let list = (0..HOSTS).map(|host| (node_id(host), HostIx(host as u32).endpoint()));
+        Box::new(StaticMembership::new(id, list))
+    }
+}
+
+impl Subject for Gossiped {
+    fn name(&self) -> &'static str {
+        "gossip"
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            tells_changes: true,
+            detects_within: Some(Duration::from_secs(3)),
+            compares_settings: Compares::AtOnce,
+            meets: Meets::AllThatAreUp,
+            agrees_within: Duration::from_secs(20),
+        }
+    }
+
+    fn provider(&self, host: HostIx, id: NodeId, seed: u64) -> Box<dyn Membership> {
+        let seeds = vec![HostIx(0).endpoint()];
+        let config = Config { seeds, lan_hello: false, ..Config::default() };
+        Box::new(Gossip::new(id, host.endpoint(), config, seed))
+    }
+}
+
+impl Subject for Served {
+    fn name(&self) -> &'static str {
+        "service"
+    }
+
+    fn is_served(&self) -> bool {
+        true
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            tells_changes: true,
+            // The lease, and what the store and the news take.
+            detects_within: Some(Duration::from_millis(3100)),
+            compares_settings: Compares::Later,
+            meets: Meets::WhoSharesAGroup,
+            agrees_within: Duration::from_secs(25),
+        }
+    }
+
+    fn provider(&self, host: HostIx, id: NodeId, seed: u64) -> Box<dyn Membership> {
+        let processes = [HostIx(HOSTS as u32), HostIx(HOSTS as u32 + 1)];
+        let addresses = processes.iter().map(|host| host.endpoint()).collect();
+        let config = ServiceConfig { addresses, ..ServiceConfig::default() };
+        Box::new(Service::new(id, host.endpoint(), config, seed))
+    }
+}
+
+const SUBJECTS: [&dyn Subject; 3] = [&Listed, &Gossiped, &Served];
+const HOSTS: usize = 8;
+const GROUPS: [&str; 3] = ["all", "a", "b"];
+
+#[test]
+fn a_join_is_told_once_to_all_members_and_a_joiner_is_told_of_all_before_it() {
+    for subject in SUBJECTS {
+        for loss in [0.0, 0.05] {
+            let mut cluster = Cluster::new(subject, loss, 1);
+            cluster.run_for(SECOND);
+            for host in 0..HOSTS {
+                cluster.join(host, "all");
+                cluster.must_agree("after a join");
+            }
+            for host in 0..HOSTS {
+                let others = (0..HOSTS).filter(|other| *other != host).map(node_id);
+                for other in others {
+                    let told = cluster.told(host, other);
+                    assert_eq!(told, [ViewChangeKind::Joined], "{}", subject.name());
+                }
+                assert!(cluster.node(host).has_settled, "{}", subject.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn who_leaves_or_stops_has_left_and_who_crashes_has_failed() {
+    use ViewChangeKind::{Failed, Joined, Left};
+    for subject in SUBJECTS {
+        let abilities = subject.abilities();
+        for seed in 0..4 {
+            let mut cluster = Cluster::agreed(subject, 0.0, seed);
+            let [leaves, stops, crashes] = [1, 2, 3].map(|host| cluster.id(host));
+            cluster.leave(1, "all");
+            cluster.stop(2);
+            cluster.must_agree_within(SECOND, "after a leave and a stop");
+            cluster.crash(3);
+            let end = abilities.detects_within.unwrap_or_default();
+            if abilities.tells_changes && abilities.detects_within.is_none() {
+                panic!("{}: say what happens to nodes that crash", subject.name());
+            }
+            cluster.must_agree_within(end, "after a crash");
+            cluster.run_for(10 * SECOND);
+            for host in [0, 4, 5, 6, 7] {
+                let told = [leaves, stops, crashes].map(|node| cluster.told(host, node));
+                let expected = match abilities.tells_changes {
+                    true => [vec![Joined, Left], vec![Joined, Left], vec![Joined, Failed]],
+                    false => [(); 3].map(|()| vec![Joined]),
+                };
+                assert_eq!(told, expected, "{}, seed {seed}, host {host}", subject.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn who_comes_back_is_a_new_member_and_sees_all_who_are_there() {
+    use ViewChangeKind::{Failed, Joined, Left};
+    for subject in SUBJECTS {
+        for (seed, pause_ms) in [(1, 0), (2, 500), (3, 5000)] {
+            let mut cluster = Cluster::agreed(subject, 0.01, seed);
+            let before = cluster.id(5);
+            cluster.crash(5);
+            cluster.run_for(Duration::from_millis(pause_ms));
+            cluster.start(5);
+            cluster.join(5, "all");
+            cluster.must_agree("after the return");
+            let (name, now) = (subject.name(), cluster.id(5));
+            assert_ne!(before, now);
+            for host in (0..HOSTS).filter(|host| *host != 5) {
+                let told = [before, now].map(|node| cluster.told(host, node));
+                if subject.abilities().tells_changes {
+                    let gone = [[Joined, Failed], [Joined, Left]];
+                    let is_gone = gone.iter().any(|gone| told[0] == gone);
+                    assert!(is_gone && told[1] == [Joined], "{name}, host {host}: {told:?}");
+                } else {
+                    assert_eq!(told, [vec![Joined], vec![]], "{name} has a list for ever");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn contradicting_settings_are_refused_with_both_values() {
+    for subject in SUBJECTS {
+        let mut cluster = Cluster::agreed(subject, 0.0, 1);
+        let name = subject.name();
+        cluster.leave(1, "all");
+        cluster.must_agree("after a leave");
+        let ours = GroupSettings::new("all", Profile::TimeCritical(RateOfFire::new(8, 3)));
+        let mut joined = cluster.join_with(1, "all", ours);
+        let compares = subject.abilities().compares_settings;
+        if compares == Compares::Later {
+            assert_eq!(joined, Ok(()), "{name}: somebody else has to be asked first");
+            cluster.run_for(SECOND);
+            joined = cluster.node(1).refused.first().map_or(Ok(()), |(_, error)| Err(*error));
+        }
+        if compares == Compares::Never {
+            assert_eq!(joined, Ok(()), "{name} knows no settings but its own");
+        } else {
+            let Err(JoinError::Contradiction { ours: told, theirs, by }) = joined else {
+                panic!("{name}: {joined:?}");
+            };
+            assert_eq!((told, theirs), (ours, settings("all")), "{name}");
+            assert!(cluster.expected(1, "all").contains(&by), "{name}: by {by}");
+        }
+        // What a node can tell by itself, every provider does.
+        assert_eq!(cluster.join_with(0, "all", settings("all")), Err(JoinError::AlreadyJoined));
+        let collision = GroupSettings { name_check: 1, ..settings("all") };
+        assert_eq!(cluster.join_with(0, "all", collision), Err(JoinError::NameCollision));
+    }
+}
+
+#[test]
+fn a_group_that_was_left_can_be_joined_again_and_a_node_that_stopped_wants_nothing_more() {
+    for subject in SUBJECTS {
+        let mut cluster = Cluster::agreed(subject, 0.0, 1);
+        for _ in 0..3 {
+            cluster.leave(4, "all");
+            cluster.join(4, "all");
+        }
+        cluster.must_agree("after leaving and joining");
+        cluster.stop(4);
+        cluster.must_agree("after the stop");
+    }
+}
+
+#[test]
+fn after_any_history_the_views_agree_with_the_truth() {
+    for subject in SUBJECTS {
+        for seed in 0..HISTORIES {
+            let loss = [0.0, 0.01, 0.05, 0.2][seed as usize % 4];
+            let mut cluster = Cluster::new(subject, loss, seed);
+            let mut rng = Rng::new(seed ^ 0xac75);
+            for _ in 0..20 + rng.below(40) {
+                something_happens(&mut cluster, &mut rng);
+                let pause_us = [500, 100_000, 1_000_000][rng.below(3)];
+                cluster.run_for(Duration::from_micros(rng.below(pause_us) as u64));
+            }
+            cluster.heal();
+            cluster.must_agree(&format!("history {seed}, loss {loss}"));
+        }
+    }
+}
+
+/// One random thing. Host 0, by which the others find each other, is never down.
+fn something_happens(cluster: &mut Cluster<'_>, rng: &mut Rng) {
+    let (host, name) = (rng.below(HOSTS), GROUPS[rng.below(GROUPS.len())]);
+    let is_up = cluster.truth[host].is_some();
+    let is_in = cluster.truth[host].as_ref().is_some_and(|groups| groups.contains(name));
+    match rng.below(14) {
+        0 if is_up && host > 0 => cluster.crash(host),
+        1 if cluster.runs(host) && host > 0 => cluster.stop(host),
+        2 if is_up && host > 0 => cluster.apply(&Fault::Pause(HostIx(host as u32))),
+        3 => cluster.set_cut_off(host, rng.chance(0.5)),
+        4 => (0..HOSTS).for_each(|host| cluster.set_cut_off(host, false)),
+        5..=7 if !is_up => cluster.start(host),
+        5 if cluster.is_paused(host) => cluster.apply(&Fault::Resume(HostIx(host as u32))),
+        6..=11 if cluster.runs(host) && is_in => cluster.leave(host, name),
+        6..=11 if cluster.runs(host) => cluster.join(host, name),
+        what @ 12..=13 => {
+            let Some(services) = &mut cluster.services else { return };
+            let which = host % services.count();
+            match what {
+                12 => services.kill(&mut cluster.world, which),
+                _ => services.start(&mut cluster.world, which),
+            }
+        }
+        _ => {}
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Histories that are played of each provider.
+const HISTORIES: u64 = 100;
