@@ -63,6 +63,11 @@ impl From<Path> for PathChoice {
 }
 
 impl NodeArgs {
+    /// The membership services, and the cluster that they must be of; `None` without any.
+    pub(crate) fn service(&self) -> Option<(&[String], &str)> {
+        (!self.controls.is_empty()).then_some((&*self.controls, &*self.cluster))
+    }
+
     /// A builder with these flags.
     pub(crate) fn builder(&self) -> Builder {
         let mut builder = Node::builder().path(self.path.into());

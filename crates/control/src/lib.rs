@@ -21,6 +21,7 @@ mod error;
 mod http;
 mod links;
 mod metrics;
+mod observer;
 mod options;
 mod process;
 mod status;
@@ -31,6 +32,7 @@ pub use control::Control;
 pub use detector::{Detector, DetectorOptions, DetectorStatus, ProcessStatus};
 pub use embedded::StoreError;
 pub use error::ControlError;
+pub use observer::{Observation, ObservedChange, ObservedNode, Observer, ObserverOptions};
 pub use options::{DEFAULT_HTTP_PORT, DEFAULT_PORT, Options};
 pub use status::{
     GroupStatus, KnownDetector, MemberStatus, NodeStatus, PartitionStatus, Status, StoreStatus,

@@ -1,6 +1,6 @@
 //! `carom control`: the membership service, and what it knows.
 
-mod address;
+pub(crate) mod address;
 mod detector;
 mod run;
 mod show;

@@ -3,6 +3,7 @@
 mod detectors;
 mod disk;
 mod faults;
+mod members;
 #[path = "../lab/process.rs"]
 mod process;
 mod raw;

@@ -177,7 +177,9 @@ impl Service {
             | Frame::Resync { .. }
             | Frame::Goodbye
             | Frame::Report { .. }
-            | Frame::Watch(_) => self.on_nonsense(now, address, FrameError::Kind),
+            | Frame::Watch(_)
+            | Frame::Observe { .. }
+            | Frame::Observed { .. } => self.on_nonsense(now, address, FrameError::Kind),
         }
     }
 

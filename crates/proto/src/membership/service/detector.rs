@@ -170,7 +170,7 @@ impl Detector {
     fn take_news(&mut self, now: Time) {
         while let Some((address, news)) = self.ways.poll_news() {
             match news {
-                News::Welcomed(lease) => {
+                News::Welcomed { lease, .. } => {
                     self.pinger.set_detection_time(self.detection_time.unwrap_or(lease));
                 }
                 News::Heard(Frame::Watch(changes)) => self.on_watch(now, address, &changes),

@@ -7,7 +7,7 @@
 //!
 //! | kind | frame | sent by | offsets of the fields |
 //! |---|---|---|---|
-//! | 1 | hello | node, detector | 1 magic u32, 5 version u16, 7 role u8, 8 \[0\] |
+//! | 1 | hello | node, detector, observer | 1 magic u32, 5 version u16, 7 role u8, 8 \[0\] |
 //! | 2 | welcome | process | 1 version u16, 3 process u64, 11 lease in ms u32, 15 owners as in 14 |
 //! | 3 | refused | process | 1 why u8, then \[2\] |
 //! | 4 | join | node | 1 request u32, 5 group u32, 9 settings |
@@ -22,11 +22,13 @@
 //! | 13 | alive | all | nothing |
 //! | 14 | owners | process | 1 partitions u16, 3 list of (partition u16, endpoint), in order |
 //! | 15 | expired | process | 1 incarnation u32 |
-//! | 16 | goodbye | node, detector | nothing |
+//! | 16 | goodbye | node, detector, observer | nothing |
 //! | 17 | elsewhere | process | 1 request u32, 5 group u32 |
 //! | 18 | report | node, detector | 1 node u64, 9 incarnation u32, 13 silent for, in ms u32 |
 //! | 19 | watch | process | 1 \[3\] |
 //! | 20 | successor | process | 1 within, in ms u32, 5 list of no or one member |
+//! | 21 | observe | observer | 1 group u32, 0 for all |
+//! | 22 | observed | process | 1 partition u16 |
 //!
 //! \[0\] Cluster text, member, rack text.
 //! \[1\] For a contradiction (why 1): 10 existing settings, 18 given settings, 26 by u64.
@@ -163,6 +165,18 @@ pub enum Frame {
         /// their own.
         within_ms: u32,
     },
+    /// Tell me of this group, now and whenever it changes, if you own it or when you come to own
+    /// it; of all groups if it is [`GroupId::NONE`].
+    Observe {
+        /// The group.
+        group: GroupId,
+    },
+    /// An observer has been told all that it wants to know of this partition: what it had before
+    /// and was not told again is not there any more.
+    Observed {
+        /// The partition, which this process owns.
+        partition: u16,
+    },
 }
 
 /// Who opens a link.
@@ -186,6 +200,8 @@ pub enum Role {
     Node,
     /// The failure detector of its rack.
     Detector,
+    /// Somebody who wants to know who is in which group, and is in none. Its member says nothing.
+    Observer,
 }
 
 /// What somebody needs to know who was let in.

@@ -16,6 +16,7 @@
 //! | lease | how long a session may be silent; it is the detection time |
 //! | incarnation | how often the node came back after its lease had ended |
 //! | version | how many changes the partition had seen at the last change of a group |
+//! | observer | who is told of groups and is in none |
 //! | resync | asking what a group is now, with the version that one has |
 //!
 //! # What holds
@@ -32,6 +33,7 @@ pub mod client;
 pub mod detector;
 mod fields;
 pub mod frame;
+pub mod observer;
 mod outbox;
 mod pinger;
 mod reader;
@@ -42,6 +44,7 @@ mod ways;
 pub use self::client::{Service, ServiceConfig};
 pub use self::detector::{Detector, DetectorConfig};
 pub use self::frame::{Frame, FrameError, Hello, Member, Owners, Refusal, Role, Unserved};
+pub use self::observer::{Observed, Observer, ObserverConfig};
 pub use self::reader::FrameReader;
 pub use self::registry::{Change, GroupState, PartitionState};
 pub use self::server::{

@@ -25,6 +25,7 @@ mod commits;
 mod config;
 mod counters;
 mod ledger;
+mod observers;
 mod peers;
 mod racks;
 mod sessions;
@@ -75,6 +76,7 @@ enum Timer {
     Greet(LinkId),
     Lease(NodeId),
     Detector(NodeId),
+    Observer(LinkId),
     /// A commit may be tried again.
     Retry(u16),
 }
@@ -198,6 +200,7 @@ impl Server {
                 self.hold_lease(now, group, member);
             }
         }
+        self.tell_observers(partition);
         self.arrange_watch();
     }
 
@@ -242,7 +245,8 @@ impl Server {
         self.owners = owners;
         let frame = Frame::Owners(self.owners.clone());
         let sessions = self.sessions.nodes.values().chain(self.sessions.detectors.values());
-        for link in sessions.filter_map(|session| session.link) {
+        let links = sessions.filter_map(|session| session.link);
+        for link in links.chain(self.sessions.observers.keys().copied()) {
             self.outbox.send(link, &frame);
         }
     }
@@ -257,6 +261,7 @@ impl Server {
                 }
                 Timer::Lease(node) => self.on_lease(now, node),
                 Timer::Detector(node) => self.on_detector_lease(now, node),
+                Timer::Observer(link) => self.on_observer_lease(now, link),
                 Timer::Retry(partition) => {
                     self.ledgers[usize::from(partition)].is_paused = false;
                     self.ready.insert(partition);

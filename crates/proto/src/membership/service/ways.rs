@@ -41,8 +41,12 @@ pub(super) struct WaySettings {
 /// What happened on a way.
 #[derive(Clone, Debug)]
 pub(super) enum News {
-    /// The process there takes what it is sent; this is its lease.
-    Welcomed(Duration),
+    /// The process there takes what it is sent.
+    Welcomed {
+        lease: Duration,
+        /// Into how many the groups are split.
+        partitions: u16,
+    },
     /// It says something that only detectors or observers understand.
     Heard(Frame),
     /// The link is gone, and what was said on it with it.
@@ -142,6 +146,14 @@ impl Ways {
 
     pub(super) fn next_due(&self) -> Option<Time> {
         self.timers.next_due()
+    }
+
+    /// Says it to the process there, if it has sent its welcome.
+    pub(super) fn send(&mut self, address: Endpoint, frame: &Frame) {
+        let way = self.ways.get(&address).filter(|way| way.lease.is_some());
+        if let Some(link) = way.and_then(|way| way.link) {
+            self.outbox.send(link, frame);
+        }
     }
 
     /// Says it to all processes.
@@ -252,7 +264,8 @@ impl Ways {
         self.forget_other_ways_to(address, welcome.process);
         self.timers.cancel(Timer::Greeting(address));
         self.timers.set(Timer::Alive(address), now + lease / 3);
-        self.news.push_back((address, News::Welcomed(lease)));
+        let partitions = welcome.owners.partitions;
+        self.news.push_back((address, News::Welcomed { lease, partitions }));
         self.on_owners(now, address, welcome.owners);
     }
 

@@ -8,6 +8,7 @@ use super::{
     ChangeKind, Frame, FrameError, Hello, JoinRefusal, MAGIC, MAX_PARTITIONS, Member, MemberChange,
     Owners, Refusal, Role, Snapshot, Unserved, Update, VERSION, Watched, Welcome,
 };
+use crate::GroupId;
 
 impl Frame {
     /// Reads one frame: its kind and fields, without the length before them.
@@ -73,6 +74,8 @@ impl Frame {
                 };
                 Self::Successor { next, within_ms }
             }
+            21 => Self::Observe { group: GroupId(take_u32(bytes)?) },
+            22 => Self::Observed { partition: take_u16(bytes)? },
             _ => return Err(FrameError::Kind),
         })
     }
@@ -87,6 +90,7 @@ impl Hello {
         let role = match take_u8(bytes)? {
             1 => Role::Node,
             2 => Role::Detector,
+            3 => Role::Observer,
             _ => return Err(FrameError::Value),
         };
         let cluster = take_text(bytes)?;
@@ -197,7 +201,7 @@ fn take_version(bytes: &mut &[u8]) -> Result<(), FrameError> {
     }
 }
 
-fn take_request(bytes: &mut &[u8]) -> Result<(u32, crate::GroupId), FrameError> {
+fn take_request(bytes: &mut &[u8]) -> Result<(u32, GroupId), FrameError> {
     Ok((take_u32(bytes)?, take_group(bytes)?))
 }
 

@@ -44,6 +44,8 @@ impl Frame {
             Self::Report { .. } => 18,
             Self::Watch(_) => 19,
             Self::Successor { .. } => 20,
+            Self::Observe { .. } => 21,
+            Self::Observed { .. } => 22,
         }
     }
 
@@ -85,6 +87,8 @@ impl Frame {
             Self::Alive | Self::Goodbye => {}
             Self::Owners(owners) => owners.encode(out),
             Self::Expired { incarnation } => out.put_u32(*incarnation),
+            Self::Observe { group } => out.put_u32(group.0),
+            Self::Observed { partition } => out.put_u16(*partition),
             Self::Report { node, incarnation, silent_ms } => {
                 out.put_u64(node.0);
                 out.put_u32(*incarnation);
@@ -140,6 +144,7 @@ impl Hello {
         out.put_u8(match self.role {
             Role::Node => 1,
             Role::Detector => 2,
+            Role::Observer => 3,
         });
         put_text(out, &self.cluster);
         self.member.encode(out);

@@ -67,6 +67,8 @@ fn the_frames_that_open_a_link_are_this_on_the_wire() {
             format!("14000001f400000001{TWO}"),
         ),
         (Frame::Successor { next: None, within_ms: 0 }, "140000000000000000".into()),
+        (Frame::Observe { group: GroupId::NONE }, "1500000000".into()),
+        (Frame::Observed { partition: 3 }, "160003".into()),
     ];
     for (frame, expected) in golden {
         assert_eq!(hex(&frame), expected, "{frame:?}");
@@ -221,7 +223,7 @@ fn any_owners() -> impl Strategy<Value = Owners> {
 }
 
 fn any_opening() -> impl Strategy<Value = Frame> {
-    let role = prop_oneof![Just(Role::Node), Just(Role::Detector)];
+    let role = prop_oneof![Just(Role::Node), Just(Role::Detector), Just(Role::Observer)];
     let text = || "[a-zäöü]{0,40}";
     prop_oneof![
         (role, text(), any_member(), text()).prop_map(|(role, cluster, member, rack)| {
@@ -238,6 +240,8 @@ fn any_opening() -> impl Strategy<Value = Frame> {
             let nodes = nodes.into_iter();
             Frame::Watch(nodes.map(|(watched, member)| Watched { watched, member }).collect())
         }),
+        any::<u32>().prop_map(|group| Frame::Observe { group: GroupId(group) }),
+        any::<u16>().prop_map(|partition| Frame::Observed { partition }),
         (prop::option::of(any_member()), any::<u32>())
             .prop_map(|(next, within_ms)| Frame::Successor { next, within_ms }),
         Just(Frame::Alive),

@@ -45,6 +45,28 @@ impl Audience {
         state: &GroupState,
     ) {
         let shown = self.view_size.map(|size| self.draw(state, node, size.get()));
+        self.tell_all(outbox, link, group, state, (node, shown));
+    }
+
+    /// Tells the link of all members, and from now on what changes: a partial view is for nodes.
+    pub(super) fn show_to_observer(
+        &mut self,
+        outbox: &mut Outbox,
+        link: LinkId,
+        group: GroupId,
+        state: &GroupState,
+    ) {
+        self.tell_all(outbox, link, group, state, (NodeId(0), None));
+    }
+
+    fn tell_all(
+        &mut self,
+        outbox: &mut Outbox,
+        link: LinkId,
+        group: GroupId,
+        state: &GroupState,
+        (node, shown): (NodeId, Option<BTreeMap<NodeId, Member>>),
+    ) {
         let members: Vec<Member> = match &shown {
             Some(shown) => shown.values().copied().collect(),
             None => state.members.values().copied().collect(),

@@ -104,6 +104,12 @@ impl Server {
             if let Some(state) = state.group(group) {
                 let (version, members) = (state.version, &state.members);
                 self.audience.update(&mut self.outbox, group, version, members, &changes);
+                self.show_to_observers(group);
+            } else {
+                // Of those who are told only observers can be left.
+                let (version, members) = (state.version(), BTreeMap::new());
+                self.audience.update(&mut self.outbox, group, version, &members, &changes);
+                self.forget_group(group);
             }
         }
         for change in changes {

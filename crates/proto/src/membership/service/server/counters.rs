@@ -32,6 +32,9 @@ pub(super) struct Counters {
     /// Reports of nodes that were heard here meanwhile, or are not known.
     pub(super) reports_contradicted: u64,
     pub(super) detectors_failed: u64,
+    pub(super) observers_opened: u64,
+    /// Observers whose links were ended because nothing was heard for a lease.
+    pub(super) observers_silent: u64,
     pub(super) partitions_owned: u64,
     pub(super) partitions_lost: u64,
 }
@@ -63,6 +66,8 @@ impl Counters {
             ("reports_received", self.reports_received),
             ("reports_contradicted", self.reports_contradicted),
             ("detectors_failed", self.detectors_failed),
+            ("observers_opened", self.observers_opened),
+            ("observers_silent", self.observers_silent),
             ("partitions_owned", self.partitions_owned),
             ("partitions_lost", self.partitions_lost),
         ]

@@ -41,7 +41,9 @@ impl Server {
                 self.on_leave(link, request, group);
             }
             (Standing::Node(_), Frame::Resync { group, have }) => self.on_resync(link, group, have),
-            (Standing::Node(_) | Standing::Detector(_), Frame::Alive) => {
+            (Standing::Observer, Frame::Observe { group }) => self.on_observe(link, group),
+            (Standing::Observer, Frame::Goodbye) => self.end_link(link),
+            (Standing::Node(_) | Standing::Detector(_) | Standing::Observer, Frame::Alive) => {
                 self.outbox.send(link, &Frame::Alive);
             }
             (Standing::Node(node), Frame::Goodbye) => self.on_goodbye(link, node),
@@ -80,6 +82,7 @@ impl Server {
     /// Nothing more comes from the link or goes there.
     pub(super) fn forget_link(&mut self, link: LinkId) {
         self.timers.cancel(Timer::Greet(link));
+        self.timers.cancel(Timer::Observer(link));
         let Some(peer) = self.sessions.remove_link(link) else { return };
         if let Standing::Detector(_) = peer.standing {
             // It watches nobody any more for a process that it does not hear.
@@ -118,6 +121,10 @@ impl Server {
             Role::Detector => {
                 self.outbox.send(link, &Frame::Welcome(welcome));
                 self.open_detector(now, link, member, hello.rack);
+            }
+            Role::Observer => {
+                self.outbox.send(link, &Frame::Welcome(welcome));
+                return self.open_observer(now, link);
             }
         }
         self.arrange_watch();

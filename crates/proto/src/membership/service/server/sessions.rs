@@ -13,6 +13,7 @@ pub(super) struct Sessions {
     pub(super) links: BTreeMap<LinkId, Peer>,
     pub(super) nodes: BTreeMap<NodeId, Session>,
     pub(super) detectors: BTreeMap<NodeId, Session>,
+    pub(super) observers: BTreeMap<LinkId, Observer>,
 }
 
 /// The other end of a link.
@@ -34,6 +35,15 @@ pub(super) enum Standing {
     New,
     Node(NodeId),
     Detector(NodeId),
+    Observer,
+}
+
+/// Somebody who is told of groups without being in any.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Observer {
+    /// The group, or [`GroupId::NONE`] for all; `None` until it has asked.
+    pub(super) wants: Option<GroupId>,
+    pub(super) heard: Time,
 }
 
 /// A node, or a detector, that this process thinks alive.
@@ -87,6 +97,12 @@ impl Sessions {
         let session = match self.links.get(&link).map(|peer| peer.standing) {
             Some(Standing::Node(node)) => self.nodes.get_mut(&node),
             Some(Standing::Detector(node)) => self.detectors.get_mut(&node),
+            Some(Standing::Observer) => {
+                if let Some(observer) = self.observers.get_mut(&link) {
+                    observer.heard = now;
+                }
+                None
+            }
             _ => None,
         };
         if let Some(session) = session {
@@ -100,6 +116,10 @@ impl Sessions {
         let session = match peer.standing {
             Standing::Node(node) => self.nodes.get_mut(&node),
             Standing::Detector(node) => self.detectors.get_mut(&node),
+            Standing::Observer => {
+                self.observers.remove(&link);
+                None
+            }
             Standing::New => None,
         };
         if let Some(session) = session.filter(|session| session.link == Some(link)) {
@@ -126,6 +146,12 @@ impl Sessions {
             assert!(is_own, "{node:?}'s session is on another's link");
         }
         for (link, peer) in &self.links {
+            let is_observer = peer.standing == Standing::Observer;
+            assert_eq!(
+                is_observer,
+                self.observers.contains_key(link),
+                "{link} is half an observer"
+            );
             if let Standing::Node(node) = peer.standing {
                 let session = self.nodes.get(&node);
                 let is_own = session.is_some_and(|session| session.link == Some(*link));

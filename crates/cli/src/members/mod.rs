@@ -1,5 +1,7 @@
 //! `carom members`: who is there.
 
+mod service;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -7,15 +9,20 @@ use carom::{Node, Status};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
+use self::service::Question;
 use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
-use crate::output;
+use crate::{output, units};
 
-/// Show the nodes that are there, as an observer that is in no group
+/// Show the nodes that are there, as an observer that is in no group; with --control those that are
+/// in groups, as the membership service knows them
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
+    /// With --control: the name of the group whose members are shown [default: those of all]
+    #[arg(value_parser = units::name, requires = "controls")]
+    group: Option<String>,
     #[command(flatten)]
     node: NodeArgs,
     /// Go on, and show every change, until Ctrl-C
@@ -46,8 +53,12 @@ struct Member {
 /// Runs the verb.
 ///
 /// # Errors
-/// If the node cannot start, or a seed does not answer.
+/// If the node cannot start, or a seed or the service does not answer.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    if let Some((controls, cluster)) = args.node.service() {
+        let (group, watch, json) = (args.group.as_deref(), args.watch, args.json);
+        return Question { controls, cluster, group, watch, json }.answer();
+    }
     let interrupt = interrupt::listen()?;
     let node = args.node.start(args.node.builder(), interrupt)?;
     settle(&node, interrupt);
@@ -146,7 +157,9 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 const WATCH_EVERY: Duration = Duration::from_millis(200);
 const EXAMPLE: &str = "Examples:
   carom members
-  carom members --seed 10.0.0.1:7400 --watch --json";
+  carom members --seed 10.0.0.1:7400 --watch --json
+  carom members --control 10.0.0.5
+  carom members prices --control 10.0.0.5 --watch";
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,189 @@
+//! Who is there as a membership service knows it: the members of a group, or of all groups.
+
+use std::time::{Duration, Instant};
+
+use carom::{GroupId, ViewChangeKind};
+use carom_control::{Observation, ObservedChange, Observer, ObserverOptions};
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use crate::control::address;
+use crate::error::{CliError, Outcome};
+use crate::interrupt::{self, Interrupt};
+use crate::output;
+
+/// What is asked of the service.
+pub(super) struct Question<'a> {
+    pub(super) controls: &'a [String],
+    pub(super) cluster: &'a str,
+    pub(super) group: Option<&'a str>,
+    pub(super) watch: bool,
+    pub(super) json: bool,
+}
+
+/// Who is there, as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    group: Option<&'a str>,
+    away: bool,
+    members: Vec<Member>,
+    /// With `--watch`, after the first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    changes: Vec<Change>,
+}
+
+#[derive(Serialize)]
+struct Member {
+    node: String,
+    endpoint: String,
+    incarnation: u32,
+    groups: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Change {
+    change: &'static str,
+    node: String,
+    endpoint: String,
+    incarnation: u32,
+    group: String,
+}
+
+impl Question<'_> {
+    /// Answers it.
+    ///
+    /// # Errors
+    /// If the service does not answer, or refuses.
+    pub(super) fn answer(&self) -> Result<Outcome, CliError> {
+        let interrupt = interrupt::listen()?;
+        let mut options = ObserverOptions::new(address::resolve(self.controls)?);
+        self.cluster.clone_into(&mut options.cluster);
+        options.group = self.group.map(str::to_owned);
+        let observer = Observer::start(options)
+            .map_err(|error| CliError::new(error.to_string(), error.fix()))?;
+        let first = self.first(&observer, interrupt)?;
+        self.show(&first)?;
+        // They are in what was shown, or come again with what is shown next.
+        let mut was_current = first.is_current;
+        while self.watch && !interrupt.wait(LOOK_EVERY) && !observer.has_ended() {
+            let changes = observer.take_changes();
+            let now = observer.observe();
+            if changes.is_empty() && now.is_current == was_current {
+                continue;
+            }
+            self.tell(&now, &changes, was_current)?;
+            was_current = now.is_current;
+        }
+        Ok(Outcome::Fine)
+    }
+
+    /// Waits until the service has told everything.
+    fn first(&self, observer: &Observer, interrupt: &Interrupt) -> Result<Observation, CliError> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let seen = observer.observe();
+            if seen.is_current {
+                // What led to what is shown is not news.
+                observer.take_changes();
+                return Ok(observer.observe());
+            }
+            let fix = "start `carom control` there, or give its address: --control HOST:PORT";
+            if let Some(why) = seen.refused {
+                return Err(CliError::new(why, "give its --cluster, and use its version of carom"));
+            }
+            if Instant::now() >= give_up {
+                let controls = self.controls.join(", ");
+                let cause = format!("no answer from the membership service at {controls}");
+                return Err(CliError::new(cause, fix));
+            }
+            if interrupt.wait(STEP) {
+                return Err(CliError::interrupted());
+            }
+        }
+    }
+
+    fn show(&self, seen: &Observation) -> Result<(), CliError> {
+        if self.json {
+            return output::json(&self.report(seen, &[]));
+        }
+        if seen.nodes.is_empty() {
+            return output::lines(match self.group {
+                Some(_) => "nobody is in this group",
+                None => "nobody is in any group",
+            });
+        }
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        table.set_header(["node", "endpoint", "incarnation", "groups"]);
+        for node in &seen.nodes {
+            table.add_row([
+                node.node.to_string(),
+                node.endpoint.to_string(),
+                node.incarnation.to_string(),
+                node.groups.len().to_string(),
+            ]);
+        }
+        output::lines(&table.trim_fmt())
+    }
+
+    /// What has changed since the last time.
+    fn tell(
+        &self,
+        now: &Observation,
+        changes: &[ObservedChange],
+        was_current: bool,
+    ) -> Result<(), CliError> {
+        if self.json {
+            return output::json(&self.report(now, changes));
+        }
+        if was_current && !now.is_current {
+            eprintln!("the membership service is away: these are the members last known");
+        }
+        for change in changes {
+            let (sign, how) = match change.kind.view_change() {
+                ViewChangeKind::Joined => ("+", "joined"),
+                ViewChangeKind::Left => ("-", "left"),
+                ViewChangeKind::Failed => ("-", "failed"),
+            };
+            let group = self.name(change.group);
+            let ObservedChange { node, endpoint, .. } = change;
+            output::lines(&format!("{sign} {node} {endpoint} {how} {group}"))?;
+        }
+        if !was_current && now.is_current {
+            eprintln!("the membership service is back: the members are as it says");
+        }
+        Ok(())
+    }
+
+    fn report(&self, seen: &Observation, changes: &[ObservedChange]) -> Report<'_> {
+        let members = seen.nodes.iter().map(|node| Member {
+            node: node.node.to_string(),
+            endpoint: node.endpoint.to_string(),
+            incarnation: node.incarnation,
+            groups: node.groups.iter().map(|group| self.name(*group)).collect(),
+        });
+        let changes = changes.iter().map(|change| Change {
+            change: match change.kind.view_change() {
+                ViewChangeKind::Joined => "joined",
+                ViewChangeKind::Left => "left",
+                ViewChangeKind::Failed => "failed",
+            },
+            node: change.node.to_string(),
+            endpoint: change.endpoint.to_string(),
+            incarnation: change.incarnation,
+            group: self.name(change.group),
+        });
+        let (members, changes) = (members.collect(), changes.collect());
+        Report { group: self.group, away: !seen.is_current, members, changes }
+    }
+
+    /// The group's name if it was given, else its id: names are not stored.
+    fn name(&self, group: GroupId) -> String {
+        let given = self.group.filter(|name| GroupId::of_name(name) == group);
+        given.map_or_else(|| group.to_string(), str::to_owned)
+    }
+}
+
+const STEP: Duration = Duration::from_millis(10);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(5);

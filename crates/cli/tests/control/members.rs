@@ -1,0 +1,88 @@
+//! `carom members --control`: who is in a group, or in all, as the service knows it.
+
+use carom_proto::GroupId;
+use serde_json::Value;
+
+use crate::process::Running;
+use crate::service::{Node, Service, assert_refused, run, start};
+
+fn members(service: &Service, more: &[&str]) -> Running {
+    run(&[&["members", "--control", &service.address], more].concat(), 0)
+}
+
+fn ids(report: &Value) -> Vec<&str> {
+    let members = report["members"].as_array().expect("a list");
+    members.iter().map(|member| member["node"].as_str().expect("text")).collect()
+}
+
+#[test]
+fn members_of_one_group_or_of_all_are_shown_to_who_is_in_none() {
+    let service = Service::start(&[]);
+    let (a, b) = (service.node("numbers", &[]), service.node("letters", &[]));
+    let mut both = [&*a.id, &b.id];
+    both.sort_unstable();
+    let all = members(&service, &["--json"]).json();
+    assert_eq!(ids(&all), both, "{all}");
+    let letters = GroupId::of_name("letters").to_string();
+    let of_b = all["members"].as_array().and_then(|it| it.iter().find(|it| it["node"] == *b.id));
+    assert_eq!(of_b.expect("it is there")["groups"], Value::from(vec![letters]));
+    assert_eq!((&all["away"], &all["group"]), (&false.into(), &Value::Null));
+    let one = members(&service, &["numbers", "--json"]).json();
+    assert_eq!((ids(&one), &one["group"]), (vec![&*a.id], &"numbers".into()));
+    let table = members(&service, &["letters"]).wrote.seen.join("\n");
+    assert!(table.contains(&b.id) && !table.contains(&a.id), "{table}");
+    let nobody = members(&service, &["figures"]).wrote.seen.join("\n");
+    assert!(nobody.contains("nobody is in this group"), "{nobody}");
+    // It was in no group itself.
+    assert_eq!(service.status()["nodes"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn who_watches_is_told_each_change_and_whether_the_service_is_there() {
+    let mut service = Service::start(&["--detection", "1s"]);
+    let args = ["members", "numbers", "--control", &service.address, "--watch"];
+    let mut told = start(&args);
+    let mut json = start(&[&args[..], &["--json"]].concat());
+    told.wrote.wait_for("nobody is in this group");
+    json.wrote.wait_for("\"members\":[]");
+    let _elsewhere = service.node("letters", &[]);
+    let mut stays = service.node("numbers", &[]);
+    let leaves = service.node("numbers", &[]);
+    let mut fails = service.node("numbers", &[]);
+    for node in [&stays, &leaves, &fails] {
+        told.wrote.wait_until("who joins", |line| is_change(line, "+", node, "joined"));
+    }
+    leaves.running.interrupt();
+    told.wrote.wait_until("who leaves", |line| is_change(line, "-", &leaves, "left"));
+    fails.running.kill();
+    told.wrote.wait_until("who fails", |line| is_change(line, "-", &fails, "failed"));
+    json.wrote.wait_for("\"change\":\"failed\"");
+    service.running.kill();
+    told.said.wait_for("the membership service is away");
+    let away = json.wrote.wait_for("\"away\":true");
+    assert!(away.contains(&stays.id), "the last members are shown: {away}");
+    service.start_again(&["--detection", "1s"]);
+    told.said.wait_for("the membership service is back");
+    json.wrote.wait_for("\"away\":false");
+    stays.running.interrupt();
+    stays.running.end_with(0);
+    let line = told.wrote.wait_for(&stays.id);
+    assert!(is_change(&line, "-", &stays, "left"), "{line}");
+    told.interrupt();
+    told.end_with(0);
+}
+
+fn is_change(line: &str, sign: &str, node: &Node, how: &str) -> bool {
+    line.starts_with(&format!("{sign} {} ", node.id)) && line.ends_with(&format!("{how} numbers"))
+}
+
+#[test]
+fn members_of_a_service_that_is_not_there_or_another_are_refused() {
+    let service = Service::start(&["--cluster", "lab"]);
+    let args = ["members", "--control", &service.address];
+    assert_refused(&args, "that of cluster \"lab\"");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
+    let free = free.expect("a port is free").to_string();
+    assert_refused(&["members", "--control", &free], &free);
+    assert_refused(&["members", "numbers"], "--control");
+}
