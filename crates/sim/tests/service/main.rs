@@ -9,7 +9,8 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use carom_proto::membership::Membership;
-use carom_proto::membership::service::frame::MAGIC;
+use carom_proto::membership::link::{LinkEvent, LinkId};
+use carom_proto::membership::service::frame::{ChangeKind, MAGIC, MemberChange, Update};
 use carom_proto::membership::service::*;
 use carom_proto::*;
 
@@ -219,6 +220,27 @@ fn a_node_that_was_paused_for_longer_comes_back_as_a_new_incarnation() {
     let there_and_back = [ViewChangeKind::Joined, ViewChangeKind::Failed, ViewChangeKind::Joined];
     assert_eq!(kinds, there_and_back);
     rig.check();
+}
+
+#[test]
+fn a_gap_in_the_updates_is_noticed_and_the_group_is_asked_for_again() {
+    let mut rig = agreed(1, 2, 1, default(), 19);
+    let it = group(0);
+    let version = rig.store.state(partition(it)).version();
+    let member = Member { node: NodeId(77), incarnation: 0, endpoint: endpoint(77) };
+    let changes = vec![MemberChange { kind: ChangeKind::Joined, member }];
+    let update = Update { group: it, after: version + 1, version: version + 2, changes };
+    let mut bytes = Vec::new();
+    Frame::Update(update).encode(&mut bytes);
+    let now = rig.now;
+    rig.nodes[0].service.handle_link(now, LinkId(1), LinkEvent::Received(&bytes));
+    rig.check();
+    assert_eq!(rig.stat(0, "gaps"), 1);
+    assert!(!rig.nodes[0].views[&it].contains(NodeId(77)), "what was left out may undo it");
+    // The node is asked what it sends when its timer fires.
+    rig.run_for(seconds(2));
+    assert_eq!(rig.process_stat(0, "resyncs_received"), 1);
+    assert!(rig.agrees() && all_settled(&rig));
 }
 
 #[test]

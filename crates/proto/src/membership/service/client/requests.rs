@@ -317,7 +317,8 @@ impl Service {
         if update.after != own.version {
             self.counters.gaps += 1;
             own.lose();
-            return self.request(now, group);
+            self.request(now, group);
+            return self.look_whether_away(now);
         }
         own.version = update.version;
         for change in &update.changes {
