@@ -21,7 +21,8 @@ use crate::output;
 ///
 /// Each seed is a scenario of 5 to 20 hosts in which they join, leave, send, crash, restart, stand
 /// still, are cut off and lose, reorder, repeat and damage datagrams; then the faults stop, and
-/// all must come right. Exit code 1 if a seed fails.
+/// all must come right. In a quarter of them a membership service gives the views, and its
+/// processes and store fail as well. Exit code 1 if a seed fails.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Args {
