@@ -206,6 +206,9 @@ impl Bins {
 
     /// Sends the part-filled bins whose oldest packet has waited long enough.
     pub(super) fn flush_due(&mut self, now: Time, mut send: impl FnMut(Repair<'_>)) {
+        if self.next_flush().is_none_or(|due| due > now) {
+            return;
+        }
         self.rebuild(&mut send);
         while let Some(flush) = self.to_flush.front().copied().filter(|flush| flush.due <= now) {
             self.to_flush.pop_front();

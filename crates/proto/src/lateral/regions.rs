@@ -7,6 +7,11 @@
 //! A change of one group costs time in proportion to the regions of the group: in each of them the
 //! group moves within the chain. Where a node has a region to itself, as most have in many groups,
 //! the region gets another set of groups and stays what it was otherwise.
+//!
+//! Changes are noted, and take effect by [`Regions::settle`] with the next packet. Nodes that come
+//! to hundreds of groups one after the other, as when a cluster starts, move once.
+
+mod checking;
 
 use alloc::collections::BTreeMap;
 
@@ -32,6 +37,10 @@ pub(super) struct Regions {
     /// By index; those that this node is or was in.
     groups: Vec<OfGroup>,
     touched: Vec<RegionIx>,
+    /// Nodes whose groups changed since they were put where they stand, and groups whose size or c
+    /// did since their share was computed; each once.
+    moving: Vec<NodeId>,
+    reshared: Vec<GroupIx>,
     /// Draws what [`SetId`]s are made of.
     rng: Rng,
 }
@@ -69,6 +78,14 @@ struct Region {
 struct Neighbour {
     groups: Vec<GroupIx>,
     set: SetId,
+    /// What [`Neighbour::set`] was when the node was put where it stands.
+    placed: SetId,
+    /// The groups in which that differs from the groups that it has now, in order; not kept of a
+    /// node that stands nowhere.
+    changed: SmallVec<[GroupIx; 4]>,
+    stands: bool,
+    /// Whether it is among [`Regions::moving`].
+    is_moving: bool,
 }
 
 #[derive(Debug)]
@@ -81,6 +98,8 @@ struct OfGroup {
     c: u8,
     /// The part of its members that each packet is to get to.
     share: f64,
+    /// Whether it is among [`Regions::reshared`].
+    is_reshared: bool,
 }
 
 impl Regions {
@@ -93,6 +112,8 @@ impl Regions {
             neighbours: BTreeMap::new(),
             groups: Vec::new(),
             touched: Vec::new(),
+            moving: Vec::new(),
+            reshared: Vec::new(),
             rng,
         }
     }
@@ -102,7 +123,7 @@ impl Regions {
     pub(super) fn set_c(&mut self, group: GroupIx, c: u8) {
         self.know(group);
         self.groups[group.0 as usize].c = c;
-        self.share_out(group);
+        self.reshare(group);
     }
 
     /// `node` is in `group` from now on.
@@ -112,8 +133,7 @@ impl Regions {
         let Err(place) = neighbour.groups.binary_search(&group) else { return };
         neighbour.groups.insert(place, group);
         self.groups[group.0 as usize].size += 1;
-        self.share_out(group);
-        self.relocate(node, group);
+        self.move_later(node, group);
     }
 
     /// `node` is no longer in `group`.
@@ -121,9 +141,18 @@ impl Regions {
         let Some(neighbour) = self.neighbours.get_mut(&node) else { return };
         let Ok(place) = neighbour.groups.binary_search(&group) else { return };
         neighbour.groups.remove(place);
-        self.relocate(node, group);
         self.groups[group.0 as usize].size -= 1;
-        self.share_out(group);
+        self.move_later(node, group);
+    }
+
+    /// Puts all nodes where they belong by now, and takes up the sizes that the groups have.
+    pub(super) fn settle(&mut self) {
+        let mut reshared = core::mem::take(&mut self.reshared);
+        reshared.drain(..).for_each(|group| self.share_out(group));
+        self.reshared = reshared;
+        let mut moving = core::mem::take(&mut self.moving);
+        moving.drain(..).for_each(|node| self.relocate(node));
+        self.moving = moving;
     }
 
     /// A region that changed since this last named it, and how, until there is none left; those
@@ -133,9 +162,10 @@ impl Regions {
         Some((ix, core::mem::take(&mut self.regions[ix.0 as usize].change)))
     }
 
-    /// Whether there is such a region.
+    /// Whether there is such a region, or will be once the changes are settled.
     pub(super) fn is_touched(&self) -> bool {
-        !self.touched.is_empty()
+        let is_settled = self.moving.is_empty() && self.reshared.is_empty();
+        !(is_settled && self.touched.is_empty())
     }
 
     /// The groups of a region with their shares, in order.
@@ -173,64 +203,12 @@ impl Regions {
 
     /// Whether `node` shares any group with this node.
     pub(super) fn is_neighbour(&self, node: NodeId) -> bool {
-        self.neighbours.contains_key(&node)
+        self.neighbours.get(&node).is_some_and(|neighbour| !neighbour.groups.is_empty())
     }
 
     /// The set of one group.
     pub(super) fn set_of(&self, group: GroupIx) -> SetId {
         self.groups[group.0 as usize].set
-    }
-
-    /// The invariants: every neighbour stands in exactly the regions of its groups, and every
-    /// group knows its regions and its size.
-    pub(super) fn check(&self) {
-        let mut places = 0;
-        let mut filed = 0;
-        for (region, ix) in self.regions.iter().zip((0..).map(RegionIx)) {
-            assert_eq!(region.nodes.is_empty(), region.groups.is_empty(), "a region of nothing");
-            let set = self.set_of_all(&region.groups);
-            if !region.nodes.is_empty() {
-                assert_eq!(self.by_set.get(&set), Some(&ix), "filed under other groups");
-            }
-            places += region.nodes.len();
-            filed += region.groups.len();
-            for group in &region.groups {
-                let regions = &self.groups[group.0 as usize].regions;
-                assert!(regions.contains(&ix), "a group does not know one of its regions");
-            }
-            for node in &region.nodes {
-                let groups = self.neighbours.get(node).map(|neighbour| &neighbour.groups);
-                let fits = groups.is_some_and(|groups| match self.scope {
-                    RepairScope::Regions => *groups == region.groups,
-                    RepairScope::PerGroup => groups.contains(&region.groups[0]),
-                });
-                assert!(fits, "a neighbour stands in a wrong region");
-            }
-        }
-        let all = self.neighbours.values();
-        let expected: usize = match self.scope {
-            RepairScope::Regions => all.len(),
-            RepairScope::PerGroup => all.map(|neighbour| neighbour.groups.len()).sum(),
-        };
-        assert_eq!(places, expected, "a neighbour stands in no region, or in too many");
-        self.check_groups(filed);
-    }
-
-    /// The groups' regions are `filed` together.
-    fn check_groups(&self, filed: usize) {
-        let known: usize = self.groups.iter().map(|group| group.regions.len()).sum();
-        assert_eq!(known, filed, "a group knows a region that has left it");
-        let live = self.regions.iter().filter(|region| !region.nodes.is_empty()).count();
-        assert_eq!(self.by_set.len(), live, "a region that died out is still filed");
-        for (of_group, ix) in self.groups.iter().zip((0..).map(GroupIx)) {
-            let has = |neighbour: &&Neighbour| neighbour.groups.binary_search(&ix).is_ok();
-            let size = self.neighbours.values().filter(has).count();
-            assert_eq!(of_group.size, size, "a group's size is wrong");
-        }
-        for neighbour in self.neighbours.values() {
-            let set = self.set_of_all(&neighbour.groups);
-            assert_eq!(neighbour.set, set, "a neighbour's set is not that of its groups");
-        }
     }
 
     fn set_of_all(&self, groups: &[GroupIx]) -> SetId {
@@ -240,7 +218,38 @@ impl Regions {
     fn know(&mut self, group: GroupIx) {
         while self.groups.len() <= group.0 as usize {
             let set = SetId::draw(&mut self.rng);
-            self.groups.push(OfGroup { set, regions: Vec::new(), size: 0, c: 0, share: 0.0 });
+            self.groups.push(OfGroup {
+                set,
+                regions: Vec::new(),
+                size: 0,
+                c: 0,
+                share: 0.0,
+                is_reshared: false,
+            });
+        }
+    }
+
+    fn reshare(&mut self, group: GroupIx) {
+        let of_group = &mut self.groups[group.0 as usize];
+        if !core::mem::replace(&mut of_group.is_reshared, true) {
+            self.reshared.push(group);
+        }
+    }
+
+    /// Notes that `group` was just given to `node` or taken from it.
+    fn move_later(&mut self, node: NodeId, group: GroupIx) {
+        self.reshare(group);
+        let of_group = self.set_of(group);
+        let neighbour = self.neighbours.get_mut(&node).expect("its groups were just changed");
+        neighbour.set ^= of_group;
+        if neighbour.stands {
+            match neighbour.changed.binary_search(&group) {
+                Ok(place) => drop(neighbour.changed.remove(place)),
+                Err(place) => neighbour.changed.insert(place, group),
+            }
+        }
+        if !core::mem::replace(&mut neighbour.is_moving, true) {
+            self.moving.push(node);
         }
     }
 
@@ -248,6 +257,7 @@ impl Regions {
     fn share_out(&mut self, group: GroupIx) {
         let Self { groups, regions, touched, .. } = self;
         let of_group = &mut groups[group.0 as usize];
+        of_group.is_reshared = false;
         let targets = of_group.size.min(usize::from(of_group.c));
         // A group without members is in no region.
         let share = targets as f64 / of_group.size.max(1) as f64;
@@ -263,64 +273,85 @@ impl Regions {
         }
     }
 
-    /// Moves `node`, which `group` was just given to or taken from, to the region of its groups.
-    fn relocate(&mut self, node: NodeId, group: GroupIx) {
-        let of_group = self.set_of(group);
-        let neighbour = self.neighbours.get_mut(&node).expect("its groups were just changed");
-        let before = neighbour.set;
-        neighbour.set ^= of_group;
-        let (after, groups) = (neighbour.set, &neighbour.groups);
-        let came = groups.binary_search(&group).is_ok();
+    /// Moves `node` to the region of its groups.
+    fn relocate(&mut self, node: NodeId) {
+        let neighbour = self.neighbours.get_mut(&node).expect("it stays until it was moved");
+        neighbour.is_moving = false;
+        let changed = core::mem::take(&mut neighbour.changed);
+        let (before, after) = (neighbour.placed, neighbour.set);
         // Who shares no group is in no region.
-        let (was_none, is_none) = (came && groups.len() == 1, groups.is_empty());
-        match self.scope {
-            RepairScope::PerGroup if came => self.put_in(node, of_group, &[group]),
-            RepairScope::PerGroup => self.take_out(node, of_group),
-            RepairScope::Regions => {
-                if !was_none && !is_none && self.take_along(before, after, group) {
-                    return;
-                }
-                if !was_none {
-                    self.take_out(node, before);
-                }
-                if !is_none {
-                    let groups = self.neighbours[&node].groups.clone();
-                    self.put_in(node, after, &groups);
+        let (stood, stands) = (neighbour.stands, !neighbour.groups.is_empty());
+        (neighbour.placed, neighbour.stands) = (after, stands);
+        if !(stood && changed.is_empty()) {
+            match self.scope {
+                RepairScope::PerGroup => self.relocate_in_each(node, stood, &changed),
+                RepairScope::Regions => {
+                    let is_moved = stood && stands && self.take_along(before, after, &changed);
+                    if stood && !is_moved {
+                        self.take_out(node, before);
+                    }
+                    if stands && !is_moved {
+                        let groups = core::mem::take(&mut self.neighbour(node).groups);
+                        self.put_in(node, after, &groups);
+                        self.neighbour(node).groups = groups;
+                    }
                 }
             }
         }
-        if is_none {
+        if !stands {
             self.neighbours.remove(&node);
         }
     }
 
+    /// Where every group is a region: who stood nowhere comes to all its groups.
+    fn relocate_in_each(&mut self, node: NodeId, stood: bool, changed: &[GroupIx]) {
+        let groups = core::mem::take(&mut self.neighbour(node).groups);
+        for group in if stood { changed } else { &groups[..] } {
+            let set = self.set_of(*group);
+            if groups.binary_search(group).is_ok() {
+                self.put_in(node, set, &[*group]);
+            } else {
+                self.take_out(node, set);
+            }
+        }
+        self.neighbour(node).groups = groups;
+    }
+
+    fn neighbour(&mut self, node: NodeId) -> &mut Neighbour {
+        self.neighbours.get_mut(&node).expect("it is being moved")
+    }
+
     /// If the region `before` has only one node, and there is no region `after`, it becomes that
-    /// one by `group`, which it gets or loses. Says whether it has.
-    fn take_along(&mut self, before: SetId, after: SetId, group: GroupIx) -> bool {
+    /// one by the `changed` groups, each of which it gets or loses, unless these are so many that
+    /// it is as well to begin anew. Says whether it has.
+    fn take_along(&mut self, before: SetId, after: SetId, changed: &[GroupIx]) -> bool {
         let Some(&ix) = self.by_set.get(&before) else { return false };
         let region = &mut self.regions[ix.0 as usize];
-        if region.nodes.len() > 1 || self.by_set.contains(&after) {
+        let many = changed.len() > 1 && changed.len() > region.groups.len() / 4;
+        if many || region.nodes.len() > 1 || self.by_set.contains(&after) {
             return false;
         }
         self.by_set.remove(&before);
         self.by_set.insert(after, ix);
-        let of_group = &mut self.groups[group.0 as usize];
-        let belongs = match region.groups.binary_search(&group) {
-            Ok(place) => {
-                region.groups.remove(place);
-                region.chain.remove(of_group.share, of_group.set);
-                of_group.forget(ix);
-                false
-            }
-            Err(place) => {
-                region.groups.insert(place, group);
-                region.chain.insert(of_group.share, of_group.set);
-                of_group.regions.push(ix);
-                true
-            }
-        };
-        let moved = Moved { group, belongs };
-        region.touch(ix, moved, Span::up_to(of_group.share), &mut self.touched);
+        for group in changed {
+            let of_group = &mut self.groups[group.0 as usize];
+            let belongs = match region.groups.binary_search(group) {
+                Ok(place) => {
+                    region.groups.remove(place);
+                    region.chain.remove(of_group.share, of_group.set);
+                    of_group.forget(ix);
+                    false
+                }
+                Err(place) => {
+                    region.groups.insert(place, *group);
+                    region.chain.insert(of_group.share, of_group.set);
+                    of_group.regions.push(ix);
+                    true
+                }
+            };
+            let moved = Moved { group: *group, belongs };
+            region.touch(ix, moved, Span::up_to(of_group.share), &mut self.touched);
+        }
         true
     }
 

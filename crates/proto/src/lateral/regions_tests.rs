@@ -27,7 +27,15 @@ fn golden() -> Regions {
         }
     }
     regions.check();
+    regions.settle();
+    regions.check();
     regions
+}
+
+/// The next change once all that was noted has taken effect.
+fn next_change(regions: &mut Regions) -> Option<(RegionIx, Change)> {
+    regions.settle();
+    regions.next_change()
 }
 
 fn with_c(scope: RepairScope, cs: &[u8]) -> Regions {
@@ -85,6 +93,7 @@ fn a_bin_may_exist_for_a_group_set_that_is_nobodys_region() {
     // Node 1 is in A, B and C; A and B have the same size, C is larger.
     [A, B, C].iter().for_each(|group| regions.add(NodeId(1), *group));
     regions.add(NodeId(2), C);
+    regions.settle();
     let selected = selections(&regions);
     let abc = vec![A, B, C];
     assert_eq!(selected.len(), 3);
@@ -96,10 +105,10 @@ fn a_bin_may_exist_for_a_group_set_that_is_nobodys_region() {
 #[test]
 fn a_change_touches_the_regions_of_its_group_and_no_others() {
     let mut regions = golden();
-    let all = core::iter::from_fn(|| regions.next_change()).count();
+    let all = core::iter::from_fn(|| next_change(&mut regions)).count();
     assert_eq!(all, regions.slots());
     regions.add(NodeId(100), C);
-    let changes: BTreeMap<Vec<GroupIx>, Change> = core::iter::from_fn(|| regions.next_change())
+    let changes: BTreeMap<Vec<GroupIx>, Change> = core::iter::from_fn(|| next_change(&mut regions))
         .collect::<Vec<_>>()
         .into_iter()
         .map(|(ix, change)| (groups_of(&regions, ix), change))
@@ -120,19 +129,42 @@ fn a_node_takes_its_region_along_if_it_is_alone_there() {
     let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
     regions.add(NodeId(1), A);
     regions.add(NodeId(2), B);
-    while regions.next_change().is_some() {}
+    while next_change(&mut regions).is_some() {}
     regions.add(NodeId(1), C);
+    regions.settle();
     assert_eq!(regions.slots(), 2);
     let change =
         Change::Groups(SmallVec::from_elem(Moved { group: C, belongs: true }, 1), Span::up_to(1.0));
-    assert_eq!(regions.next_change(), Some((RegionIx(0), change)));
+    assert_eq!(next_change(&mut regions), Some((RegionIx(0), change)));
     // Where it comes to others, or leaves others behind, regions have other nodes than before.
     regions.remove(NodeId(1), C);
-    while regions.next_change().is_some() {}
+    while next_change(&mut regions).is_some() {}
     regions.add(NodeId(2), A);
+    regions.settle();
     regions.remove(NodeId(2), B);
-    let changes: Vec<_> = core::iter::from_fn(|| regions.next_change()).collect();
+    let changes: Vec<_> = core::iter::from_fn(|| next_change(&mut regions)).collect();
     assert_eq!(changes, [(RegionIx(1), Change::Nodes), (RegionIx(0), Change::Nodes)]);
+    regions.check();
+}
+
+#[test]
+fn nodes_that_come_to_many_groups_before_the_next_packet_move_once() {
+    const GROUPS: u32 = 100;
+    let mut regions = with_c(RepairScope::Regions, &[1; GROUPS as usize]);
+    for group in (0..GROUPS).map(GroupIx) {
+        (1..=3).for_each(|node| regions.add(NodeId(node), group));
+    }
+    regions.add(NodeId(4), A);
+    regions.remove(NodeId(4), A);
+    assert!(regions.is_touched() && regions.slots() == 0 && !regions.is_neighbour(NodeId(4)));
+    let changes: Vec<_> = core::iter::from_fn(|| next_change(&mut regions)).collect();
+    assert_eq!(changes, [(RegionIx(0), Change::Nodes)]);
+    assert_eq!(regions.nodes(RegionIx(0)), [NodeId(1), NodeId(2), NodeId(3)]);
+    // What was undone in between changes nothing.
+    regions.remove(NodeId(2), B);
+    regions.add(NodeId(2), B);
+    assert_eq!(next_change(&mut regions), None);
+    assert!(!regions.is_touched());
     regions.check();
 }
 
@@ -140,14 +172,16 @@ fn a_node_takes_its_region_along_if_it_is_alone_there() {
 fn the_list_of_changed_groups_has_an_end() {
     let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
     [A, B].iter().for_each(|group| regions.add(NodeId(1), *group));
-    while regions.next_change().is_some() {}
+    while next_change(&mut regions).is_some() {}
     for _ in 0..10 {
         regions.add(NodeId(2), A);
         regions.add(NodeId(3), B);
+        regions.settle();
         regions.remove(NodeId(2), A);
         regions.remove(NodeId(3), B);
+        regions.settle();
     }
-    let changes: Vec<_> = core::iter::from_fn(|| regions.next_change()).collect();
+    let changes: Vec<_> = core::iter::from_fn(|| next_change(&mut regions)).collect();
     assert!(changes.contains(&(RegionIx(0), Change::Nodes)), "{changes:?}");
 }
 
@@ -158,11 +192,13 @@ fn with_per_group_repairs_every_group_is_one_region() {
         regions.add(NodeId(node), A);
         regions.add(NodeId(node), B);
     }
+    regions.settle();
     regions.check();
     let selected = selections(&regions);
     assert_eq!(selected.len(), 2);
     assert!(selected.values().all(|targets| (targets - 5.0).abs() < 1e-9));
     regions.remove(NodeId(3), A);
+    regions.settle();
     regions.check();
     assert_eq!([0, 1].map(|group: usize| regions.groups[group].size), [5, 6]);
 }
@@ -174,12 +210,13 @@ proptest! {
     #[test]
     fn every_group_gets_its_c_for_random_memberships(
         changes in prop::collection::vec((0..40_u64, 0..6_u32, 0..4), 1..250),
+        settles_every in 1..60_usize,
         cs in prop::collection::vec(0..9_u8, 6),
         scope in prop::sample::select(vec![RepairScope::Regions, RepairScope::PerGroup]),
     ) {
         let mut regions = with_c(scope, &cs);
         let mut memberships = Memberships::new();
-        for (node, group, kind) in changes {
+        for (place, (node, group, kind)) in changes.into_iter().enumerate() {
             let (node, group) = (NodeId(node), GroupIx(group));
             if kind > 0 {
                 regions.add(node, group);
@@ -188,7 +225,13 @@ proptest! {
                 regions.remove(node, group);
                 memberships.entry(node).or_default().remove(&group);
             }
+            if place.is_multiple_of(settles_every) {
+                regions.check();
+                regions.settle();
+                regions.check();
+            }
         }
+        regions.settle();
         regions.check();
         let c_of = |group: GroupIx| cs[group.0 as usize];
         let selected = selections(&regions);

@@ -29,6 +29,7 @@ impl Bins {
     /// Apart, so that packets, most of which find no change, pay for the question only.
     #[inline(never)]
     fn take_up_changes(&mut self, send: &mut impl FnMut(Repair<'_>)) {
+        self.regions.settle();
         let regions = self.regions.slots();
         self.of_region.resize_with(regions, Vec::new);
         self.lanes.iter_mut().for_each(|lane| lane.held.resize_with(regions, Vec::new));
