@@ -244,6 +244,25 @@ fn a_gap_in_the_updates_is_noticed_and_the_group_is_asked_for_again() {
 }
 
 #[test]
+fn a_process_that_stood_still_takes_nobody_for_dead_before_it_has_read_what_they_sent() {
+    let mut rig = agreed(1, 4, 5, default(), 17);
+    rig.nodes[3].is_crashed = true;
+    rig.stop(0);
+    rig.run_for(seconds(5));
+    rig.go_on(0);
+    let resumed = rig.now;
+    rig.run_for(millis(500));
+    assert_eq!(rig.process_stat(0, "sessions_expired"), 0);
+    assert_eq!(rig.process_stat(0, "stalls"), 1);
+    // Who was silent before as well is found all the same.
+    assert!(rig.run_until(seconds(10), Rig::agrees));
+    assert!(rig.now.since(resumed) <= seconds(4), "{:?} later", rig.now.since(resumed));
+    assert_eq!(rig.process_stat(0, "sessions_expired"), 1);
+    assert!((0..3).all(|node| rig.nodes[node].service.incarnation() == 0));
+    rig.check();
+}
+
+#[test]
 fn without_the_service_nodes_go_on_with_their_last_views_and_say_so() {
     let mut rig = agreed(1, 3, 5, default(), 11);
     rig.kill(0);

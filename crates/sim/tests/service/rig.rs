@@ -53,6 +53,9 @@ pub(crate) struct Process {
     /// `None` while it is dead.
     pub(crate) server: Option<Server>,
     accepted: u64,
+    /// Does not run; what arrives waits.
+    is_stopped: bool,
+    waiting: VecDeque<Happening>,
 }
 
 struct Link {
@@ -117,7 +120,8 @@ impl Rig {
             links: Vec::new(),
         };
         for process in 0..processes {
-            rig.processes.push(Process { server: None, accepted: 0 });
+            let (is_stopped, waiting) = (false, VecDeque::new());
+            rig.processes.push(Process { server: None, accepted: 0, is_stopped, waiting });
             rig.start_process(process);
         }
         rig.share_partitions();
@@ -187,6 +191,22 @@ impl Rig {
     pub(crate) fn resume(&mut self, node: usize) {
         self.nodes[node].is_paused = false;
         while let Some(happening) = self.nodes[node].waiting.pop_front() {
+            self.happen(happening);
+        }
+    }
+
+    pub(crate) fn stop(&mut self, process: usize) {
+        self.processes[process].is_stopped = true;
+    }
+
+    /// The process runs again, and looks at its timers before it reads what has arrived.
+    pub(crate) fn go_on(&mut self, process: usize) {
+        self.processes[process].is_stopped = false;
+        if let Some(server) = &mut self.processes[process].server {
+            server.handle_timeout(self.now);
+        }
+        self.drain_process(process);
+        while let Some(happening) = self.processes[process].waiting.pop_front() {
             self.happen(happening);
         }
     }
@@ -270,7 +290,7 @@ impl Rig {
             let nodes = nodes.filter(|(_, host)| !host.is_crashed && !host.is_paused);
             let node = nodes.filter_map(|(n, host)| Some((host.service.poll_timeout()?.at, n)));
             let node = node.min();
-            let processes = self.processes.iter().enumerate();
+            let processes = self.processes.iter().enumerate().filter(|(_, it)| !it.is_stopped);
             let process = processes
                 .filter_map(|(p, it)| Some((it.server.as_ref()?.poll_timeout()?.at, p)))
                 .min();
@@ -369,6 +389,15 @@ impl Rig {
             }
             return;
         }
+        let process = match &happening {
+            Happening::Connect(link) | Happening::ToProcess(link, _) => self.links[*link].process,
+            Happening::EndAtProcess(link) => self.links[*link].process,
+            Happening::Store(process, ..) | Happening::Answer(process, ..) => *process,
+            _ => unreachable!("the others happen at a node"),
+        };
+        if self.processes[process].is_stopped && !matches!(happening, Happening::Store(..)) {
+            return self.processes[process].waiting.push_back(happening);
+        }
         match happening {
             Happening::Connect(link) => self.connect(link),
             Happening::ToProcess(link, bytes) => {
@@ -414,7 +443,7 @@ impl Rig {
     fn connect(&mut self, link: usize) {
         let process = self.links[link].process;
         let from = endpoint(self.links[link].node);
-        let Process { server, accepted } = &mut self.processes[process];
+        let Process { server, accepted, .. } = &mut self.processes[process];
         let Some(server) = server else {
             self.links[link].is_open = false;
             return self.schedule(link, 1, Happening::EndAtNode(link, LinkEnd::Refused));

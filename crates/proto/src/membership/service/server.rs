@@ -253,6 +253,7 @@ impl Server {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.mind_stall(now);
         while let Some(timer) = self.timers.pop_due(now) {
             match timer {
                 Timer::Greet(link) => {

@@ -37,6 +37,8 @@ pub(super) struct Counters {
     pub(super) observers_silent: u64,
     pub(super) partitions_owned: u64,
     pub(super) partitions_lost: u64,
+    /// Calls that came much later than this process had asked for.
+    pub(super) stalls: u64,
 }
 
 impl Counters {
@@ -70,6 +72,7 @@ impl Counters {
             ("observers_silent", self.observers_silent),
             ("partitions_owned", self.partitions_owned),
             ("partitions_lost", self.partitions_lost),
+            ("stalls", self.stalls),
         ]
     }
 }

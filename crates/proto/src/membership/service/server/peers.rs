@@ -1,5 +1,7 @@
 //! Those who are linked: how they come, what they ask, and how they go.
 
+use core::time::Duration;
+
 use super::super::frame::{
     Frame, FrameError, Hello, JoinRefusal, Refusal, Role, Unserved, VERSION,
 };
@@ -262,6 +264,19 @@ impl Server {
             self.wish_out(node, session.member.incarnation, false);
         }
         self.arrange_watch();
+    }
+
+    /// A process that is called much later than it asked for stood still, and what its nodes have
+    /// sent meanwhile waits unread: that time does not count, nor as much more as a node may take
+    /// until it says again that it lives.
+    pub(super) fn mind_stall(&mut self, now: Time) {
+        let lease = self.config.detection_time;
+        let late = self.timers.next_due().map_or(Duration::ZERO, |due| now.since(due));
+        if late > lease / 6 {
+            tracing::warn!(late_ms = late.as_millis() as u64, "the service stood still");
+            self.counters.stalls += 1;
+            self.sessions.put_off_ends(now, lease, late + lease / 3);
+        }
     }
 
     /// The node has not been heard for its lease.

@@ -82,7 +82,7 @@ impl Server {
 
     pub(super) fn on_detector_lease(&mut self, now: Time, node: NodeId) {
         let Some(session) = self.sessions.detectors.get(&node) else { return };
-        let end = session.heard + self.config.detection_time;
+        let end = session.grace.max(session.heard + self.config.detection_time);
         if end > now {
             self.timers.set(Timer::Detector(node), end);
         } else {

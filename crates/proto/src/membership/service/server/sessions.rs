@@ -1,6 +1,7 @@
 //! Who is linked to this process, and which nodes it holds leases of.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::time::Duration;
 
 use super::super::frame::Member;
 use super::super::reader::FrameReader;
@@ -107,6 +108,14 @@ impl Sessions {
         };
         if let Some(session) = session {
             session.heard = now;
+        }
+    }
+
+    /// All leases, those that have ended at `now` among them, end by `span` later.
+    pub(super) fn put_off_ends(&mut self, now: Time, lease: Duration, span: Duration) {
+        for session in self.nodes.values_mut().chain(self.detectors.values_mut()) {
+            let end = session.grace.max(session.heard + lease);
+            session.grace = now.max(end + span);
         }
     }
 
