@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_channel::{Receiver, Sender, TrySendError};
+use async_channel::{Receiver, TrySendError};
 use bytes::Bytes;
 use carom_proto::{Event, GroupId, NodeId, Safe, SendOptions};
 use futures_core::Stream;
@@ -15,7 +15,7 @@ use crate::command::NodeCommand;
 use crate::delivery::Inlet;
 use crate::error::{NotSafe, PublishError, Timeout, TryPublishError};
 use crate::node::NodeShared;
-use crate::outgoing::{Outgoing, ReadyMark};
+use crate::outgoing::{Outgoing, Queue, ReadyMark};
 use crate::profile::Profile;
 
 /// Membership in a group: publishes to the other members and receives what they publish. Dropping
@@ -23,7 +23,6 @@ use crate::profile::Profile;
 /// those who receive.
 pub struct Group {
     shared: Arc<GroupShared>,
-    queue: Sender<Outgoing>,
     inlet: Inlet,
     node: Arc<NodeShared>,
 }
@@ -41,6 +40,7 @@ pub(crate) struct GroupShared {
     pub(crate) profile: Profile,
     pub(crate) payload_limit: usize,
     pub(crate) ready: ReadyMark,
+    pub(crate) queue: Queue,
     held_back: Mutex<Option<(NodeId, u32)>>,
     members: Mutex<Vec<NodeId>>,
 }
@@ -49,14 +49,13 @@ pub(crate) struct GroupShared {
 #[derive(Debug)]
 pub(crate) struct GroupParts {
     pub(crate) shared: Arc<GroupShared>,
-    pub(crate) queue: Sender<Outgoing>,
     pub(crate) inlet: Inlet,
 }
 
 impl Group {
     pub(crate) fn new(parts: GroupParts, node: Arc<NodeShared>) -> Self {
-        let GroupParts { shared, queue, inlet } = parts;
-        Self { shared, queue, inlet, node }
+        let GroupParts { shared, inlet } = parts;
+        Self { shared, inlet, node }
     }
 
     /// The group's name.
@@ -142,7 +141,8 @@ impl Group {
             }
             Err(PublishError::Closed) => return Err(TryPublishError::Closed),
         };
-        match self.queue.try_send(outgoing) {
+        let Some(queue) = self.shared.queue.inlet() else { return Err(TryPublishError::Closed) };
+        match queue.try_send(outgoing) {
             Ok(()) => {
                 self.wake_driver();
                 Ok(())
@@ -245,12 +245,13 @@ impl Group {
     #[track_caller]
     fn publish_blocking(&self, payload: Bytes, options: SendOptions) -> Result<(), PublishError> {
         let outgoing = self.outgoing(payload, options)?;
-        match self.queue.try_send(outgoing) {
+        let queue = self.shared.queue.inlet().ok_or(PublishError::Closed)?;
+        match queue.try_send(outgoing) {
             Ok(()) => {}
             Err(TrySendError::Closed(_)) => return Err(PublishError::Closed),
             Err(TrySendError::Full(outgoing)) => {
                 self.node.home.must_not_block("Group::publish", "publish_async");
-                self.queue.send_blocking(outgoing).map_err(|_| PublishError::Closed)?;
+                queue.send_blocking(outgoing).map_err(|_| PublishError::Closed)?;
             }
         }
         self.wake_driver();
@@ -263,7 +264,8 @@ impl Group {
         options: SendOptions,
     ) -> Result<(), PublishError> {
         let outgoing = self.outgoing(payload, options)?;
-        self.queue.send(outgoing).await.map_err(|_| PublishError::Closed)?;
+        let queue = self.shared.queue.inlet().ok_or(PublishError::Closed)?;
+        queue.send(outgoing).await.map_err(|_| PublishError::Closed)?;
         self.wake_driver();
         Ok(())
     }
@@ -319,6 +321,7 @@ impl GroupShared {
             profile,
             payload_limit,
             ready: ReadyMark::default(),
+            queue: Queue::default(),
             held_back: Mutex::new(None),
             members: Mutex::new(Vec::new()),
         }

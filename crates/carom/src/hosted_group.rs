@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use async_channel::Receiver;
 use carom_proto::node::Node;
 use carom_proto::{GroupId, SendError, SeqNo, Time};
 
@@ -19,7 +18,6 @@ pub(crate) struct HostedGroup {
     pub(crate) delivery: Delivery,
     /// Its multicast address, if the node has multicast.
     pub(crate) address: Option<Ipv4Addr>,
-    queue: Receiver<Outgoing>,
     head: Option<Outgoing>,
     is_held: bool,
     accepted: u64,
@@ -46,14 +44,12 @@ impl HostedGroup {
         capacity: usize,
     ) -> (Self, GroupParts) {
         let shared = Arc::new(shared);
-        let (sender, queue) = async_channel::bounded(QUEUE_MESSAGES);
         let (delivery, inlet): (Delivery, Inlet) = Delivery::new(shared.id, capacity);
-        let parts = GroupParts { shared: Arc::clone(&shared), queue: sender, inlet };
+        let parts = GroupParts { shared: Arc::clone(&shared), inlet };
         let hosted = Self {
             shared,
             delivery,
             address,
-            queue,
             head: None,
             is_held: false,
             accepted: 0,
@@ -105,7 +101,7 @@ impl HostedGroup {
 
     /// How many messages the engine will have taken once the queue as it is now is empty.
     pub(crate) fn accepted_with_queue(&self) -> u64 {
-        self.accepted + (self.queue.len() + usize::from(self.head.is_some())) as u64
+        self.accepted + (self.shared.queue.len() + usize::from(self.head.is_some())) as u64
     }
 
     /// How many messages the engine has taken.
@@ -144,9 +140,9 @@ impl HostedGroup {
         if let Some(head) = self.head.take() {
             return Some(head);
         }
-        self.queue.try_recv().ok().or_else(|| {
+        self.shared.queue.take().or_else(|| {
             self.shared.ready.clear();
-            self.queue.try_recv().ok()
+            self.shared.queue.take()
         })
     }
 
@@ -154,5 +150,11 @@ impl HostedGroup {
         if std::mem::take(&mut self.is_held) {
             self.shared.set_held_back(None);
         }
+    }
+}
+
+impl Drop for HostedGroup {
+    fn drop(&mut self) {
+        self.shared.queue.close();
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use async_channel::{Receiver, Sender};
 use bytes::Bytes;
 use carom_proto::{GroupId, SendOptions};
 
@@ -13,6 +14,11 @@ pub(crate) struct Outgoing {
     pub(crate) payload: Bytes,
     pub(crate) options: SendOptions,
 }
+
+/// The messages of one group that wait to be sent. A channel that is bounded takes the memory for
+/// all its messages at once, 64 KiB; it is made when somebody publishes.
+#[derive(Debug, Default)]
+pub(crate) struct Queue(OnceLock<Option<(Sender<Outgoing>, Receiver<Outgoing>)>>);
 
 /// The groups of a node whose queues have something, each at most once. Publishers enter their
 /// group and wake the driver only if it was not entered yet.
@@ -48,6 +54,33 @@ impl ReadyList {
 
     fn lock(&self) -> MutexGuard<'_, Vec<GroupId>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    /// Where messages go in; `None` if it was closed before there were any.
+    pub(crate) fn inlet(&self) -> Option<&Sender<Outgoing>> {
+        let ends = self.0.get_or_init(|| Some(async_channel::bounded(QUEUE_MESSAGES)));
+        ends.as_ref().map(|(inlet, _)| inlet)
+    }
+
+    /// The message that has waited longest.
+    pub(crate) fn take(&self) -> Option<Outgoing> {
+        let (_, outlet) = self.0.get()?.as_ref()?;
+        outlet.try_recv().ok()
+    }
+
+    /// How many messages wait.
+    pub(crate) fn len(&self) -> usize {
+        let ends = self.0.get().and_then(Option::as_ref);
+        ends.map_or(0, |(_, outlet)| outlet.len())
+    }
+
+    /// Nobody takes messages any more: who publishes, or waits for room, is told so.
+    pub(crate) fn close(&self) {
+        if let Some((inlet, _)) = self.0.get_or_init(|| None) {
+            inlet.close();
+        }
     }
 }
 
