@@ -57,9 +57,10 @@ enum State {
 
 /// Links of a node at the same time; tokens of the driver are set aside for so many.
 pub(crate) const MAX_LINKS: usize = 14;
-/// Bytes that are read from a link before it is another's turn.
-const BYTES_PER_TURN: usize = 256 << 10;
-const BUFFER_BYTES: usize = 64 << 10;
+/// Bytes that are read from a link before it is another's turn: news of a thousand members, after
+/// which the sockets may have to be drained and the service told that this node lives.
+const BYTES_PER_TURN: usize = 32 << 10;
+const BUFFER_BYTES: usize = BYTES_PER_TURN;
 
 impl Links {
     /// `first_token` is the first of [`MAX_LINKS`].

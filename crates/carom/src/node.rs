@@ -84,11 +84,13 @@ impl Node {
 
     /// Joins the group called `name`. Blocks until the node has found its place among the others,
     /// for two seconds at most, so that settings which contradict those of the group's members
-    /// are an error here.
+    /// are an error here. With a membership service ([`Builder::control`]) it blocks until the
+    /// service has the join.
     ///
     /// # Errors
     /// The settings are out of bounds or contradict others; seeds were given and none answered
-    /// within three seconds; the node is closed.
+    /// within three seconds; the service has answered none of this node's joins for five seconds;
+    /// the node is closed.
     ///
     /// # Panics
     /// On a simulated node: see [`Node::join_async`].

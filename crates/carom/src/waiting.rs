@@ -66,5 +66,6 @@ impl PendingConfirm {
 pub(crate) const JOIN_WAIT: Duration = Duration::from_secs(2);
 /// As [`JOIN_WAIT`], where seeds were given that must answer.
 pub(crate) const SEED_WAIT: Duration = Duration::from_secs(3);
-/// As [`JOIN_WAIT`], where a membership service must answer.
+/// As [`JOIN_WAIT`], where a membership service must answer: for so long after its last answer, so
+/// that a node which joins many groups at once waits as long as it gets on.
 pub(crate) const SERVICE_WAIT: Duration = Duration::from_secs(5);

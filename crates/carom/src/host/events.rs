@@ -9,7 +9,7 @@ use super::Host;
 use crate::error::JoinGroupError;
 use crate::network::Network;
 use crate::status::Notice;
-use crate::waiting::PendingConfirm;
+use crate::waiting::{PendingConfirm, PendingJoin, SERVICE_WAIT};
 
 impl<N: Network> Host<N> {
     /// Hands all that happened to those whom it concerns.
@@ -102,15 +102,25 @@ impl<N: Network> Host<N> {
         if self.state.joins.is_empty() {
             return;
         }
-        let is_settled = self.node.membership().is_settled();
+        let membership = self.node.membership();
         let is_alone = !self.seeds.is_empty() && !self.state.has_met_anyone;
-        let due: Vec<_> = self
+        let has_joined = |join: &PendingJoin| membership.has_joined(join.group);
+        let due: Vec<(PendingJoin, bool)> = self
             .state
             .joins
-            .extract_if(.., |join| (is_settled && !is_alone) || join.deadline <= now)
+            .extract_if(.., |join| (has_joined(join) && !is_alone) || join.deadline <= now)
+            .map(|join| {
+                let is_joined = has_joined(&join);
+                (join, is_joined)
+            })
             .collect();
-        for join in due {
-            if let Some(error) = self.unanswered(is_settled, is_alone) {
+        if !self.controls.is_empty() && due.iter().any(|(_, is_joined)| *is_joined) {
+            for join in &mut self.state.joins {
+                join.deadline = now + SERVICE_WAIT;
+            }
+        }
+        for (join, is_joined) in due {
+            if let Some(error) = self.unanswered(is_joined, is_alone) {
                 self.node.leave(now, join.group);
                 self.forget_group(join.group);
                 join.refuse(error);
@@ -121,8 +131,8 @@ impl<N: Network> Host<N> {
     }
 
     /// Who had to answer before a group is joined, and has not.
-    fn unanswered(&self, is_settled: bool, is_alone: bool) -> Option<JoinGroupError> {
-        if !is_settled && !self.controls.is_empty() {
+    fn unanswered(&self, is_joined: bool, is_alone: bool) -> Option<JoinGroupError> {
+        if !is_joined && !self.controls.is_empty() {
             let why = self.node.membership().trouble();
             return Some(JoinGroupError::ServiceAway { addresses: self.controls.clone(), why });
         }

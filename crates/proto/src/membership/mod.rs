@@ -68,6 +68,12 @@ pub trait Membership: Send {
     /// enough to be sure that it is the first.
     fn is_settled(&self) -> bool;
 
+    /// Whether the node is in `group` for good: who had to be asked has agreed. Not sooner than it
+    /// is settled, by default.
+    fn has_joined(&self, _group: GroupId) -> bool {
+        self.is_settled()
+    }
+
     /// What keeps the provider from its work, in a few words for the user; `None` if nothing does.
     fn trouble(&self) -> Option<String> {
         None

@@ -381,6 +381,10 @@ impl Membership for Service {
         self.is_welcomed && self.groups.values().all(|own| own.was_current)
     }
 
+    fn has_joined(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|own| own.was_current)
+    }
+
     fn stats(&self) -> Vec<(&'static str, u64)> {
         let mut stats = self.counters.by_name();
         stats.push(("frames_sent", self.outbox.frames_sent));
