@@ -144,6 +144,25 @@ fn a_full_store_refuses_joins_with_a_reason_and_keeps_leaves() {
 }
 
 #[test]
+fn a_node_that_comes_and_goes_while_the_store_fails_is_removed_once() {
+    const GROUPS: usize = 50;
+    let mut rig = agreed(1, 2, GROUPS, default(), 18);
+    rig.store.failing = Some(CommitFailure::Failed);
+    for _ in 0..8 {
+        rig.nodes[1].is_paused = true;
+        rig.run_for(seconds(4));
+        rig.resume(1);
+        rig.run_for(seconds(1));
+    }
+    assert!(rig.process_stat(0, "sessions_expired") >= 8);
+    let open = rig.processes[0].server.as_ref().map_or(0, Server::open_requests);
+    assert!(open <= 2 * GROUPS, "{open} requests for {GROUPS} removals and as many joins");
+    rig.store.failing = None;
+    assert!(rig.run_until(seconds(5), |rig| rig.agrees() && all_settled(rig)));
+    rig.check();
+}
+
+#[test]
 fn a_store_that_does_not_answer_is_asked_again_until_it_is_known() {
     let mut repeated = 0;
     for seed in 0..20 {
@@ -373,6 +392,8 @@ fn another_version_is_refused_by_name_and_another_cluster_too() {
     let frames = rig.say(0, 1000, &hello);
     assert_eq!(frames, [Frame::Refused(Refusal::Version { ours: 1, theirs: 9 })]);
     assert_eq!(rig.say(0, 1001, &[0, 0, 0, 1, 99]), [Frame::Refused(Refusal::Nonsense)]);
+    let too_long = [0, 0, 4, 1];
+    assert_eq!(rig.say(0, 1003, &too_long), [Frame::Refused(Refusal::Nonsense)], "before it came");
     let join = {
         let mut bytes = Vec::new();
         let settings = settings(8);

@@ -54,6 +54,9 @@ pub const MAGIC: u32 = 0xCA70_6D73;
 pub const VERSION: u16 = 1;
 /// Bytes of the largest frame, its kind included and its length not.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
+/// As [`MAX_FRAME_BYTES`], of what nodes and detectors send: of thousands of links none can hold
+/// much memory by a frame that it does not finish.
+pub const MAX_REQUEST_BYTES: usize = 1 << 10;
 /// The most partitions that a cluster's groups can be split into.
 pub const MAX_PARTITIONS: u16 = 4096;
 /// Members in one frame at most; more are sent in parts.

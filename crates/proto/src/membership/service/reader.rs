@@ -6,16 +6,22 @@ use super::frame::{Frame, FrameError, MAX_FRAME_BYTES};
 ///
 /// It keeps less than one frame beyond what was given at once. After an error the stream has lost
 /// its meaning: the link has to be closed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FrameReader {
     waiting: Vec<u8>,
     /// Bytes at the front of `waiting` that were given out already.
     taken: usize,
+    most: usize,
 }
 
 const LENGTH_BYTES: usize = 4;
 
 impl FrameReader {
+    /// A reader that takes frames of more than `most` bytes for nonsense.
+    pub fn up_to(most: usize) -> Self {
+        Self { waiting: Vec::new(), taken: 0, most }
+    }
+
     /// The next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.waiting.drain(..self.taken);
@@ -33,7 +39,7 @@ impl FrameReader {
             return Ok(None);
         };
         let length = u32::from_be_bytes(*length) as usize;
-        if length == 0 || length > MAX_FRAME_BYTES {
+        if length == 0 || length > self.most {
             return Err(FrameError::Length);
         }
         let Some(body) = rest.get(..length) else { return Ok(None) };
@@ -45,5 +51,12 @@ impl FrameReader {
     /// Bytes that wait for the rest of their frame.
     pub fn waiting_bytes(&self) -> usize {
         self.waiting.len() - self.taken
+    }
+}
+
+impl Default for FrameReader {
+    /// A reader of all frames that there are.
+    fn default() -> Self {
+        Self::up_to(MAX_FRAME_BYTES)
     }
 }

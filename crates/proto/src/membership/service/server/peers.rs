@@ -320,9 +320,18 @@ impl Server {
 
     /// The node, in this incarnation or an earlier one, is to be out of all its groups.
     fn wish_out(&mut self, node: NodeId, incarnation: u32, has_failed: bool) {
-        let groups = self.memberships.get(&node).cloned().unwrap_or_default();
+        let mut groups = self.memberships.get(&node).cloned().unwrap_or_default();
         if has_failed && !groups.is_empty() {
-            self.expired.insert(node, incarnation);
+            // What is wished already is not wished once more: the store may fail for long.
+            let wished = self.expired.get(&node).copied();
+            self.expired.insert(node, wished.unwrap_or(0).max(incarnation));
+            if let Some(wished) = wished {
+                groups.retain(|group| {
+                    let ledger = &self.ledgers[usize::from(self.partition(*group))];
+                    let member = ledger.state.member(*group, node);
+                    member.is_none_or(|it| it.incarnation > wished)
+                });
+            }
         }
         let wish = Wish::Part { node, incarnation, has_failed };
         for group in groups {

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
-use super::super::frame::Member;
+use super::super::frame::{MAX_REQUEST_BYTES, Member};
 use super::super::reader::FrameReader;
 use crate::membership::link::LinkId;
 use crate::{Endpoint, GroupId, NodeId, Time};
@@ -86,7 +86,7 @@ pub struct SessionInfo {
 
 impl Sessions {
     pub(super) fn add_link(&mut self, link: LinkId, from: Endpoint) {
-        let reader = FrameReader::default();
+        let reader = FrameReader::up_to(MAX_REQUEST_BYTES);
         let (standing, groups) = (Standing::New, BTreeSet::new());
         let peer = Peer { from, reader, standing, groups, open_requests: 0 };
         let old = self.links.insert(link, peer);
