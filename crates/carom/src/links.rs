@@ -260,6 +260,7 @@ impl Link {
     fn flush(&mut self, counters: &mut LinkCounters) -> io::Result<()> {
         while self.state != State::Connecting && self.sent < self.waiting.len() {
             match self.stream.write(&self.waiting[self.sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     self.sent += count;
                     counters.bytes_out += count as u64;

@@ -160,18 +160,21 @@ async fn write(
     arrivals: mpsc::Sender<Arrival>,
 ) {
     while let Some(bytes) = queue.recv().await {
-        let written = tokio::time::timeout(WRITE_WITHIN, stream.write_all(&bytes)).await;
-        waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
-        let end = match written {
-            Ok(Ok(())) => continue,
-            Ok(Err(_)) => LinkEnd::Broken,
-            Err(_) => LinkEnd::TooSlow,
-        };
-        let _ = arrivals.send(Arrival::End(id, end)).await;
-        return;
+        // A piece each, so that a peer that is slow is not taken for one that does not read.
+        for piece in bytes.chunks(BUFFER_BYTES) {
+            let written = tokio::time::timeout(WRITE_WITHIN, stream.write_all(piece)).await;
+            waiting.fetch_sub(piece.len(), Ordering::Relaxed);
+            let end = match written {
+                Ok(Ok(())) => continue,
+                Ok(Err(_)) => LinkEnd::Broken,
+                Err(_) => LinkEnd::TooSlow,
+            };
+            let _ = arrivals.send(Arrival::End(id, end)).await;
+            return;
+        }
     }
     let _ = stream.shutdown().await;
 }
 
-/// A peer that takes up nothing for so long does not read any more.
+/// A peer that does not take up a piece within this time does not read any more.
 const WRITE_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
