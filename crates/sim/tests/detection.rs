@@ -45,6 +45,20 @@ fn crashes_are_seen_by_all_within_three_seconds_and_nothing_else_is_taken_for_on
 }
 
 #[test]
+fn detection_in_a_tenth_of_a_second_holds_at_a_fifth_lost_too() {
+    for loss in [0.01, 0.05, 0.2] {
+        let gossip = Config { detection_time: Duration::from_millis(100), ..Config::default() };
+        let crash_every = Duration::from_secs(1);
+        let span = Duration::from_secs(10);
+        let outcome = play(&Setting { gossip, crash_every, span, ..setting(loss, 3) });
+        assert!(outcome.detections.len() >= 9, "loss {loss}: {outcome:?}");
+        assert_eq!(outcome.unseen, 0, "loss {loss}: {outcome:?}");
+        let slowest = outcome.quantile(1.0);
+        assert!(slowest <= Duration::from_millis(100), "loss {loss}: {outcome:?}");
+    }
+}
+
+#[test]
 fn nodes_that_stand_still_for_less_than_a_third_of_the_detection_time_stay_in_all_views() {
     for loss in [0.01, 0.05, 0.2] {
         for seed in 0..8 {
