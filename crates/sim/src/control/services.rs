@@ -181,7 +181,7 @@ impl Services {
                 self.agenda.add(arrives, Op::Commit { place, life, term, commit });
             }
             ProcessEvent::Acknowledged { group, node } => {
-                if !self.store.members().get(&group).is_some_and(|it| it.contains(&node)) {
+                if !self.store.is_member(group, node) {
                     self.unstored.push((group, node));
                 }
             }

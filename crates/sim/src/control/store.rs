@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use carom_proto::membership::service::frame::partition_of;
 use carom_proto::membership::service::{Change, Commit, CommitFailure, PartitionState};
 use carom_proto::{GroupId, NodeId, Rng};
 
@@ -130,6 +131,11 @@ impl Store {
     /// Whether the node was ever in the group, as far as the store knows.
     pub fn was_member(&self, group: GroupId, node: NodeId) -> bool {
         self.log.range((group, node, 0)..=(group, node, u32::MAX)).next().is_some()
+    }
+
+    /// Whether the node is in the group now.
+    pub fn is_member(&self, group: GroupId, node: NodeId) -> bool {
+        self.state(partition_of(group, self.partitions())).member(group, node).is_some()
     }
 
     /// The members of every group.
