@@ -4,17 +4,22 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread::{self, JoinHandle};
 
-use carom_proto::membership::service::server::Server;
+use carom_proto::membership::service::server::{Server, ServerConfig};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::embedded::EmbeddedStore;
 use crate::error::ControlError;
+#[cfg(not(feature = "etcd"))]
+use crate::error::StoreError;
+#[cfg(feature = "etcd")]
+use crate::etcd::{EtcdStore, MAX_COMMIT_CHANGES};
 use crate::http;
 use crate::links::{self, Links};
-use crate::options::Options;
+use crate::options::{Options, StoreOptions};
 use crate::process::{Inputs, Process};
+use crate::store::Store;
 use crate::writer::Writer;
 
 /// A running control process. It ends when this is dropped, after what was asked of it has been
@@ -23,8 +28,19 @@ use crate::writer::Writer;
 pub struct Control {
     address: SocketAddr,
     http: Option<SocketAddr>,
+    trouble: watch::Receiver<Option<String>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What a process needs beside its store.
+struct Ground {
+    runtime: Runtime,
+    listener: TcpListener,
+    http: Option<TcpListener>,
+    address: SocketAddr,
+    config: ServerConfig,
+    seed: u64,
 }
 
 /// Connections that wait to be looked at.
@@ -35,42 +51,36 @@ const REPORTS: usize = 1024;
 const ASKS: usize = 16;
 
 impl Control {
-    /// Starts a control process with the embedded store: it owns all partitions.
+    /// Starts a control process: with the embedded store it owns all partitions, with etcd its
+    /// share of them, as soon as etcd knows it.
     ///
     /// # Errors
     /// The store cannot be opened or is another's, or an address cannot be listened at. Nothing is
     /// left running then.
     pub fn start(options: Options) -> Result<Self, ControlError> {
-        let Options { directory, listen, advertise, http, server: config, seed } = options;
-        let store = EmbeddedStore::open(&directory, &config.cluster, config.partitions)?;
-        let runtime =
-            Builder::new_current_thread().enable_all().build().map_err(ControlError::Start)?;
-        let listener = bind(&runtime, listen)?;
-        let listener_address = listener.local_addr().map_err(ControlError::Start)?;
-        let address = advertise.unwrap_or_else(|| reachable(listener_address));
-        let http = http.map(|http| bind(&runtime, http)).transpose()?;
-        let http_address =
-            http.as_ref().map(TcpListener::local_addr).transpose().map_err(ControlError::Start)?;
-
-        let (reports_sender, reports) = mpsc::channel(REPORTS);
-        let store = Writer::start(store, config.partitions, address, reports_sender)?;
-        let server = Server::new(config.clone(), seed.unwrap_or_else(system_random));
-        let (links, arrivals) = Links::new();
-        let (accepted_sender, accepted) = mpsc::channel(ACCEPTED);
-        let (asks_sender, asks) = mpsc::channel(ASKS);
-        let (stop_sender, stop) = oneshot::channel();
-        let inputs = Inputs { accepted, arrivals, reports, asks, stop };
-        let process = Process::new(server, config, links, store, address);
-        let serve = move || {
-            runtime.spawn(links::accept(listener, accepted_sender));
-            if let Some(http) = http {
-                runtime.spawn(http::serve(http, asks_sender));
+        let Options { store, listen, advertise, http, server: config, seed } = options;
+        match store {
+            StoreOptions::Embedded(directory) => {
+                let store = EmbeddedStore::open(&directory, &config.cluster, config.partitions)?;
+                let ground = Ground::new(config, listen, advertise, http, seed)?;
+                let (sender, reports) = mpsc::channel(REPORTS);
+                let partitions = ground.config.partitions;
+                let writer = Writer::start(store, partitions, ground.address, sender)?;
+                ground.launch(writer, reports)
             }
-            runtime.block_on(process.run(inputs));
-        };
-        let thread = thread::Builder::new().name("carom-control".into()).spawn(serve);
-        let thread = thread.map_err(ControlError::Start)?;
-        Ok(Self { address, http: http_address, stop: Some(stop_sender), thread: Some(thread) })
+            #[cfg(feature = "etcd")]
+            StoreOptions::Etcd(etcd) => {
+                let most = config.max_commit_changes.min(MAX_COMMIT_CHANGES);
+                let config = ServerConfig { max_commit_changes: most, ..config };
+                let ground = Ground::new(config, listen, advertise, http, seed)?;
+                let (sender, reports) = mpsc::channel(REPORTS);
+                let store = EtcdStore::open(&etcd, &ground.config, ground.address, sender);
+                let store = ground.runtime.block_on(store)?;
+                ground.launch(store, reports)
+            }
+            #[cfg(not(feature = "etcd"))]
+            StoreOptions::Etcd(_) => Err(StoreError::NotBuilt.into()),
+        }
     }
 
     /// The address that nodes are told to connect to.
@@ -81,6 +91,11 @@ impl Control {
     /// Where status and metrics are served.
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
+    }
+
+    /// What keeps it from serving, as long as that lasts: nodes go on with what they know.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().clone()
     }
 
     /// Whether it has ended by itself.
@@ -121,6 +136,57 @@ impl Drop for Control {
             // If it panicked it has said so itself.
             let _ = thread.join();
         }
+    }
+}
+
+impl Ground {
+    fn new(
+        config: ServerConfig,
+        listen: SocketAddr,
+        advertise: Option<SocketAddr>,
+        http: Option<SocketAddr>,
+        seed: Option<u64>,
+    ) -> Result<Self, ControlError> {
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(ControlError::Start)?;
+        let listener = bind(&runtime, listen)?;
+        let listened = listener.local_addr().map_err(ControlError::Start)?;
+        let address = advertise.unwrap_or_else(|| reachable(listened));
+        let http = http.map(|http| bind(&runtime, http)).transpose()?;
+        let seed = seed.unwrap_or_else(system_random);
+        Ok(Self { runtime, listener, http, address, config, seed })
+    }
+
+    fn launch<S>(
+        self,
+        store: S,
+        reports: mpsc::Receiver<S::Report>,
+    ) -> Result<Control, ControlError>
+    where
+        S: Store + Send + 'static,
+        S::Report: 'static,
+    {
+        let Self { runtime, listener, http, address, config, seed } = self;
+        let http_address = http.as_ref().map(TcpListener::local_addr).transpose();
+        let http_address = http_address.map_err(ControlError::Start)?;
+        let (links, arrivals) = Links::new();
+        let (accepted_sender, accepted) = mpsc::channel(ACCEPTED);
+        let (asks_sender, asks) = mpsc::channel(ASKS);
+        let (stop_sender, stop) = oneshot::channel();
+        let (trouble_sender, trouble) = watch::channel(None);
+        let inputs = Inputs { accepted, arrivals, reports, asks, stop };
+        let server = Server::new(config.clone(), seed);
+        let process = Process::new(server, config, links, store, address, trouble_sender);
+        let serve = move || {
+            runtime.spawn(links::accept(listener, accepted_sender));
+            if let Some(http) = http {
+                runtime.spawn(http::serve(http, asks_sender));
+            }
+            runtime.block_on(process.run(inputs));
+        };
+        let thread = thread::Builder::new().name("carom-control".into()).spawn(serve);
+        let thread = Some(thread.map_err(ControlError::Start)?);
+        Ok(Control { address, http: http_address, trouble, stop: Some(stop_sender), thread })
     }
 }
 

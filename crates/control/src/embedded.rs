@@ -14,73 +14,26 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use carom_proto::GroupId;
 use carom_proto::membership::service::server::{Commit, CommitFailure};
 use carom_proto::membership::service::{Change, FrameError, GroupState, Member, PartitionState};
 use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable, TableDefinition};
 
+use crate::about::About;
+use crate::error::StoreError;
+
 const ABOUT: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("about");
 const VERSIONS: TableDefinition<'_, u16, u64> = TableDefinition::new("versions");
 const GROUPS: TableDefinition<'_, (u16, u32), &[u8]> = TableDefinition::new("groups");
 const MEMBERS: TableDefinition<'_, (u16, u32, u64), &[u8]> = TableDefinition::new("members");
-
-/// The format of the tables; a file of another one is refused.
-const FORMAT: u32 = 1;
 
 /// The store of one process.
 pub(crate) struct EmbeddedStore {
     opens: Box<dyn Fn() -> Result<Database, StoreError> + Send>,
     /// `None` after an error: what is on the disk has to be looked at again.
     database: Option<Database>,
-}
-
-/// Why a store cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The folder cannot be made or the file not be opened.
-    #[error("{path}: {error}")]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// What the system or the database says.
-        error: String,
-    },
-    /// Another process has the file open.
-    #[error("{path} is in use by another process")]
-    InUse {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It was written by another version of this program.
-    #[error("the store has format {found}, this program knows {FORMAT}")]
-    Format {
-        /// What the file says.
-        found: u32,
-    },
-    /// It belongs to another cluster, or to one with other partitions.
-    #[error("the store is that of {theirs}, not of {ours}")]
-    Other {
-        /// What the file says.
-        theirs: String,
-        /// What was asked for.
-        ours: String,
-    },
-    /// What is stored makes no sense.
-    #[error("the store is damaged: {what}")]
-    Damaged {
-        /// What is wrong.
-        what: String,
-    },
-    /// It was read or written in vain.
-    #[error("the store failed: {error}")]
-    Failed {
-        /// What the database says.
-        error: String,
-        /// Whether the disk is full.
-        is_full: bool,
-    },
 }
 
 impl EmbeddedStore {
@@ -309,57 +262,9 @@ impl Tables<'_> {
     }
 }
 
-/// What a store is for.
-#[derive(Debug, PartialEq, Eq)]
-struct About {
-    cluster: String,
-    partitions: u16,
-}
-
-impl About {
-    fn encode(&self) -> Vec<u8> {
-        let mut bytes = FORMAT.to_be_bytes().to_vec();
-        bytes.extend_from_slice(&self.partitions.to_be_bytes());
-        bytes.extend_from_slice(self.cluster.as_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
-        let damaged = || StoreError::Damaged { what: "what it is for cannot be read".into() };
-        let (format, rest) = bytes.split_first_chunk().ok_or_else(damaged)?;
-        let found = u32::from_be_bytes(*format);
-        if found != FORMAT {
-            return Err(StoreError::Format { found });
-        }
-        let (partitions, cluster) = rest.split_first_chunk().ok_or_else(damaged)?;
-        let cluster = String::from_utf8(cluster.to_vec()).map_err(|_| damaged())?;
-        Ok(Self { cluster, partitions: u16::from_be_bytes(*partitions) })
-    }
-
-    fn must_be(&self, ours: &Self) -> Result<(), StoreError> {
-        match self == ours {
-            true => Ok(()),
-            false => Err(StoreError::Other { theirs: self.to_string(), ours: ours.to_string() }),
-        }
-    }
-}
-
-impl fmt::Display for About {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cluster {:?} with {} partitions", self.cluster, self.partitions)
-    }
-}
-
 impl fmt::Debug for EmbeddedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EmbeddedStore").field("is_open", &self.database.is_some()).finish()
-    }
-}
-
-impl StoreError {
-    /// Whether there is no room left.
-    fn is_full(&self) -> bool {
-        matches!(self, Self::Failed { is_full: true, .. })
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use crate::embedded::StoreError;
+use crate::about::FORMAT;
 
 /// Why a control process cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,82 @@ pub enum ControlError {
     Panicked,
 }
 
+/// Why a store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The folder cannot be made or the file not be opened.
+    #[error("{path}: {error}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system or the database says.
+        error: String,
+    },
+    /// Another process has the file open.
+    #[error("{path} is in use by another process")]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It was written by another version of this program.
+    #[error("the store has format {found}, this program knows {FORMAT}")]
+    Format {
+        /// What the file says.
+        found: u32,
+    },
+    /// It belongs to another cluster, or to one with other partitions.
+    #[error("the store is that of {theirs}, not of {ours}")]
+    Other {
+        /// What the file says.
+        theirs: String,
+        /// What was asked for.
+        ours: String,
+    },
+    /// No member of etcd answers, or none that has the others.
+    #[error("etcd does not answer at {addresses}: {error}")]
+    Unreachable {
+        /// Where it was asked.
+        addresses: String,
+        /// What the last attempt said.
+        error: String,
+    },
+    /// Etcd answers, and does not do what it is asked.
+    #[error("etcd at {addresses} refuses: {error}")]
+    Refused {
+        /// Where it was asked.
+        addresses: String,
+        /// What it says.
+        error: String,
+    },
+    /// The settings of etcd cannot be used.
+    #[error("{0}")]
+    Settings(String),
+    /// The program was built without etcd.
+    #[error("this program was built without etcd")]
+    NotBuilt,
+    /// What is stored makes no sense.
+    #[error("the store is damaged: {what}")]
+    Damaged {
+        /// What is wrong.
+        what: String,
+    },
+    /// It was read or written in vain.
+    #[error("the store failed: {error}")]
+    Failed {
+        /// What the database says.
+        error: String,
+        /// Whether the disk is full.
+        is_full: bool,
+    },
+}
+
+impl StoreError {
+    /// Whether there is no room left.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Failed { is_full: true, .. })
+    }
+}
+
 impl ControlError {
     /// What to do about it.
     pub fn fix(&self) -> String {
@@ -42,6 +119,18 @@ impl ControlError {
             }
             Self::Store(StoreError::Other { .. }) => {
                 "give the --cluster and --partitions it was made with, or an empty folder".into()
+            }
+            Self::Store(StoreError::Unreachable { .. }) => {
+                "start etcd, or give the addresses of its clients: --etcd URL,URL,URL".into()
+            }
+            Self::Store(StoreError::Refused { .. }) => {
+                "see the log of etcd; for users and TLS: carom control --help".into()
+            }
+            Self::Store(StoreError::Settings(_)) => "see carom control --help".into(),
+            Self::Store(StoreError::NotBuilt) => {
+                "build it with `cargo build --release --features etcd`; that needs protoc, of \
+                 Debian's protobuf-compiler"
+                    .into()
             }
             Self::Store(StoreError::Damaged { .. }) => {
                 "give an empty folder: the nodes join again by themselves".into()

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::metrics;
-use crate::status::{GroupStatus, Status};
+use crate::status::{GroupStatus, Status, Unknown};
 
 /// What somebody wants to know of the process.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) enum Ask {
     /// All but the groups.
     Status(oneshot::Sender<Status>),
     /// One group.
-    Group(GroupId, oneshot::Sender<Option<GroupStatus>>),
+    Group(GroupId, oneshot::Sender<Result<Option<GroupStatus>, Unknown>>),
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,12 +49,12 @@ async fn status(State(asks): State<mpsc::Sender<Ask>>) -> Response {
 async fn members(State(asks): State<mpsc::Sender<Ask>>, which: Query<WhichGroup>) -> Response {
     let group = GroupId::of_name(&which.group);
     match ask(&asks, |reply| Ask::Group(group, reply)).await {
-        Some(Some(group)) => Json(group).into_response(),
-        Some(None) => {
+        Some(Ok(Some(group))) => Json(group).into_response(),
+        Some(Ok(None)) => {
             (StatusCode::NOT_FOUND, format!("group {:?} has no members here\n", which.group))
                 .into_response()
         }
-        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        Some(Err(Unknown)) | None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }
 

@@ -13,11 +13,14 @@
 //! # Ok::<(), carom_control::ControlError>(())
 //! ```
 
+mod about;
 mod caller;
 mod control;
 mod detector;
 mod embedded;
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod http;
 mod links;
 mod metrics;
@@ -30,10 +33,9 @@ mod writer;
 
 pub use control::Control;
 pub use detector::{Detector, DetectorOptions, DetectorStatus, ProcessStatus};
-pub use embedded::StoreError;
-pub use error::ControlError;
+pub use error::{ControlError, StoreError};
 pub use observer::{Observation, ObservedChange, ObservedNode, Observer, ObserverOptions};
-pub use options::{DEFAULT_HTTP_PORT, DEFAULT_PORT, Options};
+pub use options::{DEFAULT_HTTP_PORT, DEFAULT_PORT, EtcdOptions, Options, StoreOptions};
 pub use status::{
     GroupStatus, KnownDetector, MemberStatus, NodeStatus, PartitionStatus, Status, StoreStatus,
 };

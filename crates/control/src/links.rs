@@ -112,6 +112,15 @@ impl Links {
         while self.writers.join_next().await.is_some() {}
     }
 
+    /// Ends all links; returns which there were.
+    pub(crate) fn close_all(&mut self) -> Vec<LinkId> {
+        let all: Vec<LinkId> = self.links.keys().copied().collect();
+        for link in &all {
+            self.close(*link);
+        }
+        all
+    }
+
     /// How many links there are.
     pub(crate) fn len(&self) -> usize {
         self.links.len()

@@ -8,7 +8,7 @@ use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
 use carom_proto::membership::service::server::{Server, ServerConfig};
 use carom_proto::{Endpoint, Time};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::http::Ask;
 use crate::links::{Arrival, Links};
@@ -23,6 +23,8 @@ pub(crate) struct Process<S: Store> {
     links: Links,
     store: S,
     address: SocketAddr,
+    /// What keeps it from serving.
+    trouble: watch::Sender<Option<String>>,
     begun: Instant,
 }
 
@@ -49,6 +51,8 @@ enum Input<R> {
 const TOGETHER: usize = 64;
 /// How long a process that is told to stop waits for what is on its way to the store.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
+/// How long it then waits for the store to take back what it owns.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
 impl<S: Store> Process<S> {
     pub(crate) fn new(
@@ -57,8 +61,9 @@ impl<S: Store> Process<S> {
         links: Links,
         store: S,
         address: SocketAddr,
+        trouble: watch::Sender<Option<String>>,
     ) -> Self {
-        Self { server, config, links, store, address, begun: Instant::now() }
+        Self { server, config, links, store, address, trouble, begun: Instant::now() }
     }
 
     /// Serves until it is told to stop.
@@ -82,11 +87,12 @@ impl<S: Store> Process<S> {
             self.on_input(input, &mut inputs);
         }
         let _ = tokio::time::timeout(STOP_WITHIN, self.finish(&mut inputs)).await;
-        let _ = tokio::time::timeout(STOP_WITHIN, self.store.close()).await;
+        let _ = tokio::time::timeout(CLOSE_WITHIN, self.store.close()).await;
     }
 
     fn on_input(&mut self, input: Input<S::Report>, inputs: &mut Inputs<S::Report>) {
         match input {
+            Input::Accepted(..) if !self.store.is_serving() => {}
             Input::Accepted(stream, from) => {
                 let link = self.links.add(stream);
                 self.server.handle_accepted(self.now(), link, Endpoint(from));
@@ -122,6 +128,14 @@ impl<S: Store> Process<S> {
 
     /// Tells the server what the store says.
     fn obey_store(&mut self) {
+        let trouble = self.store.trouble();
+        self.trouble.send_if_modified(|known| {
+            let is_news = known.as_deref() != trouble;
+            if is_news {
+                *known = trouble.map(str::to_owned);
+            }
+            is_news
+        });
         while let Some(event) = self.store.poll() {
             let now = self.now();
             match event {
@@ -141,6 +155,11 @@ impl<S: Store> Process<S> {
                 },
                 StoreEvent::Lost(partition) => self.server.disown(now, partition),
                 StoreEvent::Owners(owners) => self.server.set_owners(owners),
+            }
+        }
+        if !self.store.is_serving() {
+            for link in self.links.close_all() {
+                self.closed(link, LinkEnd::Broken);
             }
         }
     }

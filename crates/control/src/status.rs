@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use carom_proto::membership::service::GroupState;
 use carom_proto::membership::service::server::Server;
 use carom_proto::{Endpoint, GroupId, NodeId, Time};
 use serde::{Deserialize, Serialize};
@@ -136,6 +137,10 @@ pub struct MemberStatus {
     pub endpoint: String,
 }
 
+/// The process is away from its store, or has just begun to read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unknown;
+
 /// What a status tells beside what the server knows.
 #[derive(Clone, Debug)]
 pub(crate) struct Surroundings<'a> {
@@ -218,20 +223,24 @@ impl Status {
 }
 
 impl GroupStatus {
-    /// The group, if it has members in a partition that is known here.
-    pub(crate) fn of(server: &Server, group: GroupId) -> Option<Self> {
+    /// The group, if it has members; `Err` if its partition is not known here now.
+    pub(crate) fn of(server: &Server, group: GroupId) -> Result<Option<Self>, Unknown> {
         let partition = server.owners().partition_of(group);
-        let state = server.state(partition)?.group(group)?;
+        let state = server.state(partition).ok_or(Unknown)?;
+        Ok(state.group(group).map(|state| Self::new(group, state)))
+    }
+
+    fn new(group: GroupId, state: &GroupState) -> Self {
         let members = state.members.values().map(|member| MemberStatus {
             node: member.node.to_string(),
             incarnation: member.incarnation,
             endpoint: member.endpoint.to_string(),
         });
-        Some(Self {
+        Self {
             group: group.to_string(),
             profile: state.settings.profile.to_string(),
             version: state.version,
             members: members.collect(),
-        })
+        }
     }
 }

@@ -40,13 +40,23 @@ pub(crate) trait Store {
     /// Gives back what it owns. Nothing is committed after it.
     async fn close(&mut self);
 
+    /// Whether this process knows what goes on. One that does not has no links: nodes are better
+    /// served elsewhere, or go on with what they know.
+    fn is_serving(&self) -> bool;
+
+    /// What keeps this process from owning anything.
+    fn trouble(&self) -> Option<&str>;
+
     /// What an operator sees of it.
     fn status(&self) -> StoreStatus;
 }
 
 /// What the server has to be told.
 #[derive(Debug, PartialEq, Eq)]
-#[expect(dead_code, reason = "the embedded store never loses a partition, nor follows another's")]
+#[cfg_attr(
+    not(feature = "etcd"),
+    expect(dead_code, reason = "the embedded store loses no partition, and follows none")
+)]
 pub(crate) enum StoreEvent {
     /// What became of a commit.
     Committed(CommitId, Result<(), CommitFailure>),

@@ -88,6 +88,14 @@ impl Store for Writer {
 
     async fn close(&mut self) {}
 
+    fn is_serving(&self) -> bool {
+        true
+    }
+
+    fn trouble(&self) -> Option<&str> {
+        None
+    }
+
     fn status(&self) -> StoreStatus {
         StoreStatus::embedded()
     }

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carom_control::{Control, Options};
+use carom_control::{Control, EtcdOptions, Options, StoreOptions};
 use carom_paper::units;
 use serde::Serialize;
 
@@ -18,8 +18,10 @@ use crate::output;
 #[derive(clap::Args)]
 pub(super) struct Serve {
     /// Folder of the store, made if it is not there; what was acknowledged is on the disk
-    #[arg(long, value_name = "DIR", default_value = "carom-control")]
+    #[arg(long, value_name = "DIR", default_value = "carom-control", conflicts_with = "etcd")]
     store: PathBuf,
+    #[command(flatten)]
+    etcd: Etcd,
     /// Where nodes connect to, by TCP
     #[arg(long, value_name = "ADDR:PORT", default_value_t = default_listen())]
     listen: SocketAddr,
@@ -56,6 +58,32 @@ pub(super) struct Serve {
     json: bool,
 }
 
+/// Which etcd keeps the state, if one does.
+#[derive(clap::Args)]
+struct Etcd {
+    /// Keep the state in etcd, which several processes share: its client addresses
+    #[arg(long, value_name = "URL,...", value_delimiter = ',')]
+    etcd: Vec<String>,
+    /// How long this process may be away from etcd until others take its partitions
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
+    etcd_lease: Duration,
+    /// Name of the user at etcd
+    #[arg(long, value_name = "NAME", requires = "etcd", requires = "etcd_password_file")]
+    etcd_user: Option<String>,
+    /// File with the password, on its first line
+    #[arg(long, value_name = "FILE", requires = "etcd_user")]
+    etcd_password_file: Option<PathBuf>,
+    /// Certificate of who signed etcd's, in PEM: for https
+    #[arg(long, value_name = "FILE", requires = "etcd")]
+    etcd_ca: Option<PathBuf>,
+    /// Own certificate, in PEM, where etcd asks for one
+    #[arg(long, value_name = "FILE", requires = "etcd_ca", requires = "etcd_key")]
+    etcd_cert: Option<PathBuf>,
+    /// The key of --etcd-cert, in PEM
+    #[arg(long, value_name = "FILE", requires = "etcd_cert")]
+    etcd_key: Option<PathBuf>,
+}
+
 /// Where it serves.
 #[derive(Serialize)]
 struct Serving {
@@ -73,12 +101,12 @@ pub(super) fn run(args: &Serve) -> Result<Outcome, CliError> {
     args.ring_time.map_or(Ok(()), |time| check_detection("--ring-time", time))?;
     check_name("--cluster", &args.cluster)?;
     let interrupt = interrupt::listen()?;
-    let control = Control::start(args.options())
+    let control = Control::start(args.options()?)
         .map_err(|error| CliError::new(error.to_string(), error.fix()))?;
     let serving = Serving {
         address: control.address().to_string(),
         http: control.http().map(|http| http.to_string()),
-        store: args.store.display().to_string(),
+        store: args.place(),
     };
     if args.json {
         output::json(&serving)?;
@@ -89,9 +117,15 @@ pub(super) fn run(args: &Serve) -> Result<Outcome, CliError> {
         }
         eprintln!("ends with Ctrl-C; what was acknowledged is kept in {}", serving.store);
     }
-    while !interrupt.wait(LOOK_EVERY) {
-        if control.has_ended() {
-            break;
+    let mut told = None;
+    while !interrupt.wait(LOOK_EVERY) && !control.has_ended() {
+        let trouble = control.trouble();
+        if told != trouble {
+            match &trouble {
+                Some(trouble) => eprintln!("away from its store: {trouble}"),
+                None => eprintln!("its store is back"),
+            }
+            told = trouble;
         }
     }
     control.stop().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
@@ -99,8 +133,11 @@ pub(super) fn run(args: &Serve) -> Result<Outcome, CliError> {
 }
 
 impl Serve {
-    fn options(&self) -> Options {
+    fn options(&self) -> Result<Options, CliError> {
         let mut options = Options::new(&self.store);
+        if !self.etcd.etcd.is_empty() {
+            options.store = StoreOptions::Etcd(self.etcd.options()?);
+        }
         options.listen = self.listen;
         options.advertise = self.advertise;
         options.http = (!self.no_http).then_some(self.http);
@@ -110,8 +147,39 @@ impl Serve {
         options.server.view_size = self.view_size;
         options.server.ring = self.ring;
         options.server.ring_time = self.ring_time;
-        options
+        Ok(options)
+    }
+
+    /// Where the state is kept.
+    fn place(&self) -> String {
+        match self.etcd.etcd.is_empty() {
+            true => self.store.display().to_string(),
+            false => self.etcd.etcd.join(","),
+        }
     }
 }
+
+impl Etcd {
+    fn options(&self) -> Result<EtcdOptions, CliError> {
+        let mut options = EtcdOptions::new(&self.etcd);
+        if !(LEAST_LEASE..=LONGEST_LEASE).contains(&self.etcd_lease) {
+            let cause = format!("--etcd-lease: {:?} is not possible", self.etcd_lease);
+            return Err(CliError::new(cause, "give 2s to 10min, in whole seconds"));
+        }
+        options.lease = self.etcd_lease;
+        if let (Some(name), Some(file)) = (&self.etcd_user, &self.etcd_password_file) {
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| CliError::io(&file.display().to_string(), &error))?;
+            let password = text.lines().next().unwrap_or_default();
+            options.user = Some((name.clone(), password.to_owned()));
+        }
+        options.ca.clone_from(&self.etcd_ca);
+        options.identity = self.etcd_cert.clone().zip(self.etcd_key.clone());
+        Ok(options)
+    }
+}
+
+const LEAST_LEASE: Duration = Duration::from_secs(2);
+const LONGEST_LEASE: Duration = Duration::from_secs(600);
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);

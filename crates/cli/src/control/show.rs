@@ -102,6 +102,10 @@ impl Service {
                 CliError::new(cause, NOT_A_SERVICE)
             }),
             Err(ureq::Error::StatusCode(404)) => Ok(None),
+            Err(ureq::Error::StatusCode(503)) => {
+                let cause = format!("{} does not know that now", self.http);
+                Err(CliError::new(cause, "see `carom control status`, or ask another process"))
+            }
             Err(error) => {
                 let cause = format!("no membership service answers at {}: {error}", self.http);
                 Err(CliError::new(cause, "start `carom control` there, or give its --http"))

@@ -114,3 +114,12 @@ fn a_node_of_another_cluster_is_refused_with_its_name() {
     let args = [&["sub", "numbers", "--cluster", "other"], &flags[..]].concat();
     assert_refused(&args, "that of cluster \"lab\"");
 }
+
+#[cfg(not(feature = "etcd"))]
+#[test]
+fn a_program_without_etcd_says_how_it_is_built_with_it() {
+    let refused = run(&["control", "--etcd", "http://127.0.0.1:2379"], 2);
+    let said = &refused.said.seen;
+    assert_eq!(said[0], "error: this program was built without etcd");
+    assert!(said[1].contains("--features etcd") && said[1].contains("protoc"), "{said:#?}");
+}

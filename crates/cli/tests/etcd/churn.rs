@@ -1,0 +1,101 @@
+//! Nodes come and go while a member of etcd and a control process are killed.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use carom_proto::Rng;
+
+use super::cluster::Etcd;
+use super::nodes::{Host, await_service, await_views};
+use super::process::Running;
+use super::service::Control;
+use super::wait_until;
+
+const GROUPS: usize = 32;
+const WORKERS: usize = 6;
+/// Of each worker: in each it joins up to six groups, leaves some, or closes its node.
+const ROUNDS: usize = 30;
+
+/// One node after the other: joins, leaves, closes. The last one is left.
+fn churn(seed: u64, controls: [&str; 2], progress: &AtomicUsize) -> Host {
+    let mut rng = Rng::new(seed);
+    let mut host = Host::start(&controls);
+    for _ in 0..ROUNDS {
+        for _ in 0..rng.below(6) + 1 {
+            host.join(&group(rng.below(GROUPS)));
+        }
+        let leaving: Vec<String> = host.groups().filter(|_| rng.below(3) == 0).cloned().collect();
+        leaving.iter().for_each(|name| host.leave(name));
+        if rng.below(6) == 0 {
+            host.close();
+            host = Host::start(&controls);
+        }
+        progress.fetch_add(1, Ordering::SeqCst);
+    }
+    (0..4).for_each(|_| host.join(&group(rng.below(GROUPS))));
+    host
+}
+
+fn group(number: usize) -> String {
+    format!("group{number}")
+}
+
+/// A node in a process of its own, which can be killed.
+fn mortal(controls: [&str; 2], number: usize) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
+    command.args(["sub", &group(number), "--interface", "127.0.0.1", "--port", "0"]);
+    command.args(["--control", controls[0], "--control", controls[1]]);
+    let mut running = Running::start(command);
+    running.said.wait_for("joined");
+    running
+}
+
+#[test]
+fn all_views_are_what_was_acknowledged_after_a_member_of_etcd_and_a_control_process_died() {
+    let test =
+        "all_views_are_what_was_acknowledged_after_a_member_of_etcd_and_a_control_process_died";
+    let Some(mut etcd) = Etcd::start(test, 3) else { return };
+    let (mut first, second) = (Control::start(&etcd.urls()), Control::start(&etcd.urls()));
+    super::await_shares(&first, &second);
+    let addresses = [first.address.clone(), second.address.clone()];
+    let controls = [addresses[0].as_str(), addresses[1].as_str()];
+    let progress = AtomicUsize::new(0);
+    let await_share = |done: usize| {
+        let rounds = WORKERS * ROUNDS * done / 6;
+        wait_until(&format!("{rounds} rounds"), || progress.load(Ordering::SeqCst) >= rounds);
+    };
+    let mut again = None;
+    let hosts: Vec<Host> = thread::scope(|scope| {
+        let progress = &progress;
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|seed| scope.spawn(move || churn(seed as u64, controls, progress)))
+            .collect();
+        let mut one = mortal(controls, 1);
+        await_share(1);
+        etcd.kill(0);
+        one.kill();
+        let mut another = mortal(controls, 2);
+        await_share(2);
+        etcd.launch(0);
+        await_share(3);
+        first.running.kill();
+        another.kill();
+        await_share(4);
+        let mut last = mortal(controls, 1);
+        again = Some(Control::start(&etcd.urls()));
+        await_share(5);
+        last.kill();
+        workers.into_iter().map(|worker| worker.join().expect("a worker ends well")).collect()
+    });
+    let again = again.expect("it was started");
+    super::await_shares(&second, &again);
+    await_views(&hosts);
+    // A process that was not there has what it knows from etcd alone.
+    etcd.await_health(0);
+    let fresh = Control::start(&etcd.urls());
+    for control in [&second, &again, &fresh] {
+        await_service(control, &hosts, (0..GROUPS).map(group));
+    }
+    await_views(&hosts);
+}

@@ -1,0 +1,215 @@
+//! A real etcd on loopback, with its data in a folder that goes with it.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::{skipped, wait_until};
+
+/// One test at a time has an etcd.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Members of one etcd, on free ports of loopback.
+pub(crate) struct Etcd {
+    /// Members and processes that wait for each other's turns would let leases end.
+    _turn: MutexGuard<'static, ()>,
+    folder: TempDir,
+    members: Vec<Member>,
+    /// Certificates, if clients have to speak TLS.
+    certificates: Option<Certificates>,
+}
+
+/// Files of somebody who signs, and of who was signed: the same one for both sides.
+pub(crate) struct Certificates {
+    _folder: TempDir,
+    pub(crate) ca: String,
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+struct Member {
+    client_port: u16,
+    peer_port: u16,
+    /// Where it says how it is, to anybody.
+    health_port: u16,
+    child: Option<Child>,
+}
+
+impl Etcd {
+    /// An etcd of so many members that answers. `None` if there is none on this machine, which is
+    /// told on standard error.
+    pub(crate) fn start(test: &str, members: usize) -> Option<Self> {
+        Self::start_with(test, members, None)
+    }
+
+    /// An etcd of one member that asks its clients for certificates.
+    pub(crate) fn start_secure(test: &str, certificates: Certificates) -> Option<Self> {
+        Self::start_with(test, 1, Some(certificates))
+    }
+
+    fn start_with(test: &str, members: usize, certificates: Option<Certificates>) -> Option<Self> {
+        if let Err(error) = Command::new("etcd").arg("--version").output() {
+            skipped(test, &format!("needs etcd, of Debian's etcd-server: {error}"));
+            return None;
+        }
+        let mut etcd = Self::stopped(members, certificates);
+        (0..members).for_each(|place| etcd.launch(place));
+        (0..members).for_each(|place| etcd.await_health(place));
+        Some(etcd)
+    }
+
+    fn stopped(members: usize, certificates: Option<Certificates>) -> Self {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        // All are held until all are known, so that they differ.
+        let ports: Vec<TcpListener> = (0..3 * members)
+            .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port is free"))
+            .collect();
+        let port = |at: usize| ports[at].local_addr().expect("it is bound").port();
+        let member = |place: usize| Member {
+            client_port: port(3 * place),
+            peer_port: port(3 * place + 1),
+            health_port: port(3 * place + 2),
+            child: None,
+        };
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let members = (0..members).map(member).collect();
+        Self { _turn, folder, members, certificates }
+    }
+
+    /// The addresses for clients.
+    pub(crate) fn urls(&self) -> String {
+        let urls = self.members.iter().map(|member| self.client_url(member));
+        urls.collect::<Vec<_>>().join(",")
+    }
+
+    fn client_url(&self, member: &Member) -> String {
+        let scheme = if self.certificates.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", member.client_port)
+    }
+
+    /// Starts a member, for the first time or again.
+    pub(crate) fn launch(&mut self, place: usize) {
+        let peers: Vec<String> = (0..).zip(&self.members).map(peer).collect();
+        let Member { peer_port, health_port, .. } = self.members[place];
+        let (client, peer) = (self.client_url(&self.members[place]), url(peer_port));
+        let log = self.folder.path().join(format!("{place}.log"));
+        let log = File::options().create(true).append(true).open(log).expect("the folder is ours");
+        let mut command = Command::new("etcd");
+        if let Some(Certificates { ca, certificate, key, .. }) = &self.certificates {
+            command.args(["--cert-file", certificate, "--key-file", key]);
+            command.args(["--client-cert-auth", "--trusted-ca-file", ca]);
+        }
+        let child = command
+            .args(["--name", &name(place)])
+            .arg("--data-dir")
+            .arg(self.folder.path().join(name(place)))
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--listen-metrics-urls", &url(health_port)])
+            .args(["--initial-cluster", &peers.join(",")])
+            .args(["--initial-cluster-state", "new", "--logger", "zap"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("etcd was there when it was tried out");
+        self.members[place].child = Some(child);
+    }
+
+    /// Waits until the member has a leader and answers.
+    pub(crate) fn await_health(&self, place: usize) {
+        let url = format!("{}/health", url(self.members[place].health_port));
+        let agent: ureq::Agent =
+            ureq::Agent::config_builder().timeout_global(Some(ASK_WITHIN)).build().into();
+        wait_until(&format!("member {place} of etcd"), || {
+            let answer = agent.get(&url).call();
+            let text = answer.and_then(|mut answer| answer.body_mut().read_to_string());
+            text.is_ok_and(|text| text.contains("\"health\":\"true\""))
+        });
+    }
+
+    /// Asks by JSON what programs ask otherwise.
+    pub(crate) fn ask(&self, what: &str, question: &serde_json::Value) {
+        let url = format!("{}/v3/{what}", url(self.members[0].client_port));
+        ureq::post(&url).send_json(question).unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+
+    /// Ends a member at once: it does not notice.
+    pub(crate) fn kill(&mut self, place: usize) {
+        if let Some(mut child) = self.members[place].child.take() {
+            child.kill().expect("it is our child");
+            child.wait().expect("it is our child");
+        }
+    }
+}
+
+impl Certificates {
+    /// Made by `openssl`; `None` if there is none on this machine, which is told.
+    pub(crate) fn make(test: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (ca, ca_key) = (path("ca.pem"), path("ca.key"));
+        let (certificate, key, names) = (path("etcd.pem"), path("etcd.key"), path("names"));
+        let new = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+        let new = [&new[..], &["-nodes", "-days", "2"]].concat();
+        let signer = ["-subj", "/CN=signer", "-keyout", &ca_key, "-out", &ca];
+        let signed = ["-subj", "/CN=127.0.0.1", "-keyout", &key, "-out", &certificate];
+        let signed = [&signed[..], &["-CA", &ca, "-CAkey", &ca_key, "-extensions", "x"]].concat();
+        let text = "[req]\ndistinguished_name=n\n[n]\n[x]\nsubjectAltName=IP:127.0.0.1\n\
+            basicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth,clientAuth\n";
+        std::fs::write(&names, text).expect("the folder is ours");
+        let signed = [&signed[..], &["-config", &names]].concat();
+        for args in [[&new[..], &signer[..]].concat(), [&new[..], &signed[..]].concat()] {
+            let output = match Command::new("openssl").args(&args).output() {
+                Ok(output) => output,
+                Err(error) => {
+                    skipped(test, &format!("needs openssl: {error}"));
+                    return None;
+                }
+            };
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "openssl {args:?}: {said}");
+        }
+        Some(Self { _folder: folder, ca, certificate, key })
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            if let Some(mut child) = member.child.take() {
+                // Both fail if it has ended.
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+        if std::thread::panicking() {
+            for place in 0..self.members.len() {
+                let log = self.folder.path().join(format!("{place}.log"));
+                let text = std::fs::read_to_string(log).unwrap_or_default();
+                let tail: Vec<&str> = text.lines().rev().take(5).collect();
+                let text = format!("the end of the log of member {place}: {tail:#?}\n");
+                let _ = std::io::stderr().write_all(text.as_bytes());
+            }
+        }
+    }
+}
+
+fn name(place: usize) -> String {
+    format!("member{place}")
+}
+
+fn peer((place, member): (usize, &Member)) -> String {
+    format!("{}={}", name(place), url(member.peer_port))
+}
+
+fn url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
+const ASK_WITHIN: Duration = Duration::from_secs(2);

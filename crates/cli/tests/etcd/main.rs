@@ -1,0 +1,212 @@
+//! `carom control --etcd` with real members of etcd, control processes that are killed and
+//! stopped, and nodes of the library between them.
+#![cfg(feature = "etcd")]
+
+mod churn;
+mod cluster;
+mod nodes;
+#[path = "../lab/process.rs"]
+#[allow(dead_code, reason = "the namespace tests share it, and each uses a part")]
+mod process;
+mod service;
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::cluster::{Certificates, Etcd};
+use crate::nodes::{Host, await_views};
+use crate::process::Running;
+use crate::service::{Control, command};
+
+/// How long anything may take before a test fails instead of waiting for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Partitions unless told otherwise.
+const PARTITIONS: usize = 16;
+
+/// Waits until `is_so`.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let give_up = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < give_up, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Tells that a test did not run, although it passes.
+fn skipped(test: &str, why: &str) {
+    // The test harness shows what passing tests print by macro to nobody.
+    let _ = std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes());
+}
+
+/// Waits until both together own all partitions, and each owns some.
+fn await_shares(one: &Control, other: &Control) {
+    wait_until("both to have their share", || {
+        let (one, other) = (one.owned(), other.owned());
+        one > 0 && other > 0 && one + other == PARTITIONS
+    });
+}
+
+#[test]
+fn an_etcd_that_does_not_answer_is_an_error_with_its_addresses_and_code_2() {
+    let mut refused = Running::start(command("http://127.0.0.1:1,http://127.0.0.1:2", &[]));
+    refused.end_with(2);
+    let said = &refused.said.seen;
+    assert_eq!(said.len(), 2, "{said:#?}");
+    assert!(
+        said[0].contains("etcd does not answer at http://127.0.0.1:1,http://127.0.0.1:2"),
+        "{said:#?}"
+    );
+    assert!(said[1].starts_with("fix: start etcd"), "{said:#?}");
+}
+
+#[test]
+fn a_cluster_of_other_partitions_is_refused_and_one_of_another_name_is_another() {
+    let test = "a_cluster_of_other_partitions_is_refused_and_one_of_another_name_is_another";
+    let Some(etcd) = Etcd::start(test, 1) else { return };
+    let first = Control::start(&etcd.urls());
+    first.await_owned(PARTITIONS);
+    let mut contradicting = Running::start(command(&etcd.urls(), &["--partitions", "8"]));
+    contradicting.end_with(2);
+    let said = contradicting.said.seen.join("\n");
+    assert!(said.contains("with 16 partitions") && said.contains("with 8 partitions"), "{said}");
+    let mut other =
+        Running::start(command(&etcd.urls(), &["--cluster", "a/b", "--partitions", "8"]));
+    other.wrote.wait_for("address");
+    other.interrupt();
+    other.end_with(0);
+    assert_eq!(first.owned(), PARTITIONS);
+}
+
+#[test]
+fn partitions_move_to_who_comes_and_back_from_who_stops_or_is_killed() {
+    let test = "partitions_move_to_who_comes_and_back_from_who_stops_or_is_killed";
+    let Some(etcd) = Etcd::start(test, 1) else { return };
+    let first = Control::start(&etcd.urls());
+    first.await_owned(PARTITIONS);
+    let mut hosts = [(); 2].map(|()| Host::start(&[&first.address]));
+    for host in &mut hosts {
+        (0..PARTITIONS).for_each(|number| host.join(&format!("group{number}")));
+    }
+    await_views(&hosts);
+
+    let mut second = Control::start(&etcd.urls());
+    await_shares(&first, &second);
+    assert!(first.counter("store_gifts") > 0, "handed over, not waited for");
+    for control in [&first, &second] {
+        nodes::await_service(control, &hosts, std::iter::empty());
+    }
+    await_views(&hosts);
+
+    second.running.interrupt();
+    second.running.end_with(0);
+    first.await_owned(PARTITIONS);
+
+    let mut third = Control::start(&etcd.urls());
+    await_shares(&first, &third);
+    third.running.kill();
+    first.await_owned(PARTITIONS);
+    hosts[0].leave("group3");
+    hosts[1].join("late");
+    hosts[0].join("late");
+    await_views(&hosts);
+}
+
+#[test]
+fn a_process_that_stood_still_past_its_lease_is_deposed_and_comes_back() {
+    let test = "a_process_that_stood_still_past_its_lease_is_deposed_and_comes_back";
+    let Some(etcd) = Etcd::start(test, 1) else { return };
+    let (first, second) = (Control::start(&etcd.urls()), Control::start(&etcd.urls()));
+    await_shares(&first, &second);
+    let mut hosts = [(); 2].map(|()| Host::start(&[&first.address, &second.address]));
+    for host in &mut hosts {
+        (0..PARTITIONS).for_each(|number| host.join(&format!("group{number}")));
+    }
+    first.running.signal(Signal::SIGSTOP);
+    second.await_owned(PARTITIONS);
+    for host in &mut hosts {
+        (0..4).for_each(|number| host.leave(&format!("group{number}")));
+        (0..PARTITIONS).for_each(|number| host.join(&format!("more{number}")));
+    }
+    first.running.signal(Signal::SIGCONT);
+    await_shares(&first, &second);
+    assert!(first.counter("store_lapses") > 0, "it noticed by its own clock");
+    hosts[0].join("after");
+    hosts[1].join("after");
+    await_views(&hosts);
+    for control in [&first, &second] {
+        nodes::await_service(control, &hosts, (0..PARTITIONS).map(|it| format!("group{it}")));
+    }
+}
+
+#[test]
+fn while_etcd_is_away_views_stay_and_when_it_is_back_they_go_on() {
+    let test = "while_etcd_is_away_views_stay_and_when_it_is_back_they_go_on";
+    let Some(mut etcd) = Etcd::start(test, 1) else { return };
+    let mut control = Control::start(&etcd.urls());
+    control.await_owned(PARTITIONS);
+    let mut hosts = [(); 2].map(|()| Host::start(&[&control.address]));
+    hosts.iter_mut().for_each(|host| host.join("prices"));
+    await_views(&hosts);
+    etcd.kill(0);
+    let told = control.running.said.wait_for("away from its store");
+    assert!(told.contains(&etcd.urls()), "{told}");
+    let status = control.status().expect("status is served without etcd");
+    assert_eq!(status["store"]["registered"], false, "{status}");
+    assert_eq!(control.owned(), 0);
+    await_views(&hosts);
+
+    etcd.launch(0);
+    control.running.said.wait_for("its store is back");
+    hosts.iter_mut().for_each(|host| host.join("again"));
+    await_views(&hosts);
+    nodes::await_service(&control, &hosts, std::iter::empty());
+    control.running.interrupt();
+    control.running.end_with(0);
+}
+
+#[test]
+fn who_has_to_say_its_name_to_etcd_does_and_who_does_not_is_refused() {
+    let test = "who_has_to_say_its_name_to_etcd_does_and_who_does_not_is_refused";
+    let Some(etcd) = Etcd::start(test, 1) else { return };
+    let root = json!({ "name": "root", "password": "secret", "user": "root", "role": "root" });
+    for what in ["auth/user/add", "auth/role/add", "auth/user/grant", "auth/enable"] {
+        let fields: &[&str] = match what {
+            "auth/user/add" => &["name", "password"],
+            "auth/role/add" => &["name"],
+            "auth/user/grant" => &["user", "role"],
+            _ => &[],
+        };
+        let question = fields.iter().map(|field| (field.to_string(), root[*field].clone()));
+        etcd.ask(what, &question.collect::<serde_json::Map<_, _>>().into());
+    }
+    let mut nameless = Running::start(command(&etcd.urls(), &[]));
+    nameless.end_with(2);
+    assert!(nameless.said.seen[0].contains("refuses"), "{:#?}", nameless.said.seen);
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let file = folder.path().join("password");
+    std::fs::write(&file, "secret\n").expect("the folder is ours");
+    let file = file.to_str().expect("it has a plain name");
+    let flags = ["--etcd-user", "root", "--etcd-password-file", file];
+    let mut named = Control::start_with(&etcd.urls(), &flags);
+    named.await_owned(PARTITIONS);
+    named.running.interrupt();
+    named.running.end_with(0);
+}
+
+#[test]
+fn tls_needs_who_signed_etcd_and_serves_with_certificates_of_both_sides() {
+    let test = "tls_needs_who_signed_etcd_and_serves_with_certificates_of_both_sides";
+    let Some(certificates) = Certificates::make(test) else { return };
+    let Certificates { ca, certificate, key, .. } = &certificates;
+    let (ca, certificate, key) = (ca.clone(), certificate.clone(), key.clone());
+    let Some(etcd) = Etcd::start_secure(test, certificates) else { return };
+    let mut trusting = Running::start(command(&etcd.urls(), &[]));
+    trusting.end_with(2);
+    assert!(trusting.said.seen[0].contains("--etcd-ca"), "{:#?}", trusting.said.seen);
+    let flags = ["--etcd-ca", &ca, "--etcd-cert", &certificate, "--etcd-key", &key];
+    let control = Control::start_with(&etcd.urls(), &flags);
+    control.await_owned(PARTITIONS);
+}

@@ -1,0 +1,81 @@
+//! `carom control` at an etcd, as a process of its own.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::process::Running;
+use super::wait_until;
+
+/// A control process.
+pub(crate) struct Control {
+    pub(crate) running: Running,
+    /// Where nodes connect to.
+    pub(crate) address: String,
+    http: String,
+}
+
+/// `carom control` at these members of etcd, with leases that end soon.
+pub(crate) fn command(urls: &str, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
+    command.args(["control", "--etcd", urls, "--etcd-lease", "2s", "--detection", "2s"]);
+    command.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json"]).args(more);
+    command
+}
+
+impl Control {
+    /// Starts it and waits until it serves.
+    pub(crate) fn start(urls: &str) -> Self {
+        Self::start_with(urls, &[])
+    }
+
+    /// Starts it with more flags and waits until it serves.
+    pub(crate) fn start_with(urls: &str, more: &[&str]) -> Self {
+        let mut running = Running::start(command(urls, more));
+        let line = running.wrote.wait_for("address");
+        let serving: Value = serde_json::from_str(&line).expect("it is JSON");
+        let text = |field: &str| serving[field].as_str().expect("it is a text").to_owned();
+        Self { running, address: text("address"), http: text("http") }
+    }
+
+    /// What `carom control status --json` shows; `None` if it does not answer.
+    pub(crate) fn status(&self) -> Option<Value> {
+        self.get("status")
+    }
+
+    /// The value of a counter.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        let status = self.status().expect("it answers");
+        status["counters"][name].as_u64().expect("it is counted")
+    }
+
+    /// How many partitions it owns.
+    pub(crate) fn owned(&self) -> usize {
+        let status = self.status().unwrap_or_default();
+        let partitions = status["partitions"].as_array().map_or(&[][..], |list| list);
+        partitions.iter().filter(|partition| partition["owned"] == true).count()
+    }
+
+    /// The nodes in a group, as this process knows them.
+    pub(crate) fn members(&self, group: &str) -> BTreeSet<String> {
+        let group = self.get(&format!("members?group={group}")).unwrap_or_default();
+        let members = group["members"].as_array().map_or(&[][..], |list| list);
+        members.iter().filter_map(|member| member["node"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Waits until it owns so many partitions.
+    pub(crate) fn await_owned(&self, count: usize) {
+        wait_until(&format!("{count} partitions at {}", self.address), || self.owned() == count);
+    }
+
+    fn get(&self, what: &str) -> Option<Value> {
+        let agent: ureq::Agent =
+            ureq::Agent::config_builder().timeout_global(Some(ASK_WITHIN)).build().into();
+        let answer = agent.get(format!("http://{}/{what}", self.http)).call();
+        answer.ok()?.body_mut().read_json().ok()
+    }
+}
+
+const ASK_WITHIN: Duration = Duration::from_secs(5);

@@ -1,0 +1,55 @@
+//! What a store is for: it refuses to be another's.
+
+use std::fmt;
+
+use crate::error::StoreError;
+
+/// The format of the store's tables or keys; one of another format is refused.
+pub(crate) const FORMAT: u32 = 1;
+
+/// What a store is for.
+///
+/// The stored form is the format u32, partitions u16, and the cluster's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct About {
+    pub(crate) cluster: String,
+    pub(crate) partitions: u16,
+}
+
+impl About {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = FORMAT.to_be_bytes().to_vec();
+        bytes.extend_from_slice(&self.partitions.to_be_bytes());
+        bytes.extend_from_slice(self.cluster.as_bytes());
+        bytes
+    }
+
+    /// # Errors
+    /// It is of another format, or makes no sense.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
+        let damaged = || StoreError::Damaged { what: "what it is for cannot be read".into() };
+        let (format, rest) = bytes.split_first_chunk().ok_or_else(damaged)?;
+        let found = u32::from_be_bytes(*format);
+        if found != FORMAT {
+            return Err(StoreError::Format { found });
+        }
+        let (partitions, cluster) = rest.split_first_chunk().ok_or_else(damaged)?;
+        let cluster = String::from_utf8(cluster.to_vec()).map_err(|_| damaged())?;
+        Ok(Self { cluster, partitions: u16::from_be_bytes(*partitions) })
+    }
+
+    /// # Errors
+    /// It is for something else.
+    pub(crate) fn must_be(&self, ours: &Self) -> Result<(), StoreError> {
+        match self == ours {
+            true => Ok(()),
+            false => Err(StoreError::Other { theirs: self.to_string(), ours: ours.to_string() }),
+        }
+    }
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cluster {:?} with {} partitions", self.cluster, self.partitions)
+    }
+}

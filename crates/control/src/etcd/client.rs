@@ -1,0 +1,204 @@
+//! The members of etcd, one of which is asked at a time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use etcd_client::{Certificate, Client, ConnectOptions, Error, Identity, TlsOptions};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::error::StoreError;
+use crate::options::EtcdOptions;
+
+/// The members of an etcd cluster. All ask the same one, until it does not answer.
+#[derive(Clone)]
+pub(super) struct Members {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    urls: Vec<String>,
+    options: ConnectOptions,
+    /// Made when first used; a client connects again by itself.
+    clients: Mutex<Vec<Option<Client>>>,
+    /// The place of the member that is asked.
+    place: watch::Sender<usize>,
+}
+
+/// Why something was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It may be done, or not, or still be.
+    Unsure(String),
+    /// It is not done: etcd has no room.
+    Full,
+    /// It is not done: etcd does not want to.
+    Refused(String),
+}
+
+impl Members {
+    /// # Errors
+    /// The settings make no sense, or a file of them cannot be read.
+    pub(super) fn new(options: &EtcdOptions) -> Result<Self, StoreError> {
+        if options.urls.is_empty() {
+            return Err(StoreError::Settings("no address of etcd is given".into()));
+        }
+        let mut connect = ConnectOptions::new()
+            .with_connect_timeout(CONNECT_WITHIN)
+            .with_keep_alive(PING_EVERY, PONG_WITHIN)
+            .with_keep_alive_while_idle(true)
+            .with_require_leader(true)
+            .with_auto_token_refresh(true);
+        if let Some((name, password)) = &options.user {
+            connect = connect.with_user(name, password);
+        }
+        if let Some(tls) = tls(options)? {
+            connect = connect.with_tls(tls);
+        }
+        let urls = options.urls.clone();
+        let clients = Mutex::new(vec![None; urls.len()]);
+        let (place, _) = watch::channel(0);
+        Ok(Self { inner: Arc::new(Inner { urls, options: connect, clients, place }) })
+    }
+
+    /// All addresses.
+    pub(super) fn addresses(&self) -> String {
+        self.inner.urls.join(",")
+    }
+
+    /// Tells when another member is asked.
+    pub(super) fn place(&self) -> watch::Receiver<usize> {
+        self.inner.place.subscribe()
+    }
+
+    /// Asks one member once. If it does not answer, the next one is asked from now on.
+    pub(super) async fn ask<T, F>(
+        &self,
+        within: Duration,
+        work: impl FnOnce(Client) -> F,
+    ) -> Result<T, Trouble>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let place = *self.inner.place.borrow();
+        let asked = timeout(within, async { work(self.client(place).await?).await }).await;
+        let trouble = match asked {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => Trouble::of(&error),
+            Err(_) => Trouble::Unsure(format!("no answer within {} ms", within.as_millis())),
+        };
+        if matches!(trouble, Trouble::Unsure(_)) {
+            self.turn_from(place);
+        }
+        Err(trouble)
+    }
+
+    /// Asks until there is an answer or the time is over. What is asked may be done several times.
+    pub(super) async fn insist<T, F>(
+        &self,
+        within: Duration,
+        work: impl Fn(Client) -> F,
+    ) -> Result<T, Trouble>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let end = Instant::now() + within;
+        loop {
+            match self.ask(ANSWER_WITHIN.min(within), &work).await {
+                Err(Trouble::Unsure(_)) if Instant::now() + PAUSE < end => sleep(PAUSE).await,
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The next member is asked from now on, if this one still is.
+    pub(super) fn turn_from(&self, place: usize) {
+        let next = (place + 1) % self.inner.urls.len();
+        self.inner.place.send_if_modified(|current| {
+            let is_turned = *current == place && next != place;
+            if is_turned {
+                *current = next;
+            }
+            is_turned
+        });
+    }
+
+    async fn client(&self, place: usize) -> Result<Client, Error> {
+        let known = self.clients()[place].clone();
+        if let Some(client) = known {
+            return Ok(client);
+        }
+        let url = &self.inner.urls[place];
+        let client = Client::connect([url], Some(self.inner.options.clone())).await?;
+        self.clients()[place] = Some(client.clone());
+        Ok(client)
+    }
+
+    fn clients(&self) -> std::sync::MutexGuard<'_, Vec<Option<Client>>> {
+        self.inner.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Trouble {
+    fn of(error: &Error) -> Self {
+        let Error::GRpcStatus(status) = error else {
+            let text = error.to_string();
+            return match error {
+                Error::InvalidArgs(_) | Error::InvalidUri(_) => Self::Refused(text),
+                _ => Self::Unsure(text),
+            };
+        };
+        let text = status.message().to_owned();
+        match status.code() as i32 {
+            RESOURCE_EXHAUSTED if text.contains("database space exceeded") => Self::Full,
+            INVALID_ARGUMENT | NOT_FOUND | PERMISSION_DENIED | FAILED_PRECONDITION
+            | OUT_OF_RANGE | UNAUTHENTICATED => Self::Refused(text),
+            _ => Self::Unsure(text),
+        }
+    }
+
+    /// What to tell an operator.
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Unsure(text) | Self::Refused(text) => text,
+            Self::Full => "its database is full",
+        }
+    }
+}
+
+fn tls(options: &EtcdOptions) -> Result<Option<TlsOptions>, StoreError> {
+    let read = |path: &std::path::Path| {
+        let failed = |error| StoreError::Settings(format!("{}: {error}", path.display()));
+        std::fs::read(path).map_err(failed)
+    };
+    let is_secure = options.urls.iter().any(|url| url.starts_with("https://"));
+    if is_secure && options.ca.is_none() {
+        let what = "https needs the certificate of who signed etcd's: --etcd-ca FILE";
+        return Err(StoreError::Settings(what.into()));
+    }
+    let Some(ca) = &options.ca else { return Ok(None) };
+    let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca)?));
+    if let Some((certificate, key)) = &options.identity {
+        tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+    }
+    Ok(Some(tls))
+}
+
+/// A member whose machine is gone is noticed by connecting to it.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// For how long one attempt may take.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Etcd takes five seconds and more between pings.
+const PING_EVERY: Duration = Duration::from_secs(6);
+const PONG_WITHIN: Duration = Duration::from_secs(3);
+
+/// The codes of gRPC that say that nothing was done, and will not be by itself.
+const INVALID_ARGUMENT: i32 = 3;
+const NOT_FOUND: i32 = 5;
+const PERMISSION_DENIED: i32 = 7;
+const RESOURCE_EXHAUSTED: i32 = 8;
+const FAILED_PRECONDITION: i32 = 9;
+const OUT_OF_RANGE: i32 = 11;
+const UNAUTHENTICATED: i32 = 16;

@@ -1,0 +1,274 @@
+//! Following etcd: everything at one revision, then whatever happens after it, in order.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use carom_proto::GroupId;
+use carom_proto::membership::service::{GroupState, Member, PartitionState};
+use etcd_client::{
+    Event, EventType, GetOptions, KeyValue, WatchOptions, WatchResponse, WatchStream,
+};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::Report;
+use super::client::{Members, Trouble};
+use super::holdings::{News, Owner, PartitionSnapshot, Snapshot, What};
+use super::keys::{Key, Keys};
+use super::records::{self, CommitRecord};
+use super::rendezvous::Registered;
+
+/// One follower; `generation` goes with all that it reports.
+pub(super) struct Follower {
+    pub(super) members: Members,
+    pub(super) keys: Keys,
+    pub(super) generation: u64,
+    pub(super) reports: mpsc::Sender<Report>,
+}
+
+/// Why a watch ended.
+enum Ended {
+    /// It can go on from where it was.
+    Broken(String),
+    /// What came next is not to be had any more: everything has to be read again.
+    Lost,
+    /// Nobody wants to know any more.
+    Over,
+}
+
+impl Follower {
+    /// Follows until nobody wants to know any more.
+    pub(super) async fn run(self) {
+        loop {
+            let mut revision = match self.snapshot().await {
+                Ok(snapshot) => {
+                    let revision = snapshot.revision;
+                    let report = Report::Snapshot(self.generation, snapshot);
+                    if self.reports.send(report).await.is_err() {
+                        return;
+                    }
+                    revision
+                }
+                Err(trouble) => {
+                    if !self.is_cut(trouble.text().to_owned()).await {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            loop {
+                match self.watch(&mut revision).await {
+                    Ended::Lost => break,
+                    Ended::Over => return,
+                    Ended::Broken(why) => {
+                        if !self.is_cut(why).await {
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reports it and makes a pause; false if nobody wants to know.
+    async fn is_cut(&self, why: String) -> bool {
+        let is_heard = self.reports.send(Report::Cut(self.generation, why)).await.is_ok();
+        sleep(PAUSE).await;
+        is_heard
+    }
+
+    /// All that there is, at one revision.
+    async fn snapshot(&self) -> Result<Snapshot, Trouble> {
+        let (watched, revision) = self.range(self.keys.watched(), None).await?;
+        let (states, _) = self.range(self.keys.states(), Some(revision)).await?;
+        let mut snapshot = Snapshot { revision, ..Snapshot::default() };
+        let mut versions = BTreeMap::new();
+        for pair in &watched {
+            let what = match news(&self.keys, pair, false).map(|news| news.what) {
+                Some(what) => what,
+                None => continue,
+            };
+            match what {
+                What::Process(lease, process) => {
+                    snapshot.processes.extend(process.map(|process| (lease, process)));
+                }
+                What::Owner(partition, owner) => {
+                    snapshot.partitions.entry(partition).or_default().owner = owner;
+                }
+                What::Commit(partition, record) => {
+                    let found = snapshot.partitions.entry(partition).or_default();
+                    found.commit_revision = pair.mod_revision();
+                    versions.insert(partition, record.version());
+                }
+                What::Damage(partition) => {
+                    return Err(damaged(&format!("the last commit of partition {partition}")));
+                }
+            }
+        }
+        for (partition, groups) in groups(&self.keys, &states)? {
+            let version = versions.get(&partition).copied();
+            let version = version.ok_or_else(|| damaged("a partition without a commit"))?;
+            let found: &mut PartitionSnapshot = snapshot.partitions.entry(partition).or_default();
+            found.state = PartitionState::restore(version, groups);
+            versions.remove(&partition);
+        }
+        for (partition, version) in versions {
+            let found = snapshot.partitions.entry(partition).or_default();
+            found.state = PartitionState::restore(version, BTreeMap::new());
+        }
+        Ok(snapshot)
+    }
+
+    /// All pairs of a range, at a revision or at the newest, and which that is.
+    async fn range(
+        &self,
+        (from, to): (String, String),
+        revision: Option<i64>,
+    ) -> Result<(Vec<KeyValue>, i64), Trouble> {
+        let (mut from, mut revision) = (from.into_bytes(), revision);
+        let mut pairs = Vec::new();
+        loop {
+            let options = GetOptions::new()
+                .with_range(to.clone())
+                .with_limit(PAGE_KEYS)
+                .with_revision(revision.unwrap_or(0));
+            let page = self.members.insist(READ_WITHIN, |client| {
+                let (from, options) = (from.clone(), options.clone());
+                let mut client = client.kv_client().max_decoding_message_size(MESSAGE_BYTES);
+                async move { client.get(from, Some(options)).await }
+            });
+            let mut page = page.await?;
+            let now = page.header().map_or(0, |header| header.revision());
+            let revision = *revision.get_or_insert(now);
+            let more = page.more();
+            pairs.extend(page.take_kvs());
+            match pairs.last().filter(|_| more) {
+                Some(last) => from = [last.key(), b"\0"].concat(),
+                None => return Ok((pairs, revision)),
+            }
+        }
+    }
+
+    /// Tells what happens after `revision`, which follows.
+    async fn watch(&self, revision: &mut i64) -> Ended {
+        let mut place = self.members.place();
+        let asked = *place.borrow_and_update();
+        let (from, to) = self.keys.watched();
+        let options = WatchOptions::new().with_range(to).with_start_revision(*revision + 1);
+        let stream = self.members.ask(READ_WITHIN, |client| async move {
+            let mut client = client.watch_client().max_decoding_message_size(MESSAGE_BYTES);
+            client.watch(from, Some(options)).await
+        });
+        let mut stream: WatchStream = match stream.await {
+            Ok(stream) => stream,
+            Err(trouble) => return Ended::Broken(trouble.text().to_owned()),
+        };
+        loop {
+            let message = tokio::select! {
+                message = stream.message() => message,
+                _ = place.changed() => return Ended::Broken("another member is asked".into()),
+            };
+            let told = match message {
+                Ok(Some(told)) => told,
+                Ok(None) => return Ended::Broken("the watch has ended".into()),
+                Err(error) => {
+                    self.members.turn_from(asked);
+                    return Ended::Broken(error.to_string());
+                }
+            };
+            if let Some(ended) = self.tell(&told, revision).await {
+                return ended;
+            }
+        }
+    }
+
+    async fn tell(&self, told: &WatchResponse, revision: &mut i64) -> Option<Ended> {
+        // A member that is behind, or an etcd that was made anew, has not got so far yet.
+        let is_behind = told.header().is_some_and(|header| header.revision() < *revision);
+        if told.compact_revision() != 0 || is_behind {
+            return Some(Ended::Lost);
+        }
+        if told.canceled() {
+            return Some(Ended::Broken(told.cancel_reason().to_owned()));
+        }
+        let pairs = told.events().iter().filter_map(|event| Some((event, event.kv()?)));
+        let mut all = Vec::new();
+        for (event, pair) in pairs {
+            *revision = pair.mod_revision().max(*revision);
+            all.extend(news(&self.keys, pair, is_deletion(event)));
+        }
+        if all.is_empty() {
+            return None;
+        }
+        let report = Report::News(self.generation, all);
+        self.reports.send(report).await.is_err().then_some(Ended::Over)
+    }
+}
+
+/// What a pair that is watched says; `None` if it is none of ours.
+fn news(keys: &Keys, pair: &KeyValue, is_gone: bool) -> Option<News> {
+    let what = match keys.read(pair.key())? {
+        Key::Process(lease) if is_gone => What::Process(lease, None),
+        Key::Process(lease) => {
+            let address = records::address(pair.value())?;
+            What::Process(lease, Some(Registered { address, since: pair.create_revision() }))
+        }
+        Key::Owner(partition) if is_gone => What::Owner(partition, None),
+        Key::Owner(partition) => {
+            let address = records::address(pair.value())?;
+            let (lease, term) = (pair.lease(), pair.create_revision());
+            What::Owner(partition, Some(Owner { lease, address, term }))
+        }
+        Key::Commit(partition) => match CommitRecord::decode(pair.value()) {
+            Ok(record) if !is_gone => What::Commit(partition, record),
+            _ => What::Damage(partition),
+        },
+        Key::Group(..) | Key::Member(..) => return None,
+    };
+    Some(News { revision: pair.mod_revision(), what })
+}
+
+fn groups(
+    keys: &Keys,
+    pairs: &[KeyValue],
+) -> Result<BTreeMap<u16, BTreeMap<GroupId, GroupState>>, Trouble> {
+    let mut partitions: BTreeMap<u16, BTreeMap<GroupId, GroupState>> = BTreeMap::new();
+    for pair in pairs {
+        match keys.read(pair.key()) {
+            Some(Key::Group(partition, group)) => {
+                let state = GroupState::decode_head(&mut pair.value());
+                let state = state.map_err(|_| damaged(&format!("the head of {group:?}")))?;
+                partitions.entry(partition).or_default().insert(group, state);
+            }
+            // Its group's key is shorter, and comes before.
+            Some(Key::Member(partition, group, node)) => {
+                let groups = partitions.entry(partition).or_default();
+                let member = Member::decode(&mut pair.value()).ok();
+                let member = member.filter(|member| member.node == node);
+                let (Some(state), Some(member)) = (groups.get_mut(&group), member) else {
+                    return Err(damaged(&format!("{node:?} in {group:?}")));
+                };
+                state.members.insert(node, member);
+            }
+            _ => {}
+        }
+    }
+    Ok(partitions)
+}
+
+fn is_deletion(event: &Event) -> bool {
+    event.event_type() == EventType::Delete
+}
+
+fn damaged(what: &str) -> Trouble {
+    Trouble::Refused(format!("what it has is damaged: {what}"))
+}
+
+/// How long one page may take with all attempts.
+const READ_WITHIN: Duration = Duration::from_secs(5);
+/// Between two attempts to follow.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Pairs in one answer: of the longest, about 2 MiB.
+const PAGE_KEYS: i64 = 500;
+/// A watch that is behind gets a thousand events at once.
+const MESSAGE_BYTES: usize = 64 << 20;

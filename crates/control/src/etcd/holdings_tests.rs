@@ -1,0 +1,186 @@
+use std::net::SocketAddr;
+
+use super::*;
+
+const PARTITIONS: u16 = 8;
+const OURS: i64 = 1;
+const THEIRS: i64 = 2;
+
+fn process(lease: i64) -> Registered {
+    Registered { address: SocketAddr::from(([10, 0, 0, lease as u8], 7402)), since: lease }
+}
+
+fn owner(lease: i64, term: i64) -> Owner {
+    Owner { lease, address: process(lease).address, term }
+}
+
+fn news(revision: i64, what: What) -> News {
+    News { revision, what }
+}
+
+/// A process that knows everything at revision 10, with these others alive.
+fn holdings(alive: &[i64]) -> Holdings {
+    let mut holdings = Holdings::new(PARTITIONS);
+    let processes = alive.iter().map(|lease| (*lease, process(*lease))).collect();
+    holdings.load(Snapshot { revision: 10, processes, ..Snapshot::default() });
+    holdings
+}
+
+fn events(holdings: &mut Holdings) -> Vec<StoreEvent> {
+    std::iter::from_fn(|| holdings.poll()).collect()
+}
+
+fn is_ours(partition: u16) -> bool {
+    let both = [OURS, THEIRS].map(|lease| (lease, process(lease))).into();
+    entitled(partition, &both) == Some(OURS)
+}
+
+/// A process that owns all partitions, in terms from 100 on.
+fn owner_of_all() -> Holdings {
+    let mut holdings = holdings(&[OURS]);
+    holdings.register(OURS);
+    let wishes = holdings.tend(Instant::now());
+    assert_eq!(wishes.len(), usize::from(PARTITIONS));
+    for partition in 0..PARTITIONS {
+        let term = 100 + i64::from(partition);
+        holdings.answered(Instant::now(), partition, Some(term));
+        holdings.see(news(term, What::Owner(partition, Some(owner(OURS, term)))));
+    }
+    assert_eq!(holdings.tend(Instant::now()), []);
+    let owned = events(&mut holdings);
+    let owned = owned.iter().filter(|event| matches!(event, StoreEvent::Owned(_))).count();
+    assert_eq!(owned, usize::from(PARTITIONS));
+    holdings
+}
+
+#[test]
+fn a_free_partition_is_asked_for_once_and_owned_when_the_watch_says_so() {
+    let now = Instant::now();
+    let mut holdings = holdings(&[OURS, THEIRS]);
+    assert_eq!(holdings.tend(now), [], "who has no lease takes nothing");
+    holdings.register(OURS);
+    let wishes = holdings.tend(now);
+    let expected: Vec<Wish> = (0..PARTITIONS)
+        .filter(|partition| is_ours(*partition))
+        .map(|partition| Wish::Take { partition, lease: OURS })
+        .collect();
+    assert_eq!(wishes, expected);
+    let Some(Wish::Take { partition, .. }) = wishes.first().copied() else { panic!("none") };
+    events(&mut holdings);
+    holdings.answered(now, partition, Some(11));
+    assert_eq!(holdings.tend(now), [], "the watch has not come so far");
+    assert_eq!(events(&mut holdings), []);
+    holdings.see(news(11, What::Owner(partition, Some(owner(OURS, 11)))));
+    assert_eq!(holdings.tend(now), []);
+    let told = events(&mut holdings);
+    assert!(told.contains(&StoreEvent::Owned(partition)), "{told:?}");
+    let fence = holdings.begin_commit(partition, CommitId(1)).expect("it is owned");
+    assert_eq!((fence.term, fence.commit_revision, fence.is_unsure), (11, 0, false));
+}
+
+#[test]
+fn what_a_dead_process_owned_is_taken_when_its_lease_is_over_and_not_before() {
+    let now = Instant::now();
+    let mut holdings = Holdings::new(PARTITIONS);
+    let dead = PartitionSnapshot { owner: Some(owner(THEIRS, 5)), ..Default::default() };
+    let processes = [OURS, THEIRS].map(|lease| (lease, process(lease))).into();
+    let all = (0..PARTITIONS).map(|partition| (partition, dead.clone())).collect();
+    holdings.load(Snapshot { revision: 10, processes, partitions: all });
+    holdings.register(OURS);
+    assert_eq!(holdings.tend(now), [], "somebody owns them all");
+    holdings.see(news(11, What::Process(THEIRS, None)));
+    assert_eq!(holdings.tend(now), [], "the owner keys are there");
+    for partition in 0..PARTITIONS {
+        holdings.see(news(11, What::Owner(partition, None)));
+    }
+    assert_eq!(holdings.tend(now).len(), usize::from(PARTITIONS));
+}
+
+#[test]
+fn a_request_in_vain_is_made_again_after_a_pause() {
+    let now = Instant::now();
+    let mut holdings = holdings(&[OURS]);
+    holdings.register(OURS);
+    assert_eq!(holdings.tend(now).len(), usize::from(PARTITIONS));
+    holdings.answered(now, 0, None);
+    assert_eq!(holdings.tend(now), []);
+    assert_eq!(holdings.due(), Some(now + PAUSE));
+    assert_eq!(holdings.tend(now + PAUSE), [Wish::Take { partition: 0, lease: OURS }]);
+}
+
+#[test]
+fn a_partition_is_handed_over_after_the_commit_that_is_on_its_way() {
+    let now = Instant::now();
+    let mut holdings = owner_of_all();
+    let theirs = (0..PARTITIONS).filter(|partition| !is_ours(*partition));
+    let theirs: Vec<u16> = theirs.collect();
+    let busy = theirs[0];
+    let fence = holdings.begin_commit(busy, CommitId(7)).expect("it is owned");
+    holdings.see(news(200, What::Process(THEIRS, Some(process(THEIRS)))));
+    let given = holdings.tend(now);
+    assert_eq!(given.last(), Some(&Wish::Reload), "what was owned is followed from now on");
+    assert_eq!(given.len(), theirs.len(), "all but one are given at once");
+    assert!(!given.contains(&Wish::Give { partition: busy, term: fence.term }));
+    assert!(holdings.begin_commit(theirs[1], CommitId(8)).is_none(), "it was lost first");
+    events(&mut holdings);
+    assert_eq!(holdings.end_commit(busy, CommitId(7), Ok(201)), None);
+    let give = Wish::Give { partition: busy, term: fence.term };
+    assert_eq!(holdings.tend(now), [give, Wish::Reload]);
+    let told = events(&mut holdings);
+    assert_eq!(told, [StoreEvent::Committed(CommitId(7), Ok(())), StoreEvent::Lost(busy)]);
+}
+
+#[test]
+fn a_lapse_loses_everything_at_once_and_names_no_owner_that_is_not_alive() {
+    let mut holdings = owner_of_all();
+    let _ = holdings.begin_commit(0, CommitId(7)).expect("it is owned");
+    holdings.lapse();
+    let told = events(&mut holdings);
+    let lost = told.iter().filter(|event| matches!(event, StoreEvent::Lost(_))).count();
+    assert_eq!(lost, usize::from(PARTITIONS));
+    let nobody = Owners { partitions: PARTITIONS, owned: Vec::new() };
+    assert_eq!(told.last(), Some(&StoreEvent::Owners(nobody)));
+    assert_eq!(holdings.end_commit(0, CommitId(7), Ok(300)), None);
+    assert_eq!(events(&mut holdings), [], "the answer comes too late");
+    assert_eq!(holdings.tend(Instant::now()), [Wish::Reload], "nothing is taken or given");
+}
+
+#[test]
+fn a_commit_whose_fate_is_unknown_is_made_again_as_one_that_may_be_there() {
+    let mut holdings = owner_of_all();
+    let first = holdings.begin_commit(0, CommitId(7)).expect("it is owned");
+    holdings.end_commit(0, CommitId(7), Err(CommitFailure::Unknown));
+    // The watch may tell of it before its own answer does.
+    let record = CommitRecord { term: first.term, after: 0, changes: Vec::new() };
+    holdings.see(news(300, What::Commit(0, record)));
+    let again = holdings.begin_commit(0, CommitId(7)).expect("it is owned");
+    assert!(again.is_unsure && !first.is_unsure);
+    assert_eq!(again.commit_revision, first.commit_revision, "it takes effect once");
+    holdings.end_commit(0, CommitId(7), Ok(300));
+    let next = holdings.begin_commit(0, CommitId(8)).expect("it is owned");
+    assert_eq!((next.commit_revision, next.is_unsure), (300, false));
+}
+
+#[test]
+fn who_is_deposed_reads_everything_before_it_owns_again() {
+    let now = Instant::now();
+    let mut holdings = owner_of_all();
+    let fence = holdings.begin_commit(0, CommitId(7)).expect("it is owned");
+    let deposed = holdings.end_commit(0, CommitId(7), Err(CommitFailure::Deposed));
+    assert_eq!(deposed, Some(Wish::Reload));
+    assert_eq!(holdings.tend(now), []);
+    let told = events(&mut holdings);
+    assert_eq!(told, [StoreEvent::Committed(CommitId(7), Err(CommitFailure::Deposed))]);
+    let mut snapshot = Snapshot { revision: 400, ..Snapshot::default() };
+    snapshot.processes.insert(OURS, process(OURS));
+    for partition in 0..PARTITIONS {
+        let owner = Some(owner(OURS, 100 + i64::from(partition)));
+        let found = PartitionSnapshot { owner, ..Default::default() };
+        snapshot.partitions.insert(partition, found);
+    }
+    holdings.load(snapshot);
+    assert_eq!(holdings.tend(now), []);
+    let told = events(&mut holdings);
+    let state = PartitionState::default();
+    assert_eq!(told, [StoreEvent::Loaded(0, state), StoreEvent::Owned(0)], "{fence:?}");
+}

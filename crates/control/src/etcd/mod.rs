@@ -1,0 +1,419 @@
+//! The store that several processes share: everything is in etcd, and so is who owns what.
+//!
+//! Here is the state of one process: its lease, by its own clock, and what is asked of etcd. The
+//! parts: [`keys`] and [`records`] are what is stored, [`holdings`] decides about partitions,
+//! [`rendezvous`] says whose they should be, [`calls`] and [`follow`] speak with etcd by
+//! [`client`].
+//!
+//! # Invariants
+//!
+//! - A commit takes effect only in the term of its process, after the commit before it, and at
+//!   most once: its transaction compares both.
+//! - A process decides about partitions only while its lease runs by its own monotonic clock, which
+//!   began to count before etcd's did.
+
+mod calls;
+mod client;
+mod follow;
+mod holdings;
+mod keys;
+mod records;
+mod rendezvous;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use carom_proto::membership::service::PartitionState;
+use carom_proto::membership::service::server::{Commit, CommitFailure, CommitId, ServerConfig};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use self::calls::{Lease, Transaction};
+use self::client::{Members, Trouble};
+use self::follow::Follower;
+use self::holdings::{Holdings, News, Snapshot, Wish};
+use self::keys::Keys;
+use self::records::{CommitRecord, operations};
+use crate::about::About;
+use crate::error::StoreError;
+use crate::options::EtcdOptions;
+use crate::status::StoreStatus;
+use crate::store::{Store, StoreEvent};
+
+/// Changes of one commit: each may write a member and a head, and etcd takes 128 operations in one
+/// transaction unless told otherwise.
+pub(crate) const MAX_COMMIT_CHANGES: usize = 63;
+
+/// One process at an etcd.
+pub(crate) struct EtcdStore {
+    members: Members,
+    keys: Keys,
+    about: About,
+    address: SocketAddr,
+    lease_time: Duration,
+    reports: mpsc::Sender<Report>,
+    standing: Standing,
+    /// A lease that etcd may still think alive.
+    old_lease: Option<i64>,
+    holdings: Holdings,
+    follower: Option<AbortHandle>,
+    generation: u64,
+    /// The follower has not read everything yet.
+    is_reading: bool,
+    trouble: Option<String>,
+    counters: Counters,
+}
+
+/// How this process stands with etcd.
+#[derive(Debug)]
+enum Standing {
+    /// It asks for a lease at this time.
+    Away(Instant),
+    Asking,
+    Alive {
+        lease: Lease,
+        renew_at: Instant,
+        is_renewing: bool,
+    },
+}
+
+/// What has been counted, beside [`holdings::Counters`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    registrations: u64,
+    lapses: u64,
+    renewals_failed: u64,
+    cuts: u64,
+}
+
+/// What the tasks of an [`EtcdStore`] report.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// There is a lease, and etcd names this process by it.
+    Registered(Lease),
+    /// There is not; this one may have to be ended.
+    NotRegistered(Option<i64>, String),
+    Renewed(Lease),
+    NotRenewed(i64, Trouble),
+    /// A request about an owner key has an answer.
+    Answered(u16, Result<Option<i64>, Trouble>),
+    Committed(u16, CommitId, Result<i64, CommitFailure>),
+    Snapshot(u64, Snapshot),
+    News(u64, Vec<News>),
+    /// The follower has to begin again.
+    Cut(u64, String),
+}
+
+/// How long a process that starts waits for etcd.
+const START_WITHIN: Duration = Duration::from_secs(5);
+/// The pause before etcd is asked for a lease again.
+const REGISTER_AGAIN_AFTER: Duration = Duration::from_millis(300);
+
+impl EtcdStore {
+    /// A process at `address` that is not registered yet. Its tasks report to `reports`.
+    ///
+    /// # Errors
+    /// Etcd does not answer for some seconds, or has what is another's.
+    pub(crate) async fn open(
+        options: &EtcdOptions,
+        config: &ServerConfig,
+        address: SocketAddr,
+        reports: mpsc::Sender<Report>,
+    ) -> Result<Self, StoreError> {
+        let members = Members::new(options)?;
+        let keys = Keys::new(&config.cluster);
+        let partitions = config.partitions;
+        let about = About { cluster: config.cluster.clone(), partitions };
+        members.introduce(&keys, &about, START_WITHIN).await?;
+        Ok(Self {
+            members,
+            keys,
+            about,
+            address,
+            lease_time: options.lease,
+            reports,
+            standing: Standing::Away(Instant::now()),
+            old_lease: None,
+            holdings: Holdings::new(partitions),
+            follower: None,
+            generation: 0,
+            is_reading: false,
+            trouble: None,
+            counters: Counters::default(),
+        })
+    }
+
+    fn spawn(&self, task: impl Future<Output = Report> + Send + 'static) {
+        let reports = self.reports.clone();
+        tokio::spawn(async move {
+            // The process may have ended.
+            let _ = reports.send(task.await).await;
+        });
+    }
+
+    /// Reads everything anew, unless that is going on.
+    fn follow(&mut self) {
+        if std::mem::replace(&mut self.is_reading, true) {
+            return;
+        }
+        if let Some(old) = self.follower.take() {
+            old.abort();
+        }
+        self.generation += 1;
+        let follower = Follower {
+            members: self.members.clone(),
+            keys: self.keys.clone(),
+            generation: self.generation,
+            reports: self.reports.clone(),
+        };
+        self.follower = Some(tokio::spawn(follower.run()).abort_handle());
+    }
+
+    fn register(&mut self) {
+        self.standing = Standing::Asking;
+        let (members, keys, about) = (self.members.clone(), self.keys.clone(), self.about.clone());
+        let (old, address, time) = (self.old_lease, self.address, self.lease_time);
+        self.spawn(async move {
+            // What the old lease holds would stand in the way.
+            if let Some(old) = old
+                && let Err(trouble) = members.revoke(old).await
+            {
+                return Report::NotRegistered(Some(old), trouble.text().into());
+            }
+            // Etcd may have been made anew.
+            if let Err(error) = members.introduce(&keys, &about, START_WITHIN).await {
+                return Report::NotRegistered(None, error.to_string());
+            }
+            let lease = match members.lease(time).await {
+                Ok(lease) => lease,
+                Err(trouble) => return Report::NotRegistered(None, trouble.text().into()),
+            };
+            match members.announce(&keys, lease.id, address).await {
+                Ok(()) => Report::Registered(lease),
+                Err(trouble) => Report::NotRegistered(Some(lease.id), trouble.text().into()),
+            }
+        });
+    }
+
+    fn renew(&mut self) {
+        let Standing::Alive { lease, is_renewing, .. } = &mut self.standing else { return };
+        *is_renewing = true;
+        let (members, lease) = (self.members.clone(), *lease);
+        self.spawn(async move {
+            match members.renew(lease).await {
+                Ok(lease) => Report::Renewed(lease),
+                Err(trouble) => Report::NotRenewed(lease.id, trouble),
+            }
+        });
+    }
+
+    /// This process cannot show any more that it is alive.
+    fn lapse(&mut self, now: Instant, why: &str) {
+        let Standing::Alive { lease, .. } = &self.standing else { return };
+        tracing::warn!(lease = lease.id, why, "the lease of this process has ended");
+        self.counters.lapses += 1;
+        self.old_lease = Some(lease.id);
+        self.standing = Standing::Away(now);
+        self.trouble = Some(format!("the lease at {} has ended: {why}", self.members.addresses()));
+        self.holdings.lapse();
+    }
+
+    fn on_registered(&mut self, lease: Lease) {
+        tracing::info!(lease = lease.id, "registered at etcd");
+        self.counters.registrations += 1;
+        (self.old_lease, self.trouble) = (None, None);
+        self.on_lease(lease);
+        self.holdings.register(lease.id);
+    }
+
+    fn on_lease(&mut self, lease: Lease) {
+        let renew_at = lease.until - lease.time * 2 / 3;
+        self.standing = Standing::Alive { lease, renew_at, is_renewing: false };
+    }
+
+    fn on_not_renewed(&mut self, now: Instant, id: i64, trouble: &Trouble) {
+        let Standing::Alive { lease, renew_at, is_renewing } = &mut self.standing else { return };
+        if lease.id != id {
+            return;
+        }
+        self.counters.renewals_failed += 1;
+        match trouble {
+            Trouble::Refused(why) => self.lapse(now, why),
+            _ => (*renew_at, *is_renewing) = (now + lease.time / 20, false),
+        }
+    }
+
+    fn is_current(&self, id: i64) -> bool {
+        matches!(&self.standing, Standing::Alive { lease, .. } if lease.id == id)
+    }
+
+    /// Takes and gives partitions.
+    fn tend(&mut self, now: Instant) {
+        for wish in self.holdings.tend(now) {
+            self.grant(wish);
+        }
+    }
+
+    fn grant(&mut self, wish: Wish) {
+        let (members, keys, address) = (self.members.clone(), self.keys.clone(), self.address);
+        match wish {
+            Wish::Take { partition, lease } => self.spawn(async move {
+                Report::Answered(partition, members.take(&keys, partition, lease, address).await)
+            }),
+            Wish::Give { partition, term } => self.spawn(async move {
+                Report::Answered(partition, members.give(&keys, partition, term).await)
+            }),
+            Wish::Reload => self.follow(),
+        }
+    }
+
+    fn on_news(&mut self, all: Vec<News>) {
+        for news in all {
+            if let Some(wish) = self.holdings.see(news) {
+                self.grant(wish);
+            }
+        }
+    }
+}
+
+impl Store for EtcdStore {
+    type Report = Report;
+
+    fn commit(&mut self, commit: Commit, before: &PartitionState) {
+        let (partition, id) = (commit.partition, commit.id);
+        let Some(fence) = self.holdings.begin_commit(partition, id) else {
+            return self.holdings.refuse_commit(id);
+        };
+        let operations = operations(&self.keys, &commit, before);
+        let Commit { after, changes, .. } = commit;
+        let transaction = Transaction {
+            owner_key: self.keys.owner(partition),
+            term: fence.term,
+            commit_key: self.keys.commit(partition),
+            commit_revision: fence.commit_revision,
+            record: CommitRecord { term: fence.term, after, changes }.encode(),
+            operations,
+            is_unsure: fence.is_unsure,
+        };
+        let members = self.members.clone();
+        self.spawn(
+            async move { Report::Committed(partition, id, members.commit(transaction).await) },
+        );
+    }
+
+    fn handle_report(&mut self, now: Instant, report: Report) {
+        match report {
+            Report::Registered(lease) => self.on_registered(lease),
+            Report::NotRegistered(lease, why) => {
+                self.old_lease = lease;
+                self.standing = Standing::Away(now + REGISTER_AGAIN_AFTER);
+                self.trouble = Some(format!("no lease at {}: {why}", self.members.addresses()));
+            }
+            Report::Renewed(lease) if self.is_current(lease.id) => self.on_lease(lease),
+            Report::Renewed(_) => {}
+            Report::NotRenewed(lease, trouble) => self.on_not_renewed(now, lease, &trouble),
+            Report::Answered(partition, answer) => {
+                if let Err(trouble) = &answer {
+                    tracing::debug!(partition, why = trouble.text(), "an owner key is as it was");
+                }
+                self.holdings.answered(now, partition, answer.ok().flatten());
+            }
+            Report::Committed(partition, id, result) => {
+                if let Some(wish) = self.holdings.end_commit(partition, id, result) {
+                    self.grant(wish);
+                }
+            }
+            Report::Snapshot(generation, snapshot) if generation == self.generation => {
+                self.is_reading = false;
+                self.holdings.load(snapshot);
+            }
+            Report::News(generation, news) if generation == self.generation => self.on_news(news),
+            Report::Cut(generation, why) if generation == self.generation => {
+                tracing::debug!(why, "etcd is followed anew");
+                self.counters.cuts += 1;
+            }
+            // Of a follower that was replaced.
+            Report::Snapshot(..) | Report::News(..) | Report::Cut(..) => {}
+        }
+        self.tend(now);
+    }
+
+    fn handle_time(&mut self, now: Instant) {
+        if self.follower.is_none() {
+            self.follow();
+        }
+        match &self.standing {
+            Standing::Alive { lease, .. } if lease.until <= now => {
+                self.lapse(now, "it was not renewed in time");
+            }
+            Standing::Alive { renew_at, is_renewing: false, .. } if *renew_at <= now => {
+                self.renew();
+            }
+            _ => {}
+        }
+        match &self.standing {
+            // Who could not own anything yet would only hold others up.
+            Standing::Away(until) if *until <= now && self.holdings.is_loaded() => self.register(),
+            _ => {}
+        }
+        self.tend(now);
+    }
+
+    fn poll(&mut self) -> Option<StoreEvent> {
+        self.holdings.poll()
+    }
+
+    fn due(&self) -> Option<Instant> {
+        let own = match &self.standing {
+            _ if self.follower.is_none() => Some(Instant::now()),
+            Standing::Away(until) if self.holdings.is_loaded() => Some(*until),
+            Standing::Away(_) | Standing::Asking => None,
+            Standing::Alive { lease, is_renewing: true, .. } => Some(lease.until),
+            Standing::Alive { lease, renew_at, .. } => Some(lease.until.min(*renew_at)),
+        };
+        own.into_iter().chain(self.holdings.due()).min()
+    }
+
+    fn reload(&mut self, partition: u16) {
+        let wish = self.holdings.reload(partition);
+        self.grant(wish);
+    }
+
+    async fn close(&mut self) {
+        if let Some(follower) = self.follower.take() {
+            follower.abort();
+        }
+        let Standing::Alive { lease, .. } = &self.standing else { return };
+        if let Err(trouble) = self.members.revoke(lease.id).await {
+            tracing::warn!(why = trouble.text(), "the lease ends only by its time");
+        }
+    }
+
+    fn status(&self) -> StoreStatus {
+        let holdings = &self.holdings.counters;
+        StoreStatus {
+            kind: "etcd".into(),
+            registered: self.is_serving(),
+            trouble: self.trouble.clone(),
+            processes: self.holdings.processes().map(|it| it.address.to_string()).collect(),
+            counters: vec![
+                ("store_registrations", self.counters.registrations),
+                ("store_lapses", self.counters.lapses),
+                ("store_renewals_failed", self.counters.renewals_failed),
+                ("store_cuts", self.counters.cuts),
+                ("store_snapshots", holdings.snapshots),
+                ("store_commits_seen", holdings.commits_seen),
+                ("store_takes", holdings.takes),
+                ("store_gifts", holdings.gifts),
+            ],
+        }
+    }
+
+    fn is_serving(&self) -> bool {
+        matches!(self.standing, Standing::Alive { .. })
+    }
+
+    fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+}

@@ -1,0 +1,114 @@
+//! What is written under the keys.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use carom_proto::membership::service::server::Commit;
+use carom_proto::membership::service::{Change, FrameError, GroupState, PartitionState};
+use carom_proto::{GroupId, GroupSettings};
+
+use super::keys::Keys;
+
+/// The last commit of a partition: version and log in one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CommitRecord {
+    /// The revision at which the owner began: no other commit of any owner looks the same.
+    pub(super) term: i64,
+    /// The version before the first change.
+    pub(super) after: u64,
+    pub(super) changes: Vec<Change>,
+}
+
+/// One write of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Put(String, Vec<u8>),
+    Delete(String),
+}
+
+impl CommitRecord {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.term.to_be_bytes().to_vec();
+        bytes.extend_from_slice(&self.after.to_be_bytes());
+        self.changes.iter().for_each(|change| change.encode(&mut bytes));
+        bytes
+    }
+
+    pub(super) fn decode(mut bytes: &[u8]) -> Result<Self, FrameError> {
+        let (term, rest) = bytes.split_first_chunk().ok_or(FrameError::Length)?;
+        let (after, rest) = rest.split_first_chunk().ok_or(FrameError::Length)?;
+        bytes = rest;
+        let mut changes = Vec::new();
+        while !bytes.is_empty() {
+            changes.push(Change::decode(&mut bytes)?);
+        }
+        Ok(Self { term: i64::from_be_bytes(*term), after: u64::from_be_bytes(*after), changes })
+    }
+
+    /// The version after the last change.
+    pub(super) fn version(&self) -> u64 {
+        self.after + self.changes.len() as u64
+    }
+}
+
+/// The address of a process, in letters for whoever looks with `etcdctl`.
+pub(super) fn address(bytes: &[u8]) -> Option<SocketAddr> {
+    str::from_utf8(bytes).ok()?.parse().ok()
+}
+
+/// What a commit does to groups and members, at most two writes for each change; `before` is the
+/// partition that it was made for.
+pub(super) fn operations(keys: &Keys, commit: &Commit, before: &PartitionState) -> Vec<Operation> {
+    let mut writes = BTreeMap::new();
+    let mut heads: BTreeMap<GroupId, Head> = BTreeMap::new();
+    for (change, version) in commit.changes.iter().zip(commit.after + 1..) {
+        let (group, member) = (change.group(), change.member());
+        let known = before.group(group);
+        let head = heads.entry(group).or_insert_with(|| Head {
+            settings: known.map(|known| known.settings),
+            members: known.map_or(0, |known| known.members.len()),
+            version,
+        });
+        head.version = version;
+        let key = keys.member(commit.partition, group, member.node);
+        let was_there = match writes.get(&key) {
+            Some(write) => matches!(write, Operation::Put(..)),
+            None => before.member(group, member.node).is_some(),
+        };
+        let write = match change {
+            Change::Join { settings, .. } => {
+                head.settings = head.settings.filter(|_| head.members > 0).or(Some(*settings));
+                head.members += usize::from(!was_there);
+                let mut bytes = Vec::new();
+                member.encode(&mut bytes);
+                Operation::Put(key.clone(), bytes)
+            }
+            Change::Part { .. } => {
+                head.members -= usize::from(was_there);
+                Operation::Delete(key.clone())
+            }
+        };
+        writes.insert(key, write);
+    }
+    let heads = heads.into_iter().map(|(group, head)| {
+        let key = keys.group(commit.partition, group);
+        let Some(settings) = head.settings.filter(|_| head.members > 0) else {
+            return Operation::Delete(key);
+        };
+        let mut bytes = Vec::new();
+        let (version, members) = (head.version, BTreeMap::new());
+        GroupState { settings, version, members }.encode_head(&mut bytes);
+        Operation::Put(key, bytes)
+    });
+    heads.chain(writes.into_values()).collect()
+}
+
+struct Head {
+    settings: Option<GroupSettings>,
+    members: usize,
+    version: u64,
+}
+
+#[cfg(test)]
+#[path = "records_tests.rs"]
+mod tests;
