@@ -20,6 +20,8 @@ struct Lab {
     failed: Vec<(NodeId, Time)>,
     /// Peers that are gone: they neither run nor answer.
     gone: Vec<bool>,
+    /// Nothing passes between the process and anybody, and nobody is told.
+    is_cut_off: bool,
     links: BTreeMap<LinkId, (usize, LinkId)>,
     accepted: u64,
 }
@@ -69,6 +71,7 @@ impl Lab {
             nodes: (2..2 + nodes).map(node).collect(),
             failed: Vec::new(),
             gone: vec![false; 2 + nodes],
+            is_cut_off: false,
             links: BTreeMap::new(),
             accepted: 0,
         };
@@ -116,6 +119,9 @@ impl Lab {
                 panic!("a process opened a link");
             };
             let Some((peer, at)) = self.links.get(link).copied() else { continue };
+            if self.is_cut_off {
+                continue;
+            }
             match command {
                 LinkCommand::Send { bytes, .. } => {
                     self.tell_peer(peer, at, LinkEvent::Received(&bytes));
@@ -141,6 +147,14 @@ impl Lab {
             };
             let Some(command) = command else { break };
             has_work = true;
+            if self.is_cut_off {
+                if let LinkCommand::Close { link } = command
+                    && let Some(accepted) = self.accepted_of(peer, link)
+                {
+                    self.links.remove(&accepted);
+                }
+                continue;
+            }
             match command {
                 LinkCommand::Open { link, .. } => {
                     self.accepted += 1;
@@ -210,6 +224,29 @@ impl Lab {
     fn watched(&self, detector: usize) -> Vec<u64> {
         self.detectors[detector].watched().map(|node| node.0).collect()
     }
+}
+
+#[test]
+fn a_process_that_is_cut_off_from_all_nodes_takes_none_for_dead() {
+    let mut lab = Lab::new(4, None);
+    lab.detectors.iter_mut().for_each(Detector::shut_down);
+    lab.run_for(Duration::from_secs(5));
+    lab.is_cut_off = true;
+    lab.run_for(Duration::from_secs(60));
+    assert_eq!(find(&lab.server.stats(), "times_cut_off"), 1);
+    assert!(lab.nodes.iter().all(Service::is_away));
+    // One of them really dies meanwhile.
+    lab.gone[5] = true;
+    lab.is_cut_off = false;
+    lab.run_for(Duration::from_secs(5));
+    assert_eq!(lab.failed, []);
+    let back = &lab.nodes[..3];
+    assert!(back.iter().all(|node| !node.is_away() && node.incarnation() == 0));
+    lab.run_for(Duration::from_secs(5));
+    let failed: Vec<NodeId> = lab.failed.iter().map(|(node, _)| *node).collect();
+    assert_eq!(failed, [id(5); 3], "who did not come back");
+    assert_eq!(find(&lab.server.stats(), "sessions_expired"), 1);
+    lab.server.check();
 }
 
 fn find(stats: &[(&str, u64)], name: &str) -> u64 {

@@ -35,6 +35,8 @@ pub(super) struct Counters {
     pub(super) observers_opened: u64,
     /// Observers whose links were ended because nothing was heard for a lease.
     pub(super) observers_silent: u64,
+    /// How often nothing came from any of several linked nodes, so that nobody was taken for dead.
+    pub(super) times_cut_off: u64,
     pub(super) partitions_owned: u64,
     pub(super) partitions_lost: u64,
     /// Calls that came much later than this process had asked for.
@@ -70,6 +72,7 @@ impl Counters {
             ("detectors_failed", self.detectors_failed),
             ("observers_opened", self.observers_opened),
             ("observers_silent", self.observers_silent),
+            ("times_cut_off", self.times_cut_off),
             ("partitions_owned", self.partitions_owned),
             ("partitions_lost", self.partitions_lost),
             ("stalls", self.stalls),

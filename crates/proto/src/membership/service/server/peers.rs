@@ -18,7 +18,10 @@ impl Server {
         let Some(peer) = self.sessions.links.get_mut(&link) else { return };
         peer.reader.push(bytes);
         self.counters.bytes_received += bytes.len() as u64;
-        self.sessions.hear(link, now);
+        if self.sessions.hear(link, now) {
+            let grace = now + self.config.adoption_time.max(self.config.detection_time);
+            self.sessions.grant(grace);
+        }
         while let Some(peer) = self.sessions.links.get_mut(&link) {
             match peer.reader.next_frame() {
                 Ok(Some(frame)) => self.on_frame(now, link, frame),
@@ -285,10 +288,28 @@ impl Server {
         let end = session.grace.max(session.heard + self.config.detection_time);
         if end > now {
             self.timers.set(Timer::Lease(node), end);
+        } else if self.is_cut_off(now) {
+            self.timers.set(Timer::Lease(node), now + self.config.detection_time / 3);
         } else {
             self.expire(node);
             self.arrange_watch();
         }
+    }
+
+    /// Whether it is this process that is cut off, and not its nodes that died: several are linked,
+    /// and nothing has come from anybody for half a lease, in which each would have said that it
+    /// lives. Nobody is taken for dead until somebody is heard again.
+    fn is_cut_off(&mut self, now: Time) -> bool {
+        let peers = self.sessions.links.values();
+        let linked = peers.filter(|peer| matches!(peer.standing, Standing::Node(_))).take(2);
+        let is_silent = now.since(self.sessions.last_heard) * 2 >= self.config.detection_time;
+        let is_cut_off = is_silent && linked.count() == 2;
+        if is_cut_off && !self.sessions.is_cut_off {
+            tracing::warn!("nothing is heard from any node: this process may be cut off");
+            self.counters.times_cut_off += 1;
+            self.sessions.is_cut_off = true;
+        }
+        is_cut_off
     }
 
     /// Takes the node for dead: it is to be out of all groups, and is told so if it comes back.

@@ -15,6 +15,10 @@ pub(super) struct Sessions {
     pub(super) nodes: BTreeMap<NodeId, Session>,
     pub(super) detectors: BTreeMap<NodeId, Session>,
     pub(super) observers: BTreeMap<LinkId, Observer>,
+    /// When anything came last, from anybody.
+    pub(super) last_heard: Time,
+    /// Whether nothing has come for so long that this process may be cut off.
+    pub(super) is_cut_off: bool,
 }
 
 /// The other end of a link.
@@ -93,8 +97,10 @@ impl Sessions {
         assert!(old.is_none(), "the number of a link is used again");
     }
 
-    /// Something was heard on the link: who it is lives.
-    pub(super) fn hear(&mut self, link: LinkId, now: Time) {
+    /// Something was heard on the link: who it is lives. Says whether this process was cut off
+    /// until now.
+    pub(super) fn hear(&mut self, link: LinkId, now: Time) -> bool {
+        self.last_heard = now;
         let session = match self.links.get(&link).map(|peer| peer.standing) {
             Some(Standing::Node(node)) => self.nodes.get_mut(&node),
             Some(Standing::Detector(node)) => self.detectors.get_mut(&node),
@@ -108,6 +114,14 @@ impl Sessions {
         };
         if let Some(session) = session {
             session.heard = now;
+        }
+        core::mem::take(&mut self.is_cut_off)
+    }
+
+    /// Nobody's lease ends before this time.
+    pub(super) fn grant(&mut self, grace: Time) {
+        for session in self.nodes.values_mut().chain(self.detectors.values_mut()) {
+            session.grace = session.grace.max(grace);
         }
     }
 
