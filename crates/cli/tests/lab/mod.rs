@@ -143,6 +143,16 @@ impl Host {
         batch(switch, &format!("link set dev {port} type bridge_slave mcast_flood off"));
     }
 
+    /// From now on nothing passes to and from this host.
+    pub(crate) fn unplug(&self) {
+        batch(&self.switch, &format!("link set dev {} down", self.port));
+    }
+
+    /// The host is on the switch again.
+    pub(crate) fn plug(&self) {
+        batch(&self.switch, &format!("link set dev {} up", self.port));
+    }
+
     /// From now on the host's own firewall refuses to send multicast; `Err` tells why that cannot
     /// be had here.
     pub(crate) fn forbid_multicast(&self) -> Result<(), String> {
