@@ -17,7 +17,7 @@ pub struct WorldConfig {
     pub seed: u64,
     /// What each host loses on receipt, each from a seed of its own. Default none.
     pub loss: Loss,
-    /// Which datagrams `loss`, [`Fault::Loss`] and the loss of links concern. Default all.
+    /// Which datagrams `loss`, [`Fault::Loss`](crate::Fault::Loss) and the loss of links concern. Default all.
     pub lossy: Lossy,
     /// Datagrams that wait at a busy or paused host at most; beyond that a random one is dropped.
     /// Default 1024.
@@ -27,7 +27,7 @@ pub struct WorldConfig {
     /// Bytes that may wait to be written to a link, in each direction: who writes more to a peer
     /// that does not read is cut off. Default: [`MAX_WAITING_BYTES`].
     pub link_buffer: usize,
-    /// Whether [`World::history`] hashes all that happens. Default on.
+    /// Whether [`World::history`](crate::World::history) hashes all that happens. Default on.
     pub hashes_history: bool,
     /// Whether each machine's invariants are checked after every step. Default on.
     pub checks: bool,
