@@ -116,7 +116,11 @@ impl UdpNetwork {
                 let Some((source, datagram)) = self.receiver.pop() else { break };
                 match Header::peek(datagram).map(|peek| peek.protocol) {
                     Some(Protocol::Path) => self.paths.handle_datagram(now, source, datagram),
-                    _ => node.handle_datagram(now, source, datagram),
+                    _ => {
+                        if let Some(sender) = node.handle_datagram(now, source, datagram) {
+                            self.book.hear(sender, source);
+                        }
+                    }
                 }
             }
         }

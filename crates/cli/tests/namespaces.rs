@@ -381,7 +381,7 @@ fn traffic_goes_on_while_the_host_of_the_service_is_cut_off() {
 }
 
 #[test]
-fn with_partial_views_losses_are_repaired_or_told_and_views_are_refreshed() {
+fn with_partial_views_losses_are_repaired_and_views_are_refreshed() {
     let Some(lab) = Lab::new("partial views", 9, MTU) else { return };
     let [serving, receivers @ .., sender] = lab.hosts() else { panic!("there are nine") };
     let (_service, _folder) = serve(serving, &["--view-size", "5"]);
@@ -407,8 +407,8 @@ fn with_partial_views_losses_are_repaired_or_told_and_views_are_refreshed() {
         sub.interrupt();
         sub.end();
     }
-    // A loss is told only where nobody whom a node is shown has it and is shown that node.
-    assert!(repaired > 9 * lost && repaired > 300, "{repaired} repaired, {lost} lost");
+    // Whatever no repair brought back the publisher was asked for, in the view or not.
+    assert!(lost == 0 && repaired > 300, "{repaired} repaired, {lost} lost");
     witness.interrupt();
     witness.end_with(0);
     assert_partial(&witness.wrote.seen, 5);

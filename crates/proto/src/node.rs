@@ -175,13 +175,19 @@ impl Node {
         self.lateral.look_ahead(waiting);
     }
 
-    /// A datagram arrived from `source`.
-    pub fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+    /// A datagram arrived from `source`. Returns whose it is, if it is whole and an engine's: that
+    /// node can be reached at `source`, whether a view holds it or not.
+    pub fn handle_datagram(
+        &mut self,
+        now: Time,
+        source: Endpoint,
+        datagram: &[u8],
+    ) -> Option<NodeId> {
         match Header::peek(datagram).map(|it| (it.protocol, it.group)) {
             Some((Protocol::Lateral, group)) if self.concerns(group) => {
                 self.counters.datagrams_received += 1;
                 let sender = self.lateral.handle_datagram(now, datagram);
-                self.heard_from(now, sender);
+                return self.heard_from(now, sender);
             }
             Some((Protocol::Membership, _)) => {
                 self.counters.datagrams_received += 1;
@@ -192,7 +198,7 @@ impl Node {
                 self.counters.datagrams_received += 1;
                 let guest = self.guest.as_mut();
                 let sender = guest.and_then(|guest| guest.handle_datagram(now, datagram));
-                self.heard_from(now, sender);
+                return self.heard_from(now, sender);
             }
             Some((Protocol::Lateral, _)) => self.counters.datagrams_foreign += 1,
             Some((Protocol::Guest, _)) if self.guest.is_some() => {
@@ -202,6 +208,7 @@ impl Node {
                 self.counters.datagrams_unknown += 1;
             }
         }
+        None
     }
 
     /// Something happened to a link of the membership's; see [`crate::membership::link`].
@@ -305,10 +312,10 @@ impl Node {
 
     /// What arrives anyway is a sign of life, which spares the membership asking for one. Only the
     /// engine can tell: the sender's id is worth nothing before the checksum was found right.
-    fn heard_from(&mut self, now: Time, sender: Option<NodeId>) {
-        if let Some(sender) = sender {
-            self.membership.heard(now, sender);
-        }
+    fn heard_from(&mut self, now: Time, sender: Option<NodeId>) -> Option<NodeId> {
+        let sender = sender?;
+        self.membership.heard(now, sender);
+        Some(sender)
     }
 
     fn take_membership_events(&mut self, now: Time) {

@@ -40,12 +40,15 @@ impl RateLimit {
 }
 
 const BURST: Duration = Duration::from_millis(100);
+/// From this attempt on a sender is asked whether it is in the view or not.
+const LATER: usize = 3;
 
 /// Who is asked at this attempt: first those that [`AskFirst`] names, in its order, then by turns
 /// the packet's sender and random members. Only members are asked, for others have gone; and of
 /// those who came after the packet was known to be missing none, unless there are no others: they
 /// cannot have it, except for who was wrongly taken for dead. If the view holds nobody yet, the
-/// sender is asked: it was there when it sent.
+/// sender is asked: it was there when it sent. And so it is at later attempts though the view does
+/// not hold it: in a partial view (Slingshot 3.3) that need not mean that it has gone.
 pub(super) fn whom_to_ask(
     first: AskFirst,
     missing: &Missing,
@@ -70,7 +73,11 @@ pub(super) fn whom_to_ask(
         return origin;
     }
     let any = members.first_since(missing.noticed_at, rng.below(count));
-    if attempt % 2 == 1 { sender.unwrap_or(any) } else { any }
+    match attempt % 2 {
+        0 => any,
+        _ if attempt >= LATER => origin,
+        _ => sender.unwrap_or(any),
+    }
 }
 
 /// How long to wait after this attempt before the next one.
@@ -152,6 +159,11 @@ mod tests {
             assert!(others.iter().eq(asked), "noticed at {noticed_at}: {others:?}");
         }
         let (first, nobody) = (AskFirst::AnyMember, Members::default());
+        let mut of_a_stranger = |attempt| {
+            whom_to_ask(first, &missing(attempt, 9, &[]), NodeId(7), &members(), &mut rng)
+        };
+        assert!(MEMBERS.contains(&of_a_stranger(1)), "who is not in the view may have gone");
+        assert_eq!(of_a_stranger(3), NodeId(7), "or the view does not show it");
         assert_eq!(whom_to_ask(first, &missing(0, 5, &[]), SENDER, &nobody, &mut rng), SENDER);
     }
 
