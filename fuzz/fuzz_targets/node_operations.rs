@@ -170,7 +170,9 @@ impl World {
                 let datagram = packet.datagram(NodeId((sender % 8).into()), id(group));
                 node.handle_datagram(now, ENDPOINT, &datagram);
             }
-            Operation::Noise { datagram } => node.handle_datagram(now, ENDPOINT, &datagram),
+            Operation::Noise { datagram } => {
+                node.handle_datagram(now, ENDPOINT, &datagram);
+            }
             Operation::View { group, node, kind } => self.change_view(who, group, node, kind),
             Operation::Timeout => {
                 self.now = node.poll_timeout().map_or(now, |wakeup| wakeup.at.max(now));
