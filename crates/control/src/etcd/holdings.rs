@@ -289,7 +289,7 @@ impl Holdings {
         let share = &mut self.shares[usize::from(partition)];
         let is_heir = heir == Some(lease);
         match own_term {
-            Some(_) if is_heir && share.is_loaded && share.term.is_none() => {
+            Some(_) if is_heir && share.may_be_owned() => {
                 share.term = own_term;
                 self.events.push_back(StoreEvent::Owned(partition));
             }
@@ -415,6 +415,13 @@ impl Share {
     /// The term of the owner, if it is the process of this lease.
     fn term_of(&self, lease: i64) -> Option<i64> {
         self.owner.filter(|owner| owner.lease == lease).map(|owner| owner.term)
+    }
+
+    /// While a request is on its way, or the watch has not told what it did, the key that is
+    /// known may be one that this process gave away.
+    fn may_be_owned(&self) -> bool {
+        let is_unsettled = matches!(self.asked, Asked::Waiting | Asked::Done(_));
+        self.is_loaded && self.term.is_none() && !is_unsettled
     }
 
     fn may_be_taken(&self) -> bool {

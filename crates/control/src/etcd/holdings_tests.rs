@@ -130,6 +130,57 @@ fn a_partition_is_handed_over_after_the_commit_that_is_on_its_way() {
     assert_eq!(told, [StoreEvent::Committed(CommitId(7), Ok(())), StoreEvent::Lost(busy)]);
 }
 
+/// Two partitions are given away, and before etcd answers all are this process's again, which
+/// reads everything.
+fn giver_that_is_the_heir_again(now: Instant) -> (Holdings, [u16; 2]) {
+    let mut holdings = owner_of_all();
+    holdings.see(news(200, What::Process(THEIRS, Some(process(THEIRS)))));
+    let given = holdings.tend(now).into_iter().filter_map(|wish| match wish {
+        Wish::Give { partition, .. } => Some(partition),
+        _ => None,
+    });
+    let given: Vec<u16> = given.collect();
+    holdings.see(news(201, What::Process(THEIRS, None)));
+    let mut snapshot = Snapshot { revision: 201, ..Snapshot::default() };
+    snapshot.processes.insert(OURS, process(OURS));
+    for partition in 0..PARTITIONS {
+        let owner = Some(owner(OURS, 100 + i64::from(partition)));
+        let found = PartitionSnapshot { owner, ..Default::default() };
+        snapshot.partitions.insert(partition, found);
+    }
+    holdings.load(snapshot);
+    events(&mut holdings);
+    assert_eq!(holdings.tend(now), []);
+    (holdings, [given[0], given[1]])
+}
+
+fn owned(holdings: &mut Holdings) -> Vec<u16> {
+    let owned = events(holdings).into_iter().filter_map(|event| match event {
+        StoreEvent::Owned(partition) => Some(partition),
+        _ => None,
+    });
+    owned.collect()
+}
+
+#[test]
+fn a_partition_is_not_owned_again_while_its_own_gift_is_on_its_way() {
+    let now = Instant::now();
+    let (mut holdings, [given, kept]) = giver_that_is_the_heir_again(now);
+    assert!(owned(&mut holdings).is_empty(), "the keys may go");
+    holdings.answered(now, given, Some(202));
+    assert_eq!(holdings.tend(now), []);
+    assert!(owned(&mut holdings).is_empty(), "its key has gone, as the watch will tell");
+    holdings.see(news(202, What::Owner(given, None)));
+    assert_eq!(holdings.tend(now), [Wish::Take { partition: given, lease: OURS }]);
+    holdings.answered(now, kept, None);
+    assert_eq!(holdings.tend(now), []);
+    assert_eq!(owned(&mut holdings), [kept], "the gift was in vain");
+    holdings.answered(now, given, Some(203));
+    holdings.see(news(203, What::Owner(given, Some(owner(OURS, 203)))));
+    assert_eq!(holdings.tend(now), []);
+    assert_eq!(owned(&mut holdings), [given]);
+}
+
 #[test]
 fn a_lapse_loses_everything_at_once_and_names_no_owner_that_is_not_alive() {
     let mut holdings = owner_of_all();
