@@ -51,7 +51,10 @@ struct Run<M> {
 }
 
 /// What became of an attempt to open a link.
-type Opened = (LinkId, std::io::Result<TcpStream>);
+struct Opened {
+    link: LinkId,
+    result: std::io::Result<TcpStream>,
+}
 
 /// Arrivals and datagrams that are handled before the machine's wishes are looked at.
 const TOGETHER: usize = 64;
@@ -136,7 +139,7 @@ impl<M: Machine> Run<M> {
             self.act().await;
             let due = locked(&self.machine).poll_timeout().map(|due| self.instant(due.at));
             tokio::select! {
-                Some((link, result)) = openings.recv() => self.on_opened(link, result),
+                Some(opened) = openings.recv() => self.on_opened(opened),
                 Some(arrival) = arrivals.recv() => {
                     self.on_arrival(arrival);
                     for _ in 1..TOGETHER {
@@ -199,12 +202,12 @@ impl<M: Machine> Run<M> {
         let attempt = tokio::spawn(async move {
             let result = TcpStream::connect(to.0).await;
             // Nobody waits for it any more at the end.
-            let _ = opened.send((link, result));
+            let _ = opened.send(Opened { link, result });
         });
         self.opening.insert(link, attempt.abort_handle());
     }
 
-    fn on_opened(&mut self, link: LinkId, result: std::io::Result<TcpStream>) {
+    fn on_opened(&mut self, Opened { link, result }: Opened) {
         // What was given up while its answer was on its way is of no concern.
         if self.opening.remove(&link).is_none() {
             return;

@@ -28,7 +28,11 @@ pub(crate) struct Writer {
 }
 
 /// What became of a commit.
-pub(crate) type Done = (CommitId, Result<(), CommitFailure>);
+#[derive(Debug)]
+pub(crate) struct Done {
+    commit: CommitId,
+    result: Result<(), CommitFailure>,
+}
 
 impl Writer {
     /// Reads all partitions for the process at `address`, and starts the thread; what became of
@@ -68,8 +72,8 @@ impl Store for Writer {
         }
     }
 
-    fn handle_report(&mut self, _now: Instant, (id, result): Done) {
-        self.events.push_back(StoreEvent::Committed(id, result));
+    fn handle_report(&mut self, _now: Instant, done: Done) {
+        self.events.push_back(StoreEvent::Committed(done.commit, done.result));
     }
 
     fn handle_time(&mut self, _now: Instant) {}
@@ -120,7 +124,7 @@ fn serve(mut store: EmbeddedStore, commits: &Receiver<Commit>, done: &mpsc::Send
         let result = store.commit(&together);
         for commit in together {
             // Nobody waits any more when the process ends.
-            let _ = done.blocking_send((commit.id, result));
+            let _ = done.blocking_send(Done { commit: commit.id, result });
         }
     }
 }
