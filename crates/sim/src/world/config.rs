@@ -17,7 +17,8 @@ pub struct WorldConfig {
     pub seed: u64,
     /// What each host loses on receipt, each from a seed of its own. Default none.
     pub loss: Loss,
-    /// Which datagrams `loss`, [`Fault::Loss`](crate::Fault::Loss) and the loss of links concern. Default all.
+    /// Which datagrams `loss`, [`Fault::Loss`](crate::Fault::Loss) and the loss of links concern.
+    /// Default all.
     pub lossy: Lossy,
     /// Datagrams that wait at a busy or paused host at most; beyond that a random one is dropped.
     /// Default 1024.
