@@ -6,6 +6,7 @@ mod faults;
 mod members;
 #[path = "../lab/process.rs"]
 mod process;
+#[path = "../lab/raw.rs"]
 mod raw;
 mod service;
 mod usage;

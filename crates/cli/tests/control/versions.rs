@@ -16,7 +16,7 @@ const OTHER: u16 = VERSION + 6;
 #[test]
 fn a_program_of_another_version_is_refused_with_both_versions() {
     let service = Service::start(&[]);
-    let mut stranger = RawNode::connect(&service.address, NodeId(1));
+    let mut stranger = RawNode::connect(&service.address, NodeId(1)).expect("the service listens");
     // Kind 1, the magic number and the version; what comes after is that version's affair.
     let mut hello = vec![0, 0, 0, 12, 1, 0xCA, 0x70, 0x6D, 0x73];
     hello.extend(OTHER.to_be_bytes());

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{skipped, wait_until};
@@ -22,6 +23,8 @@ pub(crate) struct Etcd {
     members: Vec<Member>,
     /// Certificates, if clients have to speak TLS.
     certificates: Option<Certificates>,
+    /// How large its database may become, in bytes; `None`: as large as etcd's default.
+    quota: Option<usize>,
 }
 
 /// Files of somebody who signs, and of who was signed: the same one for both sides.
@@ -44,26 +47,36 @@ impl Etcd {
     /// An etcd of so many members that answers. `None` if there is none on this machine, which is
     /// told on standard error.
     pub(crate) fn start(test: &str, members: usize) -> Option<Self> {
-        Self::start_with(test, members, None)
+        Self::start_with(test, members, None, None)
+    }
+
+    /// An etcd of one member whose database is full with so many bytes.
+    pub(crate) fn start_small(test: &str, quota: usize) -> Option<Self> {
+        Self::start_with(test, 1, None, Some(quota))
     }
 
     /// An etcd of one member that asks its clients for certificates.
     pub(crate) fn start_secure(test: &str, certificates: Certificates) -> Option<Self> {
-        Self::start_with(test, 1, Some(certificates))
+        Self::start_with(test, 1, Some(certificates), None)
     }
 
-    fn start_with(test: &str, members: usize, certificates: Option<Certificates>) -> Option<Self> {
+    fn start_with(
+        test: &str,
+        members: usize,
+        certificates: Option<Certificates>,
+        quota: Option<usize>,
+    ) -> Option<Self> {
         if let Err(error) = Command::new("etcd").arg("--version").output() {
             skipped(test, &format!("needs etcd, of Debian's etcd-server: {error}"));
             return None;
         }
-        let mut etcd = Self::stopped(members, certificates);
+        let mut etcd = Self::stopped(members, certificates, quota);
         (0..members).for_each(|place| etcd.launch(place));
         (0..members).for_each(|place| etcd.await_health(place));
         Some(etcd)
     }
 
-    fn stopped(members: usize, certificates: Option<Certificates>) -> Self {
+    fn stopped(members: usize, certificates: Option<Certificates>, quota: Option<usize>) -> Self {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         // All are held until all are known, so that they differ.
         let ports: Vec<TcpListener> = (0..3 * members)
@@ -78,7 +91,7 @@ impl Etcd {
         };
         let folder = tempfile::tempdir().expect("a folder for the test");
         let members = (0..members).map(member).collect();
-        Self { _turn, folder, members, certificates }
+        Self { _turn, folder, members, certificates, quota }
     }
 
     /// The addresses for clients.
@@ -103,6 +116,9 @@ impl Etcd {
         if let Some(Certificates { ca, certificate, key, .. }) = &self.certificates {
             command.args(["--cert-file", certificate, "--key-file", key]);
             command.args(["--client-cert-auth", "--trusted-ca-file", ca]);
+        }
+        if let Some(quota) = self.quota {
+            command.args(["--quota-backend-bytes", &quota.to_string()]);
         }
         let child = command
             .args(["--name", &name(place)])
@@ -134,9 +150,22 @@ impl Etcd {
     }
 
     /// Asks by JSON what programs ask otherwise.
-    pub(crate) fn ask(&self, what: &str, question: &serde_json::Value) {
+    pub(crate) fn ask(&self, what: &str, question: &Value) -> Value {
+        self.try_ask(what, question).unwrap_or_else(|error| panic!("{what}: {error}"))
+    }
+
+    /// As [`Etcd::ask`]; what etcd says if it does not want to.
+    pub(crate) fn try_ask(&self, what: &str, question: &Value) -> Result<Value, String> {
         let url = format!("{}/v3/{what}", url(self.members[0].client_port));
-        ureq::post(&url).send_json(question).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let agent: ureq::Agent =
+            ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let answer = agent.post(&url).send_json(question).map_err(|error| error.to_string())?;
+        let is_done = answer.status().is_success();
+        let text = answer.into_body().read_to_string().map_err(|error| error.to_string())?;
+        if !is_done {
+            return Err(text);
+        }
+        serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))
     }
 
     /// Ends a member at once: it does not notice.

@@ -4,10 +4,14 @@
 
 mod churn;
 mod cluster;
+mod full;
+mod joins;
 mod nodes;
 #[path = "../lab/process.rs"]
 #[allow(dead_code, reason = "the namespace tests share it, and each uses a part")]
 mod process;
+#[path = "../lab/raw.rs"]
+mod raw;
 mod service;
 
 use std::io::Write as _;

@@ -19,8 +19,12 @@ pub(crate) struct Control {
 
 /// `carom control` at these members of etcd, with leases that end soon.
 pub(crate) fn command(urls: &str, more: &[&str]) -> Command {
+    command_with(urls, "2s", more)
+}
+
+fn command_with(urls: &str, detection: &str, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
-    command.args(["control", "--etcd", urls, "--etcd-lease", "2s", "--detection", "2s"]);
+    command.args(["control", "--etcd", urls, "--etcd-lease", "2s", "--detection", detection]);
     command.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json"]).args(more);
     command
 }
@@ -33,7 +37,16 @@ impl Control {
 
     /// Starts it with more flags and waits until it serves.
     pub(crate) fn start_with(urls: &str, more: &[&str]) -> Self {
-        let mut running = Running::start(command(urls, more));
+        Self::serve(command(urls, more))
+    }
+
+    /// Starts it so that no node's lease ends within a test, and waits until it serves.
+    pub(crate) fn start_patient(urls: &str) -> Self {
+        Self::serve(command_with(urls, "10min", &[]))
+    }
+
+    fn serve(command: Command) -> Self {
+        let mut running = Running::start(command);
         let line = running.wrote.wait_for("address");
         let serving: Value = serde_json::from_str(&line).expect("it is JSON");
         let text = |field: &str| serving[field].as_str().expect("it is a text").to_owned();

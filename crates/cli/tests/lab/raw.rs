@@ -16,23 +16,29 @@ pub(crate) struct RawNode {
 }
 
 impl RawNode {
-    /// A link on which nothing was said.
-    pub(crate) fn connect(address: &str, id: NodeId) -> Self {
-        let stream = TcpStream::connect(address).expect("the service listens");
+    /// A link on which nothing was said; `None` if nobody listens.
+    pub(crate) fn connect(address: &str, id: NodeId) -> Option<Self> {
+        let stream = TcpStream::connect(address).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout that is not zero");
-        Self { id, stream, reader: FrameReader::default() }
+        Some(Self { id, stream, reader: FrameReader::default() })
     }
 
     /// A link that was welcomed.
     pub(crate) fn open(address: &str, id: NodeId) -> Self {
-        let mut node = Self::connect(address, id);
+        Self::try_open(address, id).expect("the service listens and answers")
+    }
+
+    /// A link that was welcomed; `None` if nobody is there. Always the same incarnation: a process
+    /// that thinks it over ends the test.
+    pub(crate) fn try_open(address: &str, id: NodeId) -> Option<Self> {
+        let mut node = Self::connect(address, id)?;
         let endpoint = Endpoint(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));
         let member = Member { node: id, incarnation: 0, endpoint };
         let (cluster, rack) = (String::new(), String::new());
         node.send(&Frame::Hello(Hello { role: Role::Node, cluster, member, rack }));
-        let answer = node.next();
-        assert!(matches!(answer, Some(Frame::Welcome(_))), "{answer:?}");
-        node
+        let answer = node.next()?;
+        assert!(matches!(answer, Frame::Welcome(_)), "{answer:?}");
+        Some(node)
     }
 
     /// Asks to be in the group of this number.

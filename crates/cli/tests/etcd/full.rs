@@ -1,0 +1,93 @@
+//! An etcd whose database is full.
+
+use serde_json::json;
+
+use carom_proto::NodeId;
+use carom_proto::membership::service::Unserved;
+use carom_proto::membership::service::frame::{Frame, JoinRefusal};
+
+use super::PARTITIONS;
+use super::cluster::Etcd;
+use super::process::Running;
+use super::raw::{RawNode, group_name};
+use super::service::Control;
+
+/// How large the database may become.
+const QUOTA: usize = 4 << 20;
+/// What is written at a time to fill it.
+const PIECE: usize = 1 << 18;
+/// Groups that are joined while there is room.
+const GROUPS: u32 = 100;
+
+impl Etcd {
+    /// Writes until etcd has no room for that.
+    fn fill(&self) {
+        // The key and the value are base64.
+        let filler = json!({ "key": "ZmlsbGVy", "value": "A".repeat(PIECE) });
+        for _ in 0..10 * QUOTA / PIECE {
+            if let Err(error) = self.try_ask("kv/put", &filler) {
+                assert!(error.contains("database space exceeded"), "{error}");
+                return;
+            }
+        }
+        panic!("etcd has room for everything");
+    }
+
+    /// Makes room as its operators do: forgets what was, gives it back, and ends the alarm.
+    fn make_room(&self) {
+        let deleted = self.ask("kv/deleterange", &json!({ "key": "ZmlsbGVy" }));
+        let revision = &deleted["header"]["revision"];
+        self.ask("kv/compaction", &json!({ "revision": revision, "physical": true }));
+        self.ask("maintenance/defragment", &json!({}));
+        let member = &deleted["header"]["member_id"];
+        let alarm = json!({ "action": "DEACTIVATE", "memberID": member, "alarm": "NOSPACE" });
+        self.ask("maintenance/alarm", &alarm);
+    }
+}
+
+/// The answer to a join of this group.
+fn join(node: &mut RawNode, number: u32) -> Result<(), JoinRefusal> {
+    node.join(number);
+    loop {
+        match node.next().expect("the link stands") {
+            Frame::Joined { .. } => return Ok(()),
+            Frame::JoinRefused { why, .. } => return Err(why),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn while_etcd_is_full_joins_are_refused_and_what_was_there_stays() {
+    let test = "while_etcd_is_full_joins_are_refused_and_what_was_there_stays";
+    let Some(etcd) = Etcd::start_small(test, QUOTA) else { return };
+    let mut control = Control::start_patient(&etcd.urls());
+    control.await_owned(PARTITIONS);
+    let mut node = RawNode::open(&control.address, NodeId(0xA11));
+    let id = node.id.to_string();
+    (0..GROUPS).for_each(|number| assert_eq!(join(&mut node, number), Ok(())));
+    let assert_stored = |control: &Control| {
+        for number in 0..GROUPS {
+            assert!(control.members(&group_name(number)).contains(&id), "group {number}");
+        }
+    };
+    etcd.fill();
+    let full = Err(JoinRefusal::Unserved(Unserved::StoreFull));
+    assert_eq!(join(&mut node, GROUPS), full);
+    let mut sub = std::process::Command::new(env!("CARGO_BIN_EXE_carom"));
+    sub.args(["sub", "new", "--interface", "127.0.0.1", "--control", &control.address]);
+    let mut sub = Running::start(sub);
+    sub.end_with(2);
+    let said = sub.said.seen.join("\n");
+    assert!(said.contains("its store is full") && said.contains("\nfix: "), "{said}");
+    assert_stored(&control);
+    assert!(control.members(&group_name(GROUPS)).is_empty());
+
+    etcd.make_room();
+    assert_eq!(join(&mut node, GROUPS), Ok(()));
+    control.running.kill();
+    let fresh = Control::start_patient(&etcd.urls());
+    fresh.await_owned(PARTITIONS);
+    assert_stored(&fresh);
+    assert!(fresh.members(&group_name(GROUPS)).contains(&id));
+}

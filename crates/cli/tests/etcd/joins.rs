@@ -1,0 +1,132 @@
+//! Joins that were acknowledged, seen by nodes that ask once for each group and never come back as
+//! a later incarnation: a membership that is lost stays lost, and is missed in the end.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use carom_proto::NodeId;
+use carom_proto::membership::service::frame::Frame;
+
+use super::cluster::Etcd;
+use super::raw::{RawNode, group_name};
+use super::service::Control;
+use super::{PARTITIONS, wait_until};
+
+/// Joins of one node that are on their way at a time.
+const WINDOW: usize = 16;
+/// The pause before somebody is asked again who could not serve.
+const PAUSE: Duration = Duration::from_millis(2);
+const NODES: [NodeId; 2] = [NodeId(0xA11), NodeId(0xB0B)];
+
+/// What streams of joins and the test tell each other.
+#[derive(Default)]
+struct Streams {
+    /// Acknowledged joins of each node.
+    acknowledged: [AtomicUsize; 2],
+    is_over: AtomicBool,
+}
+
+/// Ends the streams, also when the test fails.
+struct End<'a>(&'a Streams);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Streams {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many more joins of each node were acknowledged.
+    fn await_more(&self, count: usize) {
+        for joins in &self.acknowledged {
+            let goal = joins.load(Ordering::SeqCst) + count;
+            let what = format!("{count} acknowledged joins after {}", goal - count);
+            wait_until(&what, || joins.load(Ordering::SeqCst) >= goal);
+        }
+    }
+
+    /// Joins of one node, a group after the other, at the first of these processes, and at the next
+    /// whenever its link has ended. Returns the numbers of the groups that were acknowledged.
+    fn join(&self, which: usize, controls: [&str; 2]) -> BTreeSet<u32> {
+        let mut acknowledged = BTreeSet::new();
+        let mut numbers = 0..;
+        for address in controls.iter().cycle() {
+            if self.is_over() {
+                break;
+            }
+            let Some(mut node) = RawNode::try_open(address, NODES[which]) else {
+                thread::sleep(PAUSE);
+                continue;
+            };
+            numbers.by_ref().take(WINDOW).for_each(|number| node.join(number));
+            while let Some(frame) = node.next() {
+                match frame {
+                    Frame::Joined { request, .. } => {
+                        assert!(acknowledged.insert(request), "{request} was asked for once");
+                        self.acknowledged[which].fetch_add(1, Ordering::SeqCst);
+                    }
+                    // Another process owns the partition, or nobody at the moment.
+                    Frame::Elsewhere { .. } => thread::sleep(PAUSE),
+                    Frame::JoinRefused { why, .. } => panic!("{why:?}"),
+                    _ => continue,
+                }
+                if self.is_over() {
+                    break;
+                }
+                numbers.by_ref().take(1).for_each(|number| node.join(number));
+            }
+        }
+        acknowledged
+    }
+}
+
+#[test]
+fn every_acknowledged_join_is_in_etcd_after_its_members_and_all_processes_were_killed() {
+    let test = "every_acknowledged_join_is_in_etcd_after_its_members_and_all_processes_were_killed";
+    let Some(mut etcd) = Etcd::start(test, 3) else { return };
+    let mut first = Control::start_patient(&etcd.urls());
+    let mut second = Control::start_patient(&etcd.urls());
+    super::await_shares(&first, &second);
+    let (one, other) = (first.address.clone(), second.address.clone());
+    let streams = Streams::default();
+    let acknowledged = thread::scope(|scope| {
+        let (streams, one, other) = (&streams, one.as_str(), other.as_str());
+        let end = End(streams);
+        let nodes = [(0, [one, other]), (1, [other, one])]
+            .map(|(which, controls)| scope.spawn(move || streams.join(which, controls)));
+        streams.await_more(200);
+        // One of them leads, and one of them is asked.
+        for place in 0..3 {
+            etcd.kill(place);
+            streams.await_more(100);
+            if place == 1 {
+                first.running.kill();
+                streams.await_more(100);
+            }
+            etcd.launch(place);
+            etcd.await_health(place);
+            streams.await_more(100);
+        }
+        second.await_owned(PARTITIONS);
+        streams.await_more(100);
+        second.running.kill();
+        drop(end);
+        nodes.map(|node| node.join().expect("a stream ends well"))
+    });
+    // Nobody is left who could know of a join but etcd.
+    let fresh = Control::start_patient(&etcd.urls());
+    fresh.await_owned(PARTITIONS);
+    for (node, groups) in NODES.iter().zip(&acknowledged) {
+        assert!(groups.len() >= 1000, "{} joins of {node}", groups.len());
+        let id = node.to_string();
+        let is_lost = |number: &&u32| !fresh.members(&group_name(**number)).contains(&id);
+        let lost: Vec<&u32> = groups.iter().filter(is_lost).collect();
+        assert!(lost.is_empty(), "of {} joins of {node} these are lost: {lost:?}", groups.len());
+    }
+}
