@@ -172,9 +172,26 @@ fn while_etcd_is_away_views_stay_and_when_it_is_back_they_go_on() {
 }
 
 #[test]
+fn who_cannot_read_what_is_there_says_so_and_serves_when_it_can() {
+    let test = "who_cannot_read_what_is_there_says_so_and_serves_when_it_can";
+    let Some(etcd) = Etcd::start(test, 1) else { return };
+    // In base64: "/carom/x/commit/0003", "no record".
+    let key = "L2Nhcm9tL3gvY29tbWl0LzAwMDM=";
+    etcd.ask("kv/put", &json!({ "key": key, "value": "bm8gcmVjb3Jk" }));
+    let mut control = Control::start_with(&etcd.urls(), &["--cluster", "x"]);
+    let told = control.running.said.wait_for("away from its store: cannot read");
+    assert!(told.contains("damaged: the last commit of partition 3"), "{told}");
+    let status = control.status().expect("it answers");
+    assert_eq!(status["store"]["registered"], false, "{status}");
+    etcd.ask("kv/deleterange", &json!({ "key": key }));
+    control.running.said.wait_for("its store is back");
+    control.await_owned(PARTITIONS);
+}
+
+#[test]
 fn who_has_to_say_its_name_to_etcd_does_and_who_does_not_is_refused() {
     let test = "who_has_to_say_its_name_to_etcd_does_and_who_does_not_is_refused";
-    let Some(etcd) = Etcd::start(test, 1) else { return };
+    let Some(mut etcd) = Etcd::start(test, 1) else { return };
     let root = json!({ "name": "root", "password": "secret", "user": "root", "role": "root" });
     for what in ["auth/user/add", "auth/role/add", "auth/user/grant", "auth/enable"] {
         let fields: &[&str] = match what {
@@ -196,6 +213,12 @@ fn who_has_to_say_its_name_to_etcd_does_and_who_does_not_is_refused() {
     let flags = ["--etcd-user", "root", "--etcd-password-file", file];
     let mut named = Control::start_with(&etcd.urls(), &flags);
     named.await_owned(PARTITIONS);
+    // It forgets to whom it gave which token.
+    etcd.kill(0);
+    etcd.launch(0);
+    etcd.await_health(0);
+    let other = Control::start_with(&etcd.urls(), &flags);
+    await_shares(&named, &other);
     named.running.interrupt();
     named.running.end_with(0);
 }

@@ -140,7 +140,8 @@ impl Members {
 }
 
 impl Trouble {
-    fn of(error: &Error) -> Self {
+    /// What an error of the client means.
+    pub(super) fn of(error: &Error) -> Self {
         let Error::GRpcStatus(status) = error else {
             let text = error.to_string();
             return match error {

@@ -9,7 +9,7 @@ use etcd_client::{
     Event, EventType, GetOptions, KeyValue, WatchOptions, WatchResponse, WatchStream,
 };
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::Report;
 use super::client::{Members, Trouble};
@@ -30,51 +30,56 @@ pub(super) struct Follower {
 enum Ended {
     /// It can go on from where it was.
     Broken(String),
-    /// What came next is not to be had any more: everything has to be read again.
-    Lost,
+    /// It cannot: everything has to be read again.
+    Lost(String),
     /// Nobody wants to know any more.
     Over,
+}
+
+/// The pauses before everything is read again: each is twice the one before.
+struct Pauses {
+    next: Duration,
 }
 
 impl Follower {
     /// Follows until nobody wants to know any more.
     pub(super) async fn run(self) {
+        let mut pauses = Pauses::new();
         loop {
-            let mut revision = match self.snapshot().await {
+            let report = match self.snapshot().await {
                 Ok(snapshot) => {
                     let revision = snapshot.revision;
                     let report = Report::Snapshot(self.generation, snapshot);
                     if self.reports.send(report).await.is_err() {
                         return;
                     }
-                    revision
+                    let begun = Instant::now();
+                    let Some(why) = self.watch_on(revision).await else { return };
+                    pauses.forget_after(begun.elapsed());
+                    Report::Cut(self.generation, why)
                 }
-                Err(trouble) => {
-                    if !self.is_cut(trouble.text().to_owned()).await {
-                        return;
-                    }
-                    continue;
-                }
+                Err(trouble) => Report::Unread(self.generation, trouble.text().to_owned()),
             };
-            loop {
-                match self.watch(&mut revision).await {
-                    Ended::Lost => break,
-                    Ended::Over => return,
-                    Ended::Broken(why) => {
-                        if !self.is_cut(why).await {
-                            return;
-                        }
-                    }
-                }
+            if self.reports.send(report).await.is_err() {
+                return;
             }
+            sleep(pauses.take()).await;
         }
     }
 
-    /// Reports it and makes a pause; false if nobody wants to know.
-    async fn is_cut(&self, why: String) -> bool {
-        let is_heard = self.reports.send(Report::Cut(self.generation, why)).await.is_ok();
-        sleep(PAUSE).await;
-        is_heard
+    /// Tells what happens after `revision` until that is not to be had any more, and why; `None` if
+    /// nobody wants to know.
+    async fn watch_on(&self, mut revision: i64) -> Option<String> {
+        loop {
+            match self.watch(&mut revision).await {
+                Ended::Lost(why) => return Some(why),
+                Ended::Over => return None,
+                Ended::Broken(why) => {
+                    self.reports.send(Report::Cut(self.generation, why)).await.ok()?;
+                    sleep(PAUSE).await;
+                }
+            }
+        }
     }
 
     /// All that there is, at one revision.
@@ -161,7 +166,7 @@ impl Follower {
         });
         let mut stream: WatchStream = match stream.await {
             Ok(stream) => stream,
-            Err(trouble) => return Ended::Broken(trouble.text().to_owned()),
+            Err(trouble) => return Ended::by(&trouble),
         };
         loop {
             let message = tokio::select! {
@@ -173,7 +178,7 @@ impl Follower {
                 Ok(None) => return Ended::Broken("the watch has ended".into()),
                 Err(error) => {
                     self.members.turn_from(asked);
-                    return Ended::Broken(error.to_string());
+                    return Ended::by(&Trouble::of(&error));
                 }
             };
             if let Some(ended) = self.tell(&told, revision).await {
@@ -185,11 +190,12 @@ impl Follower {
     async fn tell(&self, told: &WatchResponse, revision: &mut i64) -> Option<Ended> {
         // A member that is behind, or an etcd that was made anew, has not got so far yet.
         let is_behind = told.header().is_some_and(|header| header.revision() < *revision);
-        if told.compact_revision() != 0 || is_behind {
-            return Some(Ended::Lost);
+        if is_behind {
+            return Some(Ended::Lost("a member of etcd is behind".into()));
         }
-        if told.canceled() {
-            return Some(Ended::Broken(told.cancel_reason().to_owned()));
+        // What was compacted is gone, and a name's token that has run out is had anew by reading.
+        if told.canceled() || told.compact_revision() != 0 {
+            return Some(Ended::Lost(format!("etcd ends the watch: {}", told.cancel_reason())));
         }
         let pairs = told.events().iter().filter_map(|event| Some((event, event.kv()?)));
         let mut all = Vec::new();
@@ -202,6 +208,35 @@ impl Follower {
         }
         let report = Report::News(self.generation, all);
         self.reports.send(report).await.is_err().then_some(Ended::Over)
+    }
+}
+
+impl Ended {
+    /// Etcd refuses the same watch for as long as it is asked for it.
+    fn by(trouble: &Trouble) -> Self {
+        let why = trouble.text().to_owned();
+        match trouble {
+            Trouble::Refused(_) => Self::Lost(why),
+            Trouble::Unsure(_) | Trouble::Full => Self::Broken(why),
+        }
+    }
+}
+
+impl Pauses {
+    fn new() -> Self {
+        Self { next: PAUSE }
+    }
+
+    fn take(&mut self) -> Duration {
+        let next = (self.next * 2).min(LONGEST_PAUSE);
+        std::mem::replace(&mut self.next, next)
+    }
+
+    /// A watch that went on for longer than any pause was worth its reading.
+    fn forget_after(&mut self, watched: Duration) {
+        if watched > LONGEST_PAUSE {
+            self.next = PAUSE;
+        }
     }
 }
 
@@ -266,9 +301,27 @@ fn damaged(what: &str) -> Trouble {
 
 /// How long one page may take with all attempts.
 const READ_WITHIN: Duration = Duration::from_secs(5);
-/// Between two attempts to follow.
+/// Between two attempts to watch, and the first between two to read.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Between two attempts to read, at last.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// Pairs in one answer: of the longest, about 2 MiB.
 const PAGE_KEYS: i64 = 500;
 /// A watch that is behind gets a thousand events at once.
 const MESSAGE_BYTES: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_the_longest_until_a_watch_goes_on_for_long() {
+        let mut pauses = Pauses::new();
+        let taken: Vec<u128> = (0..7).map(|_| pauses.take().as_millis()).collect();
+        assert_eq!(taken, [100, 200, 400, 800, 1600, 3000, 3000]);
+        pauses.forget_after(LONGEST_PAUSE);
+        assert_eq!(pauses.take(), LONGEST_PAUSE);
+        pauses.forget_after(LONGEST_PAUSE + PAUSE);
+        assert_eq!(pauses.take(), PAUSE);
+    }
+}

@@ -100,8 +100,10 @@ pub(crate) enum Report {
     Committed(u16, CommitId, Result<i64, CommitFailure>),
     Snapshot(u64, Snapshot),
     News(u64, Vec<News>),
-    /// The follower has to begin again.
+    /// The watch has ended; it goes on, or everything is read again.
     Cut(u64, String),
+    /// Everything could not be read, and is tried again.
+    Unread(u64, String),
 }
 
 /// How long a process that starts waits for etcd.
@@ -267,6 +269,30 @@ impl EtcdStore {
         }
     }
 
+    fn on_snapshot(&mut self, snapshot: Snapshot) {
+        self.is_reading = false;
+        if self.is_serving() {
+            // It could not be read before.
+            self.trouble = None;
+        }
+        self.holdings.load(snapshot);
+    }
+
+    fn on_unread(&mut self, why: &str) {
+        self.counters.cuts += 1;
+        self.is_reading = true;
+        let is_told = self.trouble.is_some();
+        // Who has read before and lost its lease tries to register, and says why that fails.
+        if is_told && self.holdings.is_loaded() && !self.is_serving() {
+            return;
+        }
+        let trouble = format!("cannot read {}: {why}", self.members.addresses());
+        if !is_told {
+            tracing::warn!(%trouble, "the state of the cluster is not known");
+        }
+        self.trouble = Some(trouble);
+    }
+
     fn on_news(&mut self, all: Vec<News>) {
         for news in all {
             if let Some(wish) = self.holdings.see(news) {
@@ -324,16 +350,18 @@ impl Store for EtcdStore {
                 }
             }
             Report::Snapshot(generation, snapshot) if generation == self.generation => {
-                self.is_reading = false;
-                self.holdings.load(snapshot);
+                self.on_snapshot(snapshot);
             }
             Report::News(generation, news) if generation == self.generation => self.on_news(news),
             Report::Cut(generation, why) if generation == self.generation => {
                 tracing::debug!(why, "etcd is followed anew");
                 self.counters.cuts += 1;
             }
+            Report::Unread(generation, why) if generation == self.generation => {
+                self.on_unread(&why);
+            }
             // Of a follower that was replaced.
-            Report::Snapshot(..) | Report::News(..) | Report::Cut(..) => {}
+            Report::Snapshot(..) | Report::News(..) | Report::Cut(..) | Report::Unread(..) => {}
         }
         self.tend(now);
     }
