@@ -51,8 +51,8 @@ enum Input<R> {
 const TOGETHER: usize = 64;
 /// How long a process that is told to stop waits for what is on its way to the store.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
-/// How long it then waits for the store to take back what it owns.
-const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+/// How long it then waits for the store to take back what it owns: longer than the store tries.
+const CLOSE_WITHIN: Duration = Duration::from_secs(4);
 
 impl<S: Store> Process<S> {
     pub(crate) fn new(
@@ -87,7 +87,9 @@ impl<S: Store> Process<S> {
             self.on_input(input, &mut inputs);
         }
         let _ = tokio::time::timeout(STOP_WITHIN, self.finish(&mut inputs)).await;
-        let _ = tokio::time::timeout(CLOSE_WITHIN, self.store.close()).await;
+        if tokio::time::timeout(CLOSE_WITHIN, self.store.close()).await.is_err() {
+            tracing::warn!("the store did not take back in time what this process owns");
+        }
     }
 
     fn on_input(&mut self, input: Input<S::Report>, inputs: &mut Inputs<S::Report>) {

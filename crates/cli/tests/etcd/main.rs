@@ -12,6 +12,7 @@ mod nodes;
 mod process;
 #[path = "../lab/raw.rs"]
 mod raw;
+mod relay;
 mod service;
 
 use std::io::Write as _;
@@ -23,6 +24,7 @@ use serde_json::json;
 use crate::cluster::{Certificates, Etcd};
 use crate::nodes::{Host, await_views};
 use crate::process::Running;
+use crate::relay::Relay;
 use crate::service::{Control, command};
 
 /// How long anything may take before a test fails instead of waiting for ever.
@@ -186,6 +188,20 @@ fn who_cannot_read_what_is_there_says_so_and_serves_when_it_can() {
     etcd.ask("kv/deleterange", &json!({ "key": key }));
     control.running.said.wait_for("its store is back");
     control.await_owned(PARTITIONS);
+}
+
+#[test]
+fn who_stops_while_its_member_of_etcd_hangs_gives_its_partitions_back_by_another() {
+    let test = "who_stops_while_its_member_of_etcd_hangs_gives_its_partitions_back_by_another";
+    let Some(etcd) = Etcd::start(test, 1) else { return };
+    let relay = Relay::start(&etcd.urls());
+    let mut first = Control::start_leased_for_long(&format!("{},{}", relay.url(), etcd.urls()));
+    first.await_owned(PARTITIONS);
+    relay.hang();
+    first.running.interrupt();
+    first.running.end_with(0);
+    let second = Control::start(&etcd.urls());
+    second.await_owned(PARTITIONS);
 }
 
 #[test]

@@ -19,12 +19,12 @@ pub(crate) struct Control {
 
 /// `carom control` at these members of etcd, with leases that end soon.
 pub(crate) fn command(urls: &str, more: &[&str]) -> Command {
-    command_with(urls, "2s", more)
+    command_with(urls, ["2s", "2s"], more)
 }
 
-fn command_with(urls: &str, detection: &str, more: &[&str]) -> Command {
+fn command_with(urls: &str, [lease, detection]: [&str; 2], more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
-    command.args(["control", "--etcd", urls, "--etcd-lease", "2s", "--detection", detection]);
+    command.args(["control", "--etcd", urls, "--etcd-lease", lease, "--detection", detection]);
     command.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json"]).args(more);
     command
 }
@@ -42,7 +42,12 @@ impl Control {
 
     /// Starts it so that no node's lease ends within a test, and waits until it serves.
     pub(crate) fn start_patient(urls: &str) -> Self {
-        Self::serve(command_with(urls, "10min", &[]))
+        Self::serve(command_with(urls, ["2s", "10min"], &[]))
+    }
+
+    /// Starts it so that its own lease does not end within a test, and waits until it serves.
+    pub(crate) fn start_leased_for_long(urls: &str) -> Self {
+        Self::serve(command_with(urls, ["10min", "2s"], &[]))
     }
 
     fn serve(command: Command) -> Self {

@@ -40,6 +40,10 @@ pub(super) struct Transaction {
 
 /// How long one call may take with all its attempts.
 const CALL_WITHIN: Duration = Duration::from_secs(4);
+/// Until when a process that ends may begin to ask for the end of its lease, and how long each
+/// attempt may take.
+const END_WITHIN: Duration = Duration::from_secs(3);
+const END_ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// How long a commit is tried before its fate is called unknown.
 const COMMIT_WITHIN: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(50);
@@ -120,7 +124,22 @@ impl Members {
 
     /// The lease ends, and with it all that is bound to it.
     pub(super) async fn revoke(&self, lease: i64) -> Result<(), Trouble> {
-        let revoked = self.insist(CALL_WITHIN, |mut client| async move {
+        self.revoke_within(lease, CALL_WITHIN, ANSWER_WITHIN).await
+    }
+
+    /// As [`Members::revoke`], for a process that is about to end: a member that hangs leaves time
+    /// for the others.
+    pub(super) async fn revoke_at_end(&self, lease: i64) -> Result<(), Trouble> {
+        self.revoke_within(lease, END_WITHIN, END_ANSWER_WITHIN).await
+    }
+
+    async fn revoke_within(
+        &self,
+        lease: i64,
+        within: Duration,
+        each: Duration,
+    ) -> Result<(), Trouble> {
+        let revoked = self.insist_each(within, each, |mut client| async move {
             client.lease_revoke(lease).await.map(|_| ())
         });
         match revoked.await {

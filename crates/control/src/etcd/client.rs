@@ -102,9 +102,22 @@ impl Members {
     where
         F: Future<Output = Result<T, Error>>,
     {
+        self.insist_each(within, ANSWER_WITHIN.min(within), work).await
+    }
+
+    /// As [`Members::insist`], with this time for each attempt.
+    pub(super) async fn insist_each<T, F>(
+        &self,
+        within: Duration,
+        each: Duration,
+        work: impl Fn(Client) -> F,
+    ) -> Result<T, Trouble>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
         let end = Instant::now() + within;
         loop {
-            match self.ask(ANSWER_WITHIN.min(within), &work).await {
+            match self.ask(each, &work).await {
                 Err(Trouble::Unsure(_)) if Instant::now() + PAUSE < end => sleep(PAUSE).await,
                 answer => return answer,
             }

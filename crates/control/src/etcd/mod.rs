@@ -411,9 +411,13 @@ impl Store for EtcdStore {
         if let Some(follower) = self.follower.take() {
             follower.abort();
         }
-        let Standing::Alive { lease, .. } = &self.standing else { return };
-        if let Err(trouble) = self.members.revoke(lease.id).await {
-            tracing::warn!(why = trouble.text(), "the lease ends only by its time");
+        let lease = match &self.standing {
+            Standing::Alive { lease, .. } => Some(lease.id),
+            Standing::Away(_) | Standing::Asking => self.old_lease,
+        };
+        let Some(lease) = lease else { return };
+        if let Err(trouble) = self.members.revoke_at_end(lease).await {
+            tracing::warn!(lease, why = trouble.text(), "the lease ends only by its time");
         }
     }
 
