@@ -18,7 +18,15 @@ pub(crate) struct Interrupt {
 /// # Errors
 /// If the system does not let us.
 pub(crate) fn listen() -> Result<&'static Interrupt, CliError> {
-    ctrlc::set_handler(on_signal).map_err(|error| {
+    listen_with(PATIENCE)
+}
+
+/// As [`listen`], for a command whose end may take this long.
+///
+/// # Errors
+/// If the system does not let us.
+pub(crate) fn listen_with(patience: Duration) -> Result<&'static Interrupt, CliError> {
+    ctrlc::set_handler(move || on_signal(patience)).map_err(|error| {
         CliError::new(format!("cannot listen for Ctrl-C: {error}"), "start it in another shell")
     })?;
     Ok(&INTERRUPT)
@@ -56,12 +64,12 @@ impl Interrupt {
 
 /// The first signal asks; a second one, or an end that takes too long, ends at once. The latter
 /// happens when whoever reads our standard output does not take it.
-fn on_signal() {
+fn on_signal(patience: Duration) {
     if !INTERRUPT.ask() {
         std::process::exit(SIGNALLED);
     }
-    std::thread::spawn(|| {
-        std::thread::sleep(PATIENCE);
+    std::thread::spawn(move || {
+        std::thread::sleep(patience);
         let last_words = INTERRUPT.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(words) = &*last_words {
             eprintln!("{}", words());

@@ -100,7 +100,7 @@ pub(super) fn run(args: &Serve) -> Result<Outcome, CliError> {
     check_detection("--detection", args.detection)?;
     args.ring_time.map_or(Ok(()), |time| check_detection("--ring-time", time))?;
     check_name("--cluster", &args.cluster)?;
-    let interrupt = interrupt::listen()?;
+    let interrupt = interrupt::listen_with(END_WITHIN)?;
     let control = Control::start(args.options()?)
         .map_err(|error| CliError::new(error.to_string(), error.fix()))?;
     let serving = Serving {
@@ -182,4 +182,6 @@ impl Etcd {
 const LEAST_LEASE: Duration = Duration::from_secs(2);
 const LONGEST_LEASE: Duration = Duration::from_secs(600);
 
+/// How long the end may take: a store that does not answer is waited for until 4.5 s.
+const END_WITHIN: Duration = Duration::from_secs(6);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
