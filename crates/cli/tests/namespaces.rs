@@ -9,7 +9,7 @@ use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lab::{Counters, Host, Lab, Running, skipped};
+use lab::{Counters, Host, Lab, Running, lacking, skipped};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -116,7 +116,7 @@ fn where_a_firewall_refuses_multicast_members_found_by_a_seed_get_copies() {
     let test = "a firewall refuses multicast";
     let Some(lab) = Lab::new(test, 4, MTU) else { return };
     if let Err(why) = lab.hosts().iter().try_for_each(Host::forbid_multicast) {
-        return skipped(test, &why);
+        return lacking(test, &why);
     }
     let said = assert_all_by_unicast(&lab);
     let told = "note: multicast leads nowhere on eth0: members get unicast copies";

@@ -268,7 +268,8 @@ impl<M: Machine> Run<M> {
 
 /// Binds a UDP socket for pings.
 pub(crate) fn bind(address: SocketAddr) -> Result<StdSocket, ControlError> {
-    StdSocket::bind(address).map_err(|error| ControlError::Listen { address, error })
+    let flag = "--listen";
+    StdSocket::bind(address).map_err(|error| ControlError::Listen { flag, address, error })
 }
 
 fn register(runtime: &Runtime, socket: StdSocket) -> std::io::Result<UdpSocket> {

@@ -149,10 +149,10 @@ impl Ground {
     ) -> Result<Self, ControlError> {
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(ControlError::Start)?;
-        let listener = bind(&runtime, listen)?;
+        let listener = bind(&runtime, "--listen", listen)?;
         let listened = listener.local_addr().map_err(ControlError::Start)?;
         let address = advertise.unwrap_or_else(|| reachable(listened));
-        let http = http.map(|http| bind(&runtime, http)).transpose()?;
+        let http = http.map(|http| bind(&runtime, "--http", http)).transpose()?;
         let seed = seed.unwrap_or_else(system_random);
         Ok(Self { runtime, listener, http, address, config, seed })
     }
@@ -190,9 +190,13 @@ impl Ground {
     }
 }
 
-fn bind(runtime: &Runtime, address: SocketAddr) -> Result<TcpListener, ControlError> {
+fn bind(
+    runtime: &Runtime,
+    flag: &'static str,
+    address: SocketAddr,
+) -> Result<TcpListener, ControlError> {
     let listener = runtime.block_on(TcpListener::bind(address));
-    listener.map_err(|error| ControlError::Listen { address, error })
+    listener.map_err(|error| ControlError::Listen { flag, address, error })
 }
 
 /// Where others reach what is listened at there.

@@ -15,6 +15,8 @@ pub enum ControlError {
     /// An address cannot be listened at.
     #[error("cannot listen at {address}: {error}")]
     Listen {
+        /// The flag of the command that names it.
+        flag: &'static str,
         /// The address.
         address: SocketAddr,
         /// What the system says.
@@ -118,7 +120,9 @@ impl ControlError {
                 "use the version of carom that wrote it, or an empty folder".into()
             }
             Self::Store(StoreError::Other { .. }) => {
-                "give the --cluster and --partitions it was made with, or an empty folder".into()
+                "give the --cluster and --partitions it was made with, or an empty folder, or with \
+                 etcd another --cluster"
+                    .into()
             }
             Self::Store(StoreError::Unreachable { .. }) => {
                 "start etcd, or give the addresses of its clients: --etcd URL,URL,URL".into()
@@ -133,14 +137,18 @@ impl ControlError {
                     .into()
             }
             Self::Store(StoreError::Damaged { .. }) => {
-                "give an empty folder: the nodes join again by themselves".into()
+                "give an empty folder, or with etcd another --cluster: the nodes join again by \
+                 themselves"
+                    .into()
             }
             Self::Store(StoreError::Failed { is_full: true, .. }) => "make room on the disk".into(),
             Self::Store(StoreError::Failed { .. }) => "see what the disk has, and try again".into(),
-            Self::Listen { error, .. } if error.kind() == io::ErrorKind::AddrInUse => {
-                "end the process that has it, or give another port: --listen ADDRESS:PORT".into()
+            Self::Listen { flag, error, .. } if error.kind() == io::ErrorKind::AddrInUse => {
+                format!("end the process that has it, or give another port: {flag} ADDRESS:PORT")
             }
-            Self::Listen { .. } => "give an address of this host: --listen ADDRESS:PORT".into(),
+            Self::Listen { flag, .. } => {
+                format!("give an address of this host: {flag} ADDRESS:PORT")
+            }
             Self::Start(_) | Self::Panicked => "see the message above, and try again".into(),
         }
     }

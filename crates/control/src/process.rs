@@ -87,6 +87,8 @@ impl<S: Store> Process<S> {
             self.on_input(input, &mut inputs);
         }
         let _ = tokio::time::timeout(STOP_WITHIN, self.finish(&mut inputs)).await;
+        // What was acknowledged last is written before the runtime, and its tasks, are gone.
+        let _ = tokio::time::timeout(STOP_WITHIN, self.links.finish()).await;
         if tokio::time::timeout(CLOSE_WITHIN, self.store.close()).await.is_err() {
             tracing::warn!("the store did not take back in time what this process owns");
         }

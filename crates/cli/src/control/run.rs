@@ -53,7 +53,7 @@ pub(super) struct Serve {
     /// With --ring: a node that answers no ping for so long is reported [default: as --detection]
     #[arg(long, value_name = "TIME", value_parser = units::duration, requires = "ring")]
     ring_time: Option<Duration>,
-    /// Print one object of JSON once it serves
+    /// Print one object of JSON once it listens
     #[arg(long)]
     json: bool,
 }
@@ -66,6 +66,7 @@ struct Etcd {
     etcd: Vec<String>,
     /// How long this process may be away from etcd until others take its partitions
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
+    #[arg(requires = "etcd")]
     etcd_lease: Duration,
     /// Name of the user at etcd
     #[arg(long, value_name = "NAME", requires = "etcd", requires = "etcd_password_file")]
@@ -162,7 +163,8 @@ impl Serve {
 impl Etcd {
     fn options(&self) -> Result<EtcdOptions, CliError> {
         let mut options = EtcdOptions::new(&self.etcd);
-        if !(LEAST_LEASE..=LONGEST_LEASE).contains(&self.etcd_lease) {
+        let is_whole = self.etcd_lease.subsec_nanos() == 0;
+        if !is_whole || !(LEAST_LEASE..=LONGEST_LEASE).contains(&self.etcd_lease) {
             let cause = format!("--etcd-lease: {:?} is not possible", self.etcd_lease);
             return Err(CliError::new(cause, "give 2s to 10min, in whole seconds"));
         }
@@ -172,6 +174,11 @@ impl Etcd {
                 .map_err(|error| CliError::io(&file.display().to_string(), &error))?;
             let password = text.lines().next().unwrap_or_default();
             options.user = Some((name.clone(), password.to_owned()));
+        }
+        let plain = self.etcd.iter().find(|url| !url.starts_with("https://"));
+        if let (Some(plain), true) = (plain, self.etcd_ca.is_some()) {
+            let cause = format!("--etcd-ca: {plain} is not spoken to by TLS");
+            return Err(CliError::new(cause, "give https://HOST:PORT for every member of etcd"));
         }
         options.ca.clone_from(&self.etcd_ca);
         options.identity = self.etcd_cert.clone().zip(self.etcd_key.clone());

@@ -38,7 +38,7 @@ impl Lab {
         static ALLOWED: OnceLock<Result<(), String>> = OnceLock::new();
         static LABS: AtomicU32 = AtomicU32::new(0);
         if let Err(why) = ALLOWED.get_or_init(try_out) {
-            skipped(test, why);
+            lacking(test, why);
             return None;
         }
         let net = LABS.fetch_add(1, Ordering::Relaxed);
@@ -210,6 +210,15 @@ pub(crate) fn skipped(test: &str, why: &str) {
     // nothing that others write comes in between; nobody is told where standard error is closed.
     let line = format!("skipped: {test}: {why}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Tells that `test` did not run for want of something that could be there.
+///
+/// # Panics
+/// Where everything is to be there: `CAROM_SKIP_NOTHING` says so.
+pub(crate) fn lacking(test: &str, why: &str) {
+    assert!(std::env::var_os("CAROM_SKIP_NOTHING").is_none(), "{test} cannot run: {why}");
+    skipped(test, why);
 }
 
 /// Whether namespaces, switches and cables can be had here.
