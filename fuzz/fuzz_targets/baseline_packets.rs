@@ -187,7 +187,7 @@ impl Pair {
             Operation::Send { bytes, deadline_ms } => {
                 let deadline = deadline_ms.map(|it| Duration::from_millis(u64::from(it)));
                 let payload = Bytes::from(vec![bytes; usize::from(bytes)]);
-                let options = SendOptions { deadline };
+                let options = SendOptions { deadline, qos: None };
                 let _ = self.engines[which].send(now, GROUP, payload, options);
             }
             Operation::Confirm => self.engines[which].confirm(now, GROUP),

@@ -156,7 +156,7 @@ impl World {
             Operation::Send { group, bytes, deadline_ms } => {
                 let deadline = deadline_ms.map(|ms| Duration::from_millis(ms.into()));
                 let payload = Bytes::from(vec![0x5A; usize::from(bytes)]);
-                let _ = node.send(now, id(group), payload, SendOptions { deadline });
+                let _ = node.send(now, id(group), payload, SendOptions { deadline, qos: None });
             }
             Operation::Confirm { group } => node.confirm(now, id(group)),
             Operation::Deliver { which, stays, damage } => self.deliver(who, which, stays, &damage),

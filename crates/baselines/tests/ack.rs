@@ -108,7 +108,7 @@ fn a_member_that_comes_back_under_load_is_waited_for_again() {
 fn past_its_deadline_a_message_is_not_sent_again_and_reported_lost() {
     let mut world = world(2, Config::default(), Loss::None, 6);
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
-    let options = SendOptions { deadline: Some(10 * MILLISECOND) };
+    let options = SendOptions { deadline: Some(10 * MILLISECOND), qos: None };
     world.send_with(0, &payload(0, 0), options).expect("there is room");
     world.run_for(SECOND * 2);
     assert_eq!(world.hosts[1].account(NodeId(1)), (vec![], vec![1]));

@@ -104,7 +104,7 @@ impl Group {
         payload: impl Into<Bytes>,
         deadline: Deadline,
     ) -> Result<(), PublishError> {
-        self.publish_blocking(payload.into(), SendOptions { deadline: Some(deadline.0) })
+        self.publish_blocking(payload.into(), SendOptions { deadline: Some(deadline.0), qos: None })
     }
 
     /// As [`Group::publish`], on any async runtime.
@@ -124,7 +124,7 @@ impl Group {
         payload: impl Into<Bytes>,
         deadline: Deadline,
     ) -> Result<(), PublishError> {
-        let options = SendOptions { deadline: Some(deadline.0) };
+        let options = SendOptions { deadline: Some(deadline.0), qos: None };
         self.publish_waiting(payload.into(), options).await
     }
 

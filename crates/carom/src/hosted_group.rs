@@ -85,9 +85,14 @@ impl HostedGroup {
                     self.shared.set_held_back(Some((by, behind)));
                     return (taken, Progress::Held);
                 }
-                // Both are checked where the application publishes, so this is a leave that
+                // All of this is checked where the application publishes, so this is a leave that
                 // overtook the message.
-                Err(SendError::NotJoined | SendError::TooLarge { .. }) => self.dropped += 1,
+                Err(
+                    SendError::NotJoined
+                    | SendError::TooLarge { .. }
+                    | SendError::Qos { .. }
+                    | SendError::QueueFull { .. },
+                ) => self.dropped += 1,
             }
         }
         (share, Progress::More)

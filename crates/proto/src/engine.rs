@@ -61,6 +61,7 @@ use core::time::Duration;
 use bytes::Bytes;
 
 use crate::membership::service::Unserved;
+use crate::rmp::{Qos, RingEvent};
 use crate::{
     Endpoint, GroupId, GroupSettings, NodeId, Profile, RateOfFire, SeqNo, Time, ViewChange,
 };
@@ -143,6 +144,8 @@ pub struct SendOptions {
     /// How long after its multicast the message is still of use. Nobody repairs it after that, and
     /// who has not got it by then is told so. `None`: as long as the engine's own limit.
     pub deadline: Option<Duration>,
+    /// What the message is promised, in an ordered group. `None`: totally ordered.
+    pub qos: Option<Qos>,
 }
 
 /// Where a datagram goes.
@@ -213,6 +216,8 @@ pub enum Event {
     Slow(Slow),
     /// Everything sent up to here is with the members.
     Safe(Safe),
+    /// The ring of an ordered group changed, at its place among the messages.
+    Ring(RingEvent),
 }
 
 impl Event {
@@ -224,6 +229,7 @@ impl Event {
             Self::View(change) => change.group,
             Self::Slow(slow) => slow.group,
             Self::Safe(safe) => safe.group,
+            Self::Ring(event) => event.group,
         }
     }
 }
@@ -388,6 +394,18 @@ pub enum SendError {
         bytes: usize,
         /// The largest size, from r and the path MTU.
         limit: usize,
+    },
+    /// The group does not give this guarantee.
+    #[error("this group cannot promise that a message is {asked}")]
+    Qos {
+        /// What was asked for.
+        asked: Qos,
+    },
+    /// More waits to be sent than the engine keeps.
+    #[error("{waiting_bytes} bytes wait to be sent already")]
+    QueueFull {
+        /// Bytes of messages that wait.
+        waiting_bytes: usize,
     },
     /// The window is full: this member has not confirmed enough of what was sent before.
     #[error("held back by member {by}, who is {behind} messages behind")]

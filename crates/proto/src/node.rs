@@ -151,7 +151,8 @@ impl Node {
         payload: Bytes,
         options: SendOptions,
     ) -> Result<SeqNo, SendError> {
-        self.engine_of(group).ok_or(SendError::NotJoined)?.send(now, group, payload, options)
+        let engine = self.engine_of(group).ok_or(SendError::NotJoined)?;
+        engine.send(now, group, payload, options)
     }
 
     /// Asks the members to confirm what was sent so far; see [`Engine::confirm`].
@@ -166,6 +167,7 @@ impl Node {
         let profile = self.groups.get(&group)?.settings.profile;
         match profile {
             Profile::TimeCritical(_) => Some(self.lateral.payload_limit(profile)),
+            Profile::Ordered(_) => None,
             Profile::Guest => self.guest.as_ref().map(|guest| guest.payload_limit(profile)),
         }
     }
@@ -204,7 +206,7 @@ impl Node {
             Some((Protocol::Guest, _)) if self.guest.is_some() => {
                 self.counters.datagrams_foreign += 1;
             }
-            Some((Protocol::Guest | Protocol::Path, _)) | None => {
+            Some((Protocol::Guest | Protocol::Path | Protocol::Ordered, _)) | None => {
                 self.counters.datagrams_unknown += 1;
             }
         }
@@ -373,6 +375,7 @@ impl Node {
     fn engine_for(&mut self, profile: Profile) -> Option<&mut dyn Engine> {
         match profile {
             Profile::TimeCritical(_) => Some(&mut self.lateral),
+            Profile::Ordered(_) => None,
             // A match and not `as_deref_mut`, which would ask for a guest without borrows.
             Profile::Guest => match &mut self.guest {
                 Some(guest) => Some(&mut **guest),

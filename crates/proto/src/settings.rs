@@ -5,6 +5,7 @@ use core::fmt;
 use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::rmp::Partition;
 use crate::wire::DecodeError;
 use crate::{GroupId, JoinError};
 
@@ -24,6 +25,8 @@ pub struct GroupSettings {
 pub enum Profile {
     /// The lateral engine (Ricochet, Slingshot).
     TimeCritical(RateOfFire),
+    /// The token ring (RMP), with the smallest partition that goes on after a fault.
+    Ordered(Partition),
     /// An engine that is not part of this crate: the one that the node was
     /// [given](crate::node::Node::with_guest). Its settings are its own affair.
     Guest,
@@ -42,7 +45,8 @@ pub struct RateOfFire {
 /// Bytes of [`GroupSettings`] on the wire.
 pub const SETTINGS_BYTES: usize = size_of::<RawSettings>();
 
-/// `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32. A guest has 0 for `r` and `c`.
+/// `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32. A guest has 0 for `r` and `c`, an
+/// ordered group its smallest partition: [`Partition::to_wire`].
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawSettings {
@@ -54,6 +58,7 @@ struct RawSettings {
 }
 
 const TIME_CRITICAL: u8 = 1;
+const ORDERED: u8 = 2;
 const GUEST: u8 = 255;
 
 impl RateOfFire {
@@ -94,6 +99,7 @@ impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimeCritical(rate) => write!(f, "time-critical {rate}"),
+            Self::Ordered(partition) => write!(f, "ordered ({partition})"),
             Self::Guest => f.write_str("guest"),
         }
     }
@@ -115,6 +121,10 @@ impl GroupSettings {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (profile, r, c) = match self.profile {
             Profile::TimeCritical(RateOfFire { r, c }) => (TIME_CRITICAL, r, c),
+            Profile::Ordered(partition) => {
+                let [high, low] = partition.to_wire().to_be_bytes();
+                (ORDERED, high, low)
+            }
             Profile::Guest => (GUEST, 0, 0),
         };
         let name_check = U32::new(self.name_check);
@@ -133,6 +143,10 @@ impl GroupSettings {
             TIME_CRITICAL => {
                 rate.validate().map_err(|_| DecodeError::Value)?;
                 Profile::TimeCritical(rate)
+            }
+            ORDERED => {
+                let partition = Partition::from_wire(u16::from_be_bytes([raw.r, raw.c]));
+                Profile::Ordered(partition.ok_or(DecodeError::Value)?)
             }
             GUEST if (raw.r, raw.c) == (0, 0) => Profile::Guest,
             GUEST => return Err(DecodeError::Value),
@@ -158,6 +172,16 @@ mod tests {
             settings.encode(&mut bytes);
             prop_assert_eq!(bytes.len(), SETTINGS_BYTES);
             prop_assert_eq!(GroupSettings::decode(&bytes), Ok((settings, &[][..])));
+        }
+
+        #[test]
+        fn an_ordered_group_says_how_many_must_remain(partition: u16, name in ".*") {
+            let settings = |it| GroupSettings::new(&name, Profile::Ordered(it));
+            let mut bytes = Vec::new();
+            settings(Partition::All).encode(&mut bytes);
+            bytes[1..3].copy_from_slice(&partition.to_be_bytes());
+            let decoded = GroupSettings::decode(&bytes).map(|(settings, _)| settings);
+            prop_assert_eq!(decoded.ok(), Partition::from_wire(partition).map(settings));
         }
 
         #[test]

@@ -43,6 +43,8 @@ pub enum Protocol {
     Membership = 2,
     /// The runtime's own: which members are reached by multicast.
     Path = 3,
+    /// RMP.
+    Ordered = 4,
     /// An engine from outside this crate ([`Profile::Guest`](crate::Profile::Guest)); the kinds
     /// are its own.
     Guest = 64,
@@ -184,6 +186,7 @@ impl Protocol {
             1 => Ok(Self::Lateral),
             2 => Ok(Self::Membership),
             3 => Ok(Self::Path),
+            4 => Ok(Self::Ordered),
             64 => Ok(Self::Guest),
             _ => Err(DecodeError::Kind),
         }

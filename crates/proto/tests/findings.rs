@@ -54,7 +54,9 @@ fn a_message_lost_to_its_deadline_is_told_to_the_sender() {
     (0..2).for_each(|host| world.join(host, GROUP, RATE));
     world.filter = Box::new(|_, _, datagram| datagram[4] != 1);
     let deadline = Some(10 * MILLISECOND);
-    world.send_with(0, GROUP, b"late", SendOptions { deadline }).expect("nobody holds back");
+    world
+        .send_with(0, GROUP, b"late", SendOptions { deadline, qos: None })
+        .expect("nobody holds back");
     world.confirm(0, GROUP);
     world.run_for(5 * SECOND);
     let lost = world.hosts[1].lost.len();

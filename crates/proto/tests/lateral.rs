@@ -335,7 +335,9 @@ fn a_message_past_its_deadline_is_reported_not_delivered() {
     (0..3).for_each(|host| world.join(host, group(0), RATE));
     world.filter = Box::new(|_, to, datagram| to != NodeId(2) || datagram[4] != 1);
     let deadline = Some(Duration::from_millis(10));
-    world.send_with(0, group(0), b"late", SendOptions { deadline }).expect("nobody holds back");
+    world
+        .send_with(0, group(0), b"late", SendOptions { deadline, qos: None })
+        .expect("nobody holds back");
     world.send(0, group(0), b"no hurry").expect("nobody holds back");
     world.run_for(5 * SECOND);
     assert_eq!(world.hosts[1].got(NodeId(1), group(0)), [2]);

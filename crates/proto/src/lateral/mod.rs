@@ -308,6 +308,9 @@ impl Engine for Lateral {
         options: SendOptions,
     ) -> Result<SeqNo, SendError> {
         let ix = self.groups.ix(group).ok_or(SendError::NotJoined)?;
+        if let Some(asked) = options.qos {
+            return Err(SendError::Qos { asked });
+        }
         let limit = self.config.payload_limit(self.groups.get(ix).rate);
         if payload.len() > limit {
             return Err(SendError::TooLarge { bytes: payload.len(), limit });
@@ -419,7 +422,7 @@ impl Engine for Lateral {
     fn payload_limit(&self, profile: Profile) -> usize {
         match profile {
             Profile::TimeCritical(rate) => self.config.payload_limit(rate),
-            Profile::Guest => 0,
+            Profile::Ordered(_) | Profile::Guest => 0,
         }
     }
 

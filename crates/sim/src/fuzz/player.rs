@@ -152,7 +152,7 @@ impl<'a> Player<'a> {
             Act::Leave(host, group) => self.leave(*host, *group),
             Act::Send { host, group, count, bytes, deadline } => {
                 for _ in 0..*count {
-                    let options = SendOptions { deadline: *deadline };
+                    let options = SendOptions { deadline: *deadline, qos: None };
                     _ = self.send(*host, *group, *bytes, options);
                 }
             }

@@ -1,0 +1,124 @@
+//! What a group is given to act with: the time, and where its packets, events and timers go.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::config::Config;
+use super::counters::Counters;
+use super::packet::{PART_BYTES, Packet};
+use super::{RingEvent, RingNews, parts};
+use crate::{Class, Destination, Event, GroupId, NodeId, Rng, Time, Timers, Transmit};
+
+/// What is around one group while it is called.
+pub(super) struct Around<'a> {
+    pub(super) now: Time,
+    pub(super) node: NodeId,
+    pub(super) group: GroupId,
+    /// The version of the ring's epoch, for the header.
+    pub(super) version: u32,
+    pub(super) config: &'a Config,
+    pub(super) timers: &'a mut Timers<(GroupId, Timer)>,
+    pub(super) outbox: &'a mut VecDeque<(Transmit, Vec<u8>)>,
+    pub(super) events: &'a mut VecDeque<Event>,
+    pub(super) counters: &'a mut Counters,
+    pub(super) rng: &'a mut Rng,
+    /// How many lives this node has had in any group.
+    pub(super) lives: &'a mut u32,
+}
+
+/// What a group may have to do later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// Own packets have no place yet.
+    Retransmit,
+    /// The token was passed and not accepted yet.
+    Pass,
+    /// The token site has nothing to do.
+    Idle,
+    /// The token site waits for more packets.
+    Batch,
+    /// The token was accepted and nobody knows.
+    Confirm,
+    /// Something is missing.
+    Ask,
+    /// A request was not answered yet.
+    Request,
+    /// Nobody has let this node in yet.
+    Join,
+    /// A reformation goes on.
+    Recovery,
+    /// Others of the group are not in the ring.
+    Announce,
+    /// This node has left, and answers for a while.
+    Linger,
+}
+
+impl Around<'_> {
+    /// Sends to all members.
+    pub(super) fn multicast(&mut self, packet: &Packet) {
+        self.send(Destination::Group(self.group), packet);
+    }
+
+    /// Sends to one node.
+    pub(super) fn unicast(&mut self, to: NodeId, packet: &Packet) {
+        if to != self.node {
+            self.send(Destination::Node(to), packet);
+        }
+    }
+
+    /// Sets a timer of the group.
+    pub(super) fn set(&mut self, timer: Timer, after: core::time::Duration) {
+        self.timers.set((self.group, timer), self.now + after);
+    }
+
+    /// Sets a timer of the group unless it is due earlier.
+    pub(super) fn set_no_later(&mut self, timer: Timer, after: core::time::Duration) {
+        self.timers.set_no_later((self.group, timer), self.now + after);
+    }
+
+    /// Forgets a timer of the group.
+    pub(super) fn cancel(&mut self, timer: Timer) {
+        self.timers.cancel((self.group, timer));
+    }
+
+    /// Tells the application.
+    pub(super) fn tell(&mut self, news: RingNews) {
+        self.events.push_back(Event::Ring(RingEvent { group: self.group, news }));
+    }
+
+    /// How long to wait before the try after so many.
+    pub(super) fn backed_off(&self, tries: u32) -> core::time::Duration {
+        let doubled = self.config.least_timeout.saturating_mul(1 << tries.min(16));
+        doubled.min(self.config.largest_timeout)
+    }
+
+    /// A random time up to `span`.
+    pub(super) fn random(&mut self, span: core::time::Duration) -> core::time::Duration {
+        let nanos = span.as_nanos() as usize;
+        core::time::Duration::from_nanos(self.rng.below(nanos + 1) as u64)
+    }
+
+    fn send(&mut self, destination: Destination, packet: &Packet) {
+        let class = match packet {
+            Packet::Data(_) => match destination {
+                Destination::Group(_) => Class::Data,
+                _ => Class::Retransmission,
+            },
+            _ => Class::Control,
+        };
+        let transmit = Transmit { destination, class };
+        let mut datagram = Vec::new();
+        packet.encode(&mut datagram, self.group, self.node, self.version);
+        let largest = self.config.datagram_bytes();
+        if datagram.len() <= largest {
+            self.outbox.push_back((transmit, datagram));
+            return;
+        }
+        let id = self.rng.next_u64() as u32;
+        for part in parts::cut(id, &datagram, largest - PART_BYTES) {
+            let mut piece = Vec::new();
+            Packet::Part(part).encode(&mut piece, self.group, self.node, self.version);
+            self.outbox.push_back((transmit, piece));
+        }
+    }
+}

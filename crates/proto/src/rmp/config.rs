@@ -1,0 +1,116 @@
+//! How one node's RMP engine is set.
+
+use core::time::Duration;
+
+use super::packet::DATA_BYTES;
+
+/// The settings of an [`Rmp`](super::Rmp) engine. The defaults are for a local network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Bytes of the largest IP packet on the path: no packet of ours is ever cut by IP.
+    /// Default 1500.
+    pub path_mtu: u16,
+    /// Bytes of the largest message; larger ones are refused. Default and most: 16 MiB.
+    pub message_bytes: usize,
+    /// Bytes of messages that wait for the window; a full queue refuses. Default 32 MiB.
+    pub queue_bytes: usize,
+    /// Bytes that a sender may have under way without a place in the order. Default 256 KiB.
+    pub window_bytes: usize,
+    /// Packets that one ACK orders at most. Default 64.
+    pub batch: usize,
+    /// How long the token site waits for more packets of a source that has said that it has more.
+    /// Default 500 us.
+    pub batch_delay: Duration,
+    /// The token site passes the token with a NULL ACK after this time without work, until it has
+    /// gone round. Default 50 ms; the paper's is 1 s (4.2).
+    pub idle_after: Duration,
+    /// The token is confirmed after this time, unless an ACK has done so. Default 2 ms.
+    pub confirm_after: Duration,
+    /// What is missing is asked for after this time: it may only be late. Default 1 ms.
+    pub nack_delay: Duration,
+    /// The first timeout of what needs an answer; doubled with each try. Default 20 ms.
+    pub least_timeout: Duration,
+    /// The longest timeout. Default 100 ms; the paper's is 2 s (4.6).
+    pub largest_timeout: Duration,
+    /// So many tries in vain, and a reformation begins. Default 5; the paper's is 10 (4.4).
+    pub tries: u32,
+    /// How often a joiner asks, and after how many answers that did not come it begins a ring of
+    /// its own. Default 5 times, 40 ms apart.
+    pub join_retry: Duration,
+    /// See [`Config::join_retry`].
+    pub join_tries: u32,
+    /// How often the initiator of a reformation asks. Default 20 ms.
+    pub recovery_retry: Duration,
+    /// How often it asks before it goes on without those who do not answer. Default 5.
+    pub recovery_tries: u32,
+    /// A reformation that failed begins again after a random time up to this. Default 60 ms.
+    pub back_off: Duration,
+    /// How often a partition that may not go on looks for the others. Default 500 ms.
+    pub minority_retry: Duration,
+    /// How often a ring tells nodes that are in the group and not in the ring about itself, so that
+    /// two rings of one group become one. Default 500 ms.
+    pub announce: Duration,
+    /// How long a member that has left answers those who still lack something. Default 500 ms.
+    pub linger: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            path_mtu: 1500,
+            message_bytes: MAX_MESSAGE_BYTES,
+            queue_bytes: 32 << 20,
+            window_bytes: 256 << 10,
+            batch: 64,
+            batch_delay: Duration::from_micros(500),
+            idle_after: ms(50),
+            confirm_after: ms(2),
+            nack_delay: ms(1),
+            least_timeout: ms(20),
+            largest_timeout: ms(100),
+            tries: 5,
+            join_retry: ms(40),
+            join_tries: 5,
+            recovery_retry: ms(20),
+            recovery_tries: 5,
+            back_off: ms(60),
+            minority_retry: ms(500),
+            announce: ms(500),
+            linger: ms(500),
+        }
+    }
+}
+
+impl Config {
+    /// The timers of the paper: a NULL ACK after 1 s, timeouts up to 2 s, dead after ten tries.
+    #[must_use]
+    pub fn with_timers_of_the_paper(self) -> Self {
+        let second = Duration::from_secs(1);
+        Self { idle_after: second, largest_timeout: 2 * second, tries: 10, ..self }
+    }
+
+    /// Bytes of the largest piece of a message.
+    pub(super) fn piece_bytes(&self) -> usize {
+        self.datagram_bytes() - DATA_BYTES - size_of::<u64>()
+    }
+
+    /// Bytes of the largest datagram.
+    pub(super) fn datagram_bytes(&self) -> usize {
+        usize::from(self.path_mtu) - UDP_AND_IP_BYTES
+    }
+
+    pub(super) fn validate(&self) {
+        assert!(self.path_mtu >= 576, "a path MTU below 576");
+        assert!(self.message_bytes <= MAX_MESSAGE_BYTES, "messages above 16 MiB");
+        assert!(self.window_bytes >= usize::from(self.path_mtu), "a window below one packet");
+        let span = self.least_timeout.min(self.recovery_retry).min(self.join_retry);
+        assert!(!span.is_zero(), "a timeout of zero would leave no time between two tries");
+        assert!((1..=MAX_BATCH).contains(&self.batch), "a batch of {}", self.batch);
+    }
+}
+
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
+const UDP_AND_IP_BYTES: usize = 28;
+/// An ACK has one entry of 18 bytes for each source at most, and has to fit a packet.
+const MAX_BATCH: usize = 64;

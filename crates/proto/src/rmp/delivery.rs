@@ -1,0 +1,75 @@
+//! What a ring hands out, and in which order.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::log::ListChange;
+use super::names::{Process, Timestamp};
+use super::stream::Whole;
+use super::view::RingView;
+use crate::SeqNo;
+
+/// What waits to be delivered in the total order.
+#[derive(Clone, Debug)]
+pub(super) enum Queued {
+    /// A packet that this round gave its place.
+    Packet {
+        /// The round.
+        round: Timestamp,
+        /// Who sent it.
+        source: Process,
+        /// Its number.
+        seqno: SeqNo,
+    },
+    /// A change of the view.
+    View {
+        /// The round that made it.
+        round: Timestamp,
+        /// What changed.
+        event: ViewEvent,
+    },
+}
+
+/// What is delivered.
+#[derive(Clone, Debug)]
+pub(super) enum Delivery {
+    /// A message.
+    Message {
+        /// Who sent it.
+        source: Process,
+        /// The message.
+        whole: Whole,
+        /// The round that gave it its place; `None` if it did not wait for one.
+        round: Option<Timestamp>,
+    },
+    /// A change of the view.
+    View(ViewEvent),
+}
+
+/// A change of the view, at its place among the messages (virtual synchrony).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewEvent {
+    /// The view from now on.
+    pub view: RingView,
+    /// Who is new.
+    pub joined: Vec<Process>,
+    /// Who left of its own will.
+    pub left: Vec<Process>,
+    /// Who was removed.
+    pub failed: Vec<Process>,
+    /// The member that decided.
+    pub by: Process,
+    /// The request that was answered, if it was one.
+    pub answered: Option<ListChange>,
+}
+
+impl ViewEvent {
+    /// An event that changes nothing yet, decided by this member.
+    pub(super) fn by(by: Process) -> Self {
+        let epoch = super::names::Epoch::created_by(by);
+        let locks = BTreeMap::new();
+        let view = RingView { epoch, version: 0, origin: epoch, members: Vec::new(), locks };
+        let (joined, left, failed) = (Vec::new(), Vec::new(), Vec::new());
+        Self { view, joined, left, failed, by, answered: None }
+    }
+}

@@ -1,0 +1,214 @@
+//! How much may be under way: flow and congestion control (4.6).
+//!
+//! The rest of the engine knows only the [`Congestion`] trait, so that a policy can be replaced
+//! without touching it, as the paper asks.
+
+use alloc::collections::VecDeque;
+use core::fmt::Debug;
+use core::time::Duration;
+
+use crate::SeqNo;
+
+/// A policy for one sender in one group.
+pub trait Congestion: Debug + Send {
+    /// Bytes that may be under way without a place in the order.
+    fn window_bytes(&self) -> usize;
+
+    /// How long the sender waits for an ACK before it sends again.
+    fn timeout(&self) -> Duration;
+
+    /// The first ACK of a packet came, so long after it was sent; `None` if it was sent more than
+    /// once, so that nobody knows which of them was answered (Karn's rule).
+    fn on_ack(&mut self, bytes: usize, after: Option<Duration>);
+
+    /// A member has asked for this packet of the sender's.
+    fn on_nack(&mut self, seqno: SeqNo);
+
+    /// No ACK came in time.
+    fn on_timeout(&mut self);
+}
+
+/// The modified window algorithm after Van Jacobson that the paper proposes.
+///
+/// - The timeout is the smoothed round-trip time plus four times its mean deviation, doubled with
+///   each timeout and held between a least and a largest value.
+/// - Slow start: each ACK widens the window by one packet until half of the window of the last
+///   congestion, then one packet per window.
+/// - A timeout or the first NACK of a packet halves it; a cache of the last three NACKed packets
+///   keeps several NACKs of one loss from halving it several times.
+#[derive(Debug)]
+pub struct VanJacobson {
+    limits: Limits,
+    window: usize,
+    /// Slow start ends here.
+    threshold: usize,
+    smoothed: Option<Duration>,
+    deviation: Duration,
+    /// Timeouts in a row.
+    backoff: u32,
+    nacked: VecDeque<SeqNo>,
+}
+
+/// The bounds of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a packet: the least window, and by how much it grows.
+    pub packet_bytes: usize,
+    /// The widest window in bytes.
+    pub window_bytes: usize,
+    /// The shortest timeout.
+    pub least_timeout: Duration,
+    /// The longest timeout; the paper's is 2 s.
+    pub largest_timeout: Duration,
+}
+
+/// NACKed packets that are remembered (4.6: "the last three").
+const NACK_CACHE: usize = 3;
+
+impl VanJacobson {
+    /// A window of one packet.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            window: limits.packet_bytes,
+            threshold: limits.window_bytes,
+            limits,
+            smoothed: None,
+            deviation: Duration::ZERO,
+            backoff: 0,
+            nacked: VecDeque::new(),
+        }
+    }
+
+    fn halve(&mut self) {
+        self.window = (self.window / 2).max(self.limits.packet_bytes);
+        self.threshold = self.window;
+    }
+}
+
+impl Congestion for VanJacobson {
+    fn window_bytes(&self) -> usize {
+        self.window
+    }
+
+    fn timeout(&self) -> Duration {
+        let measured = self.smoothed.map(|smoothed| smoothed + 4 * self.deviation);
+        let base = measured.unwrap_or(self.limits.least_timeout).max(self.limits.least_timeout);
+        base.saturating_mul(1 << self.backoff.min(16)).min(self.limits.largest_timeout)
+    }
+
+    fn on_ack(&mut self, _bytes: usize, after: Option<Duration>) {
+        self.backoff = 0;
+        if let Some(sample) = after {
+            match self.smoothed {
+                None => (self.smoothed, self.deviation) = (Some(sample), sample / 2),
+                Some(smoothed) => {
+                    let error = smoothed.abs_diff(sample);
+                    self.deviation = (self.deviation * 3 + error) / 4;
+                    self.smoothed = Some((smoothed * 7 + sample) / 8);
+                }
+            }
+        }
+        let packet = self.limits.packet_bytes;
+        let growth = match self.window < self.threshold {
+            true => packet,
+            false => (packet * packet / self.window).max(1),
+        };
+        self.window = (self.window + growth).min(self.limits.window_bytes);
+    }
+
+    fn on_nack(&mut self, seqno: SeqNo) {
+        if self.nacked.contains(&seqno) {
+            return;
+        }
+        if self.nacked.len() == NACK_CACHE {
+            self.nacked.pop_front();
+        }
+        self.nacked.push_back(seqno);
+        self.halve();
+    }
+
+    fn on_timeout(&mut self) {
+        self.backoff += 1;
+        self.halve();
+    }
+}
+
+/// The size of the next packet (figure 4.2), and why there may be none.
+///
+/// `offered` bytes wait, `available` of the `window` are free. At most half of the window goes into
+/// one packet, until packets have their largest size. `None`: wait for an ACK (the "silly window").
+pub fn packet_bytes(
+    offered: usize,
+    available: usize,
+    window: usize,
+    least: usize,
+    largest: usize,
+) -> Option<usize> {
+    if available < least && available < window {
+        return None;
+    }
+    let half = offered.min(window / 2);
+    Some(half.max(least).min(available).min(largest).min(offered))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        packet_bytes: 1000,
+        window_bytes: 64_000,
+        least_timeout: Duration::from_millis(10),
+        largest_timeout: Duration::from_secs(2),
+    };
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_window_grows_by_a_packet_with_each_ack_until_the_last_congestion() {
+        let mut flow = VanJacobson::new(LIMITS);
+        (0..9).for_each(|_| flow.on_ack(1000, Some(MS)));
+        assert_eq!(flow.window_bytes(), 10_000);
+        flow.on_timeout();
+        assert_eq!(flow.window_bytes(), 5000);
+        (0..5).for_each(|_| flow.on_ack(1000, Some(MS)));
+        assert!((5900..=6000).contains(&flow.window_bytes()), "{}", flow.window_bytes());
+    }
+
+    #[test]
+    fn several_nacks_of_one_packet_halve_the_window_once() {
+        let mut flow = VanJacobson::new(LIMITS);
+        (0..31).for_each(|_| flow.on_ack(1000, Some(MS)));
+        (0..4).for_each(|_| flow.on_nack(SeqNo(7)));
+        assert_eq!(flow.window_bytes(), 16_000);
+        [8, 9, 10].map(SeqNo).into_iter().for_each(|seqno| flow.on_nack(seqno));
+        assert_eq!(flow.window_bytes(), 2000);
+        flow.on_nack(SeqNo(7));
+        assert_eq!(flow.window_bytes(), 1000, "the cache holds three, and 7 is not among them");
+    }
+
+    #[test]
+    fn timeouts_follow_the_round_trip_and_back_off_to_two_seconds() {
+        let mut flow = VanJacobson::new(LIMITS);
+        assert_eq!(flow.timeout(), 10 * MS);
+        (0..100).for_each(|_| flow.on_ack(1000, Some(40 * MS)));
+        assert!((40 * MS..42 * MS).contains(&flow.timeout()), "{:?}", flow.timeout());
+        let before = flow.timeout();
+        flow.on_timeout();
+        assert_eq!(flow.timeout(), before * 2);
+        (0..20).for_each(|_| flow.on_timeout());
+        assert_eq!(flow.timeout(), Duration::from_secs(2));
+        flow.on_ack(1000, None);
+        assert_eq!(flow.timeout(), before, "an ACK ends the back-off");
+    }
+
+    #[test]
+    fn packets_are_at_most_half_a_window_until_they_are_as_large_as_can_be() {
+        let size = |offered, available, window| packet_bytes(offered, available, window, 100, 1400);
+        assert_eq!(size(9000, 400, 400), Some(200));
+        assert_eq!(size(9000, 8000, 8000), Some(1400));
+        assert_eq!(size(9000, 120, 400), Some(120), "no more than is free");
+        assert_eq!(size(9000, 80, 400), None, "a silly window");
+        assert_eq!(size(30, 8000, 8000), Some(30), "no more than is there");
+        assert_eq!(size(9000, 100, 100), Some(100));
+    }
+}

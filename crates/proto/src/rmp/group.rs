@@ -1,0 +1,368 @@
+//! One group of this node: what it has heard, what it wishes, and what follows.
+//!
+//! All branching is here and in the parts named after sections of the paper: `turns` (4.2),
+//! `lists` (4.3), `reforming` (4.4). What all members compute alike is in [`Ring`].
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::around::{Around, Timer};
+use super::config::Config;
+use super::delivery::{Delivery, ViewEvent};
+use super::flow::{Limits, VanJacobson};
+use super::log::{ListChange, ListChangeKind, Round, What};
+use super::names::{Epoch, Process, Timestamp};
+use super::packet::{DataPacket, NewList, Packet};
+use super::qos::Qos;
+use super::reforming::{Reforming, Start};
+use super::ring::{Lacks, Ring};
+use super::sending::{Sending, Sizes};
+use super::stream::{Arrival, Data};
+use super::view::{Member, Partition};
+use super::{RingNews, Terms};
+use crate::{Event, How, Message, NodeId, SeqNo, Time};
+
+/// One group.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) me: Process,
+    pub(super) terms: Terms,
+    /// `None` until this node was let in or has begun a ring.
+    pub(super) ring: Option<Ring>,
+    pub(super) reforming: Reforming,
+    pub(super) sending: Sending,
+    /// The other nodes that are in the group, as the membership provider says.
+    pub(super) known: BTreeSet<NodeId>,
+    /// Requests of all members and joiners that no New List has answered yet.
+    pub(super) requests: BTreeMap<Process, ListChange>,
+    /// This member's own, the first of them asked for.
+    pub(super) wishes: VecDeque<ListChange>,
+    pub(super) next_request: u32,
+    /// The last round of this member's own, until its token is known to be accepted.
+    pub(super) passed: Option<Timestamp>,
+    /// The token was accepted by the round before this place, and that was not said yet.
+    pub(super) unconfirmed: Option<Timestamp>,
+    pub(super) is_batch_due: bool,
+    /// A joiner and the creator of a ring speak at once: that is their acknowledgement.
+    pub(super) must_speak: bool,
+    pub(super) tries: Tries,
+    pub(super) lacked: Lacks,
+    pub(super) last_notice: Option<Time>,
+    pub(super) is_leaving: bool,
+    /// It leaves to join this larger ring of the group.
+    pub(super) merging: Option<Epoch>,
+    /// The ring that it asks to be let in; `None`: any.
+    pub(super) target: Option<Epoch>,
+    pub(super) is_over: bool,
+}
+
+/// How often something was tried in a row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tries {
+    pub(super) pass: u32,
+    pub(super) ask: u32,
+    pub(super) request: u32,
+    pub(super) join: u32,
+}
+
+impl Group {
+    /// A group that this node is about to join.
+    pub(super) fn new(me: Process, terms: Terms, config: &Config) -> Self {
+        let limits = Limits {
+            packet_bytes: config.piece_bytes() + super::packet::DATA_BYTES,
+            window_bytes: config.window_bytes,
+            least_timeout: config.least_timeout,
+            largest_timeout: config.largest_timeout,
+        };
+        Self {
+            me,
+            terms,
+            ring: None,
+            reforming: Reforming::default(),
+            sending: Sending::new(Box::new(VanJacobson::new(limits))),
+            known: BTreeSet::new(),
+            requests: BTreeMap::new(),
+            wishes: VecDeque::new(),
+            next_request: 1,
+            passed: None,
+            unconfirmed: None,
+            is_batch_due: false,
+            must_speak: false,
+            tries: Tries::default(),
+            lacked: Lacks::default(),
+            last_notice: None,
+            is_leaving: false,
+            merging: None,
+            target: None,
+            is_over: false,
+        }
+    }
+
+    /// The version of the ring's epoch; 0 without a ring.
+    pub(super) fn version(&self) -> u32 {
+        self.ring.as_ref().map_or(0, |ring| ring.view().epoch.version)
+    }
+
+    /// This node as a member.
+    pub(super) fn member(&self) -> Member {
+        Member { process: self.me, partition: self.terms.partition }
+    }
+
+    /// Takes a message of this node's own.
+    pub(super) fn send(&mut self, cx: &mut Around<'_>, qos: Qos, payload: Bytes) -> SeqNo {
+        let number = self.sending.push(qos, None, payload);
+        self.advance(cx, None);
+        number
+    }
+
+    /// A packet arrived from `sender`.
+    pub(super) fn on_packet(&mut self, cx: &mut Around<'_>, sender: NodeId, packet: Packet) {
+        match packet {
+            Packet::Data(data) => self.on_data(cx, data),
+            Packet::Ack { epoch, round } | Packet::NewList(NewList::Change { epoch, round }) => {
+                self.on_round_packet(cx, sender, epoch, round);
+            }
+            Packet::Confirm { epoch, at } => self.on_confirm(cx, epoch, at),
+            Packet::Nack(nack) => self.on_nack(cx, sender, &nack),
+            Packet::NewList(NewList::Whole(snapshot)) => self.on_snapshot(cx, sender, snapshot),
+            Packet::NewList(NewList::Formation { proposal, is_committed }) => {
+                self.on_formation(cx, sender, proposal, is_committed);
+            }
+            Packet::ListChangeRequest { epoch, change } => {
+                self.on_request(cx, sender, epoch, change);
+            }
+            Packet::RecoveryStart { epoch, ballot, position, refuted } => {
+                let start = Start { epoch, ballot, position, refuted };
+                self.on_recovery_start(cx, sender, start);
+            }
+            Packet::RecoveryVote { epoch, ballot, position, accepted } => {
+                self.on_recovery_vote(cx, sender, epoch, ballot, position, accepted);
+            }
+            Packet::RecoveryAckNewList { ballot } => self.on_recovery_ack(cx, sender, ballot),
+            Packet::RecoveryAbort { ballot, seen } => {
+                self.on_recovery_abort(cx, sender, ballot, seen);
+            }
+            // The engine has put it together before it came here: a part of a part is nonsense.
+            Packet::Part(_) => cx.counters.malformed += 1,
+        }
+    }
+
+    /// A timer of the group is due.
+    pub(super) fn on_timer(&mut self, cx: &mut Around<'_>, timer: Timer) {
+        match timer {
+            Timer::Retransmit => self.on_retransmit_timer(cx),
+            Timer::Pass => self.on_pass_timer(cx),
+            Timer::Idle => self.on_idle_timer(cx),
+            Timer::Batch => {
+                self.is_batch_due = true;
+                self.advance(cx, None);
+            }
+            Timer::Confirm => self.on_confirm_timer(cx),
+            Timer::Ask => self.on_ask_timer(cx),
+            Timer::Request => self.on_request_timer(cx),
+            Timer::Join => self.on_join_timer(cx),
+            Timer::Recovery => self.on_recovery_timer(cx),
+            Timer::Announce => self.on_announce_timer(cx),
+            Timer::Linger => self.is_over = true,
+        }
+    }
+
+    /// Does all that can be done now: applies rounds, delivers, takes the token's turn, sends.
+    pub(super) fn advance(&mut self, cx: &mut Around<'_>, arrived: Option<(Process, SeqNo)>) {
+        let mut arrived = arrived;
+        loop {
+            while let Some(round) = self.apply_next(cx) {
+                self.on_applied(cx, &round);
+            }
+            let Some(ring) = &mut self.ring else { return };
+            for delivery in ring.deliver(arrived.take()) {
+                self.hand_out(cx, delivery);
+            }
+            if self.take_turn(cx) {
+                continue;
+            }
+            match self.send_next(cx) {
+                Some(seqno) => arrived = Some((self.me, seqno)),
+                None => break,
+            }
+        }
+        self.watch_own(cx);
+        self.watch_for_holes(cx);
+        self.reformation_advanced(cx);
+    }
+
+    fn apply_next(&mut self, cx: &mut Around<'_>) -> Option<Round> {
+        if self.reforming.has_accepted() {
+            return None;
+        }
+        self.ring.as_mut()?.apply_next(&mut cx.counters.rounds_impossible)
+    }
+
+    fn on_applied(&mut self, cx: &mut Around<'_>, round: &Round) {
+        if self.passed.is_some_and(|at| round.at > at) {
+            self.passed = None;
+            cx.cancel(Timer::Pass);
+        }
+        self.tries.ask = 0;
+        self.unconfirmed = (round.next == self.me && round.site != self.me).then_some(round.at);
+        self.is_batch_due = false;
+        for timer in [Timer::Batch, Timer::Idle, Timer::Confirm, Timer::Ask] {
+            cx.cancel(timer);
+        }
+        for run in round.runs().iter().filter(|run| run.source == self.me) {
+            self.sending.on_ordered(cx.now, run.end());
+        }
+        self.watch_own(cx);
+        if let What::List(change) = round.what {
+            self.on_list(cx, round, change);
+        }
+    }
+
+    fn hand_out(&mut self, cx: &mut Around<'_>, delivery: Delivery) {
+        match delivery {
+            Delivery::Message { source, whole, round } => {
+                cx.counters.delivered += 1;
+                cx.counters.bytes_delivered += whole.payload.len() as u64;
+                cx.events.push_back(Event::Message(Message {
+                    group: cx.group,
+                    sender: source.node,
+                    seqno: whole.number,
+                    payload: whole.payload,
+                    how: How::Direct,
+                    age: None,
+                    missing_for: core::time::Duration::ZERO,
+                }));
+                tracing::trace!(?source, number = %whole.number, ?round, "delivered");
+            }
+            Delivery::View(event) => self.on_view(cx, event),
+        }
+    }
+
+    fn on_view(&mut self, cx: &mut Around<'_>, event: ViewEvent) {
+        let is_out = !event.view.contains(self.me);
+        tracing::info!(me = ?self.me, view = ?event.view, "view");
+        cx.tell(RingNews::View(Box::new(event)));
+        if is_out {
+            self.on_out(cx);
+        }
+    }
+
+    fn on_data(&mut self, cx: &mut Around<'_>, packet: DataPacket) {
+        cx.counters.data_received += 1;
+        let DataPacket { source, seqno, data } = packet;
+        let Some(ring) = &mut self.ring else { return };
+        if data.qos == Qos::Unreliable {
+            return self.on_unreliable(cx, source, data);
+        }
+        match ring.insert(source, seqno, data) {
+            Some(Arrival::New) => self.advance(cx, Some((source, seqno))),
+            Some(Arrival::Duplicate) => cx.counters.data_duplicate += 1,
+            Some(Arrival::TooFar) => cx.counters.data_too_far += 1,
+            None => cx.counters.data_unknown_source += 1,
+        }
+    }
+
+    fn on_unreliable(&mut self, cx: &mut Around<'_>, source: Process, data: Data) {
+        if !self.ring.as_ref().is_some_and(|ring| ring.view().contains(source)) {
+            cx.counters.data_unknown_source += 1;
+            return;
+        }
+        if data.is_first && data.is_last {
+            let (number, qos, handler) = (data.message, data.qos, data.handler);
+            let whole = super::stream::Whole { number, qos, handler, payload: data.payload };
+            self.hand_out(cx, Delivery::Message { source, whole, round: None });
+        }
+    }
+
+    /// Sends the next packet that the window lets out. It is here then like any other.
+    fn send_next(&mut self, cx: &mut Around<'_>) -> Option<SeqNo> {
+        let largest = cx.config.piece_bytes();
+        let sizes = Sizes { least: largest.min(LEAST_PIECE_BYTES), largest };
+        let ring = self.ring.as_mut()?;
+        if !self.reforming.is_idle() || self.is_leaving || !ring.view().contains(self.me) {
+            return None;
+        }
+        let (seqno, data) = self.sending.next_packet(cx.now, sizes)?;
+        ring.insert(self.me, seqno, data.clone());
+        cx.counters.data_sent += 1;
+        if ring.view().len() > 1 {
+            cx.multicast(&Packet::Data(DataPacket { source: self.me, seqno, data }));
+        }
+        Some(seqno)
+    }
+
+    pub(super) fn watch_own(&mut self, cx: &mut Around<'_>) {
+        match self.sending.due() {
+            Some(at) if self.reforming.is_idle() => {
+                cx.timers.set((cx.group, Timer::Retransmit), at.max(cx.now));
+            }
+            _ => cx.cancel(Timer::Retransmit),
+        }
+    }
+
+    /// The packet of a source, as it is sent again.
+    pub(super) fn packet_of(&self, source: Process, seqno: SeqNo) -> Option<Packet> {
+        let data = self.ring.as_ref()?.stream(source)?.packet(seqno)?.clone();
+        Some(Packet::Data(DataPacket { source, seqno, data }))
+    }
+
+    fn on_retransmit_timer(&mut self, cx: &mut Around<'_>) {
+        if self.sending.due().is_none_or(|due| due > cx.now) || !self.reforming.is_idle() {
+            return self.watch_own(cx);
+        }
+        let (again, tries) = self.sending.on_timeout(cx.now, RESENT_AT_ONCE);
+        let packets: Vec<Packet> =
+            again.into_iter().filter_map(|seqno| self.packet_of(self.me, seqno)).collect();
+        if tries > cx.config.tries {
+            return self.suspect(cx, "own data got no place");
+        }
+        for packet in packets {
+            cx.counters.data_resent += 1;
+            cx.multicast(&packet);
+        }
+        self.advance(cx, None);
+    }
+
+    /// The epoch of the ring, if this node is in one.
+    pub(super) fn epoch(&self) -> Option<Epoch> {
+        self.ring.as_ref().map(|ring| ring.view().epoch)
+    }
+
+    /// Asserts the invariants.
+    pub(super) fn check(&self) {
+        if let Some(ring) = &self.ring {
+            ring.check();
+        }
+        assert!(self.wishes.len() <= MAX_WISHES, "too many wishes");
+    }
+
+    /// Whether a partition as small as this member accepts would be a minority.
+    pub(super) fn allows(&self, qos: Qos) -> bool {
+        let is_agreed = matches!(self.terms.partition, Partition::Majority | Partition::All);
+        is_agreed || qos != Qos::MajorityResilient
+    }
+
+    /// Asks for a change of the view.
+    pub(super) fn wish(&mut self, cx: &mut Around<'_>, kind: ListChangeKind) -> bool {
+        if self.wishes.len() >= MAX_WISHES {
+            return false;
+        }
+        let request = self.next_request;
+        self.next_request += 1;
+        self.wishes.push_back(ListChange { process: self.me, request, kind });
+        if self.wishes.len() == 1 {
+            self.ask_for_change(cx);
+        }
+        true
+    }
+}
+
+/// Requests for changes of the view that wait at most.
+const MAX_WISHES: usize = 64;
+/// The least packet (MIN_PACKET of figure 4.2).
+const LEAST_PIECE_BYTES: usize = 512;
+/// Packets that are sent again at once after a timeout.
+const RESENT_AT_ONCE: usize = 8;

@@ -1,0 +1,424 @@
+//! Changes of the view that need no reformation: joining, leaving, locks (4.3).
+
+use alloc::vec::Vec;
+
+use super::around::{Around, Timer};
+use super::group::Group;
+use super::log::{ListChange, ListChangeKind, Round};
+use super::names::{Epoch, Process, Timestamp};
+use super::packet::{NewList, Packet, Snapshot};
+use super::reforming::Reforming;
+use super::ring::{Lacks, Ring};
+use super::{Removal, RingNews};
+use crate::NodeId;
+
+impl Group {
+    /// Asks to be let in, until somebody does or nobody answers.
+    pub(super) fn begin_joining(&mut self, cx: &mut Around<'_>) {
+        self.tries.join = 0;
+        self.ask_to_join(cx);
+    }
+
+    fn ask_to_join(&mut self, cx: &mut Around<'_>) {
+        let kind = ListChangeKind::Join(self.member());
+        let change = ListChange { process: self.me, request: 0, kind };
+        cx.counters.requests_sent += 1;
+        cx.multicast(&Packet::ListChangeRequest { epoch: self.target, change });
+        let wait = cx.config.join_retry + cx.random(cx.config.join_retry / 4);
+        cx.set(Timer::Join, wait);
+    }
+
+    /// A group is created by a join that nobody answers (4.3).
+    pub(super) fn on_join_timer(&mut self, cx: &mut Around<'_>) {
+        if self.ring.is_some() {
+            return;
+        }
+        self.tries.join += 1;
+        if self.tries.join < cx.config.join_tries {
+            return self.ask_to_join(cx);
+        }
+        if self.target.take().is_some() {
+            // The ring that was to be joined is another by now.
+            self.tries.join = 0;
+            return self.ask_to_join(cx);
+        }
+        tracing::info!(me = ?self.me, group = %cx.group, "begins a ring");
+        self.enter(cx, Ring::founded_by(self.member()));
+    }
+
+    fn enter(&mut self, cx: &mut Around<'_>, ring: Ring) {
+        cx.version = ring.view().epoch.version;
+        self.reforming = Reforming::of(ring.view().epoch);
+        self.must_speak = ring.view().len() > 1;
+        self.ring = Some(ring);
+        cx.cancel(Timer::Join);
+        self.watch_strangers(cx);
+        if !self.wishes.is_empty() {
+            self.ask_for_change(cx);
+        }
+        self.advance(cx, None);
+    }
+
+    /// Somebody asks for a change of the view.
+    pub(super) fn on_request(
+        &mut self,
+        cx: &mut Around<'_>,
+        sender: NodeId,
+        epoch: Option<Epoch>,
+        change: ListChange,
+    ) {
+        if change.process.node != sender {
+            cx.counters.malformed += 1;
+            return;
+        }
+        let Some(ring) = &self.ring else {
+            // Of several that begin at the same time the smallest begins the ring.
+            if matches!(change.kind, ListChangeKind::Join(_)) && sender < cx.node {
+                self.tries.join = 0;
+            }
+            return;
+        };
+        let is_joining = matches!(change.kind, ListChangeKind::Join(_));
+        let is_ours = epoch.map_or(is_joining, |epoch| epoch == ring.view().epoch);
+        if !is_ours {
+            if let Some(epoch) = epoch.filter(|_| !is_joining) {
+                self.on_other_epoch(cx, sender, epoch);
+            }
+            return;
+        }
+        self.requests.retain(|process, _| process.node != sender || *process >= change.process);
+        if self.requests.keys().any(|process| process.node == sender && *process > change.process) {
+            return;
+        }
+        if is_joining && self.cannot_change_members() {
+            // Whoever gets no answer at all begins a ring of its own.
+            self.notify_anyway(cx, sender);
+        }
+        let Some(ring) = &self.ring else { return };
+        if is_joining && ring.view().contains(change.process) {
+            // The New List was lost on its way to the joiner, who has the token.
+            if ring.token() == change.process {
+                self.send_snapshot(cx, sender);
+            }
+            return;
+        }
+        if !is_joining && !ring.view().contains(change.process) {
+            return self.notify(cx, sender);
+        }
+        self.requests.insert(change.process, change);
+        self.advance(cx, None);
+    }
+
+    /// The next change that can be made, if this member is the token site.
+    pub(super) fn next_change(&mut self, cx: &mut Around<'_>) -> Option<ListChange> {
+        if self.ring.as_ref().is_some_and(|ring| ring.view().len() == 1) {
+            // There is nobody to leave: the ring ends.
+            if self.is_leaving {
+                self.is_over = true;
+                return None;
+            } else if self.merging.is_some() {
+                self.on_removed(cx, Removal::Merged);
+                return None;
+            }
+        }
+        let processes: Vec<Process> = self.requests.keys().copied().collect();
+        for process in processes {
+            let change = self.requests[&process];
+            let ring = self.ring.as_ref()?;
+            let is_answered = ring.view().contains(process)
+                && (change.request <= ring.answered(process) || change.request == 0);
+            let is_joining = matches!(change.kind, ListChangeKind::Join(_));
+            if is_answered || (!is_joining && !ring.view().contains(process)) {
+                self.requests.remove(&process);
+                continue;
+            }
+            if let Some(possible) = self.possible_change(cx, change) {
+                return Some(possible);
+            }
+        }
+        None
+    }
+
+    /// What becomes of a request now; `None` if it has to wait.
+    fn possible_change(&mut self, cx: &mut Around<'_>, change: ListChange) -> Option<ListChange> {
+        let ring = self.ring.as_ref()?;
+        let view = ring.view();
+        let refused = ListChange { kind: ListChangeKind::Refused, ..change };
+        match change.kind {
+            ListChangeKind::Join(_) => match view.process_of(change.process.node) {
+                Some(old) if old.life > change.process.life => {
+                    self.requests.remove(&change.process);
+                    cx.counters.foreign += 1;
+                    None
+                }
+                // Its former life is over, or it would not ask.
+                Some(old) if ring.may_change_members() => {
+                    let request = ring.answered(old) + 1;
+                    Some(ListChange { process: old, request, kind: ListChangeKind::Leave })
+                }
+                None if ring.may_change_members() => Some(change),
+                _ => None,
+            },
+            ListChangeKind::Leave => ring.may_change_members().then_some(change),
+            ListChangeKind::Lock(name) => match view.locks.get(&name) {
+                Some(holder) if *holder != change.process => Some(refused),
+                _ => Some(change),
+            },
+            ListChangeKind::Unlock(name) => match view.locks.get(&name) {
+                Some(holder) if *holder == change.process => Some(change),
+                _ => Some(refused),
+            },
+            ListChangeKind::Refused => Some(refused),
+        }
+    }
+
+    /// A New List was applied.
+    pub(super) fn on_list(&mut self, cx: &mut Around<'_>, round: &Round, change: ListChange) {
+        let is_done = |it: &ListChange| it.request <= change.request;
+        if self.requests.get(&change.process).is_some_and(is_done) {
+            self.requests.remove(&change.process);
+        }
+        if let ListChangeKind::Join(member) = change.kind {
+            self.requests.retain(|process, it| {
+                process.node != member.process.node || it.process == member.process
+            });
+            if round.site == self.me {
+                self.send_snapshot(cx, member.process.node);
+            }
+        }
+        let is_in = self.ring.as_ref().is_some_and(|ring| ring.view().contains(self.me));
+        if change.process == self.me && is_in {
+            while self.wishes.front().is_some_and(is_done) {
+                self.wishes.pop_front();
+            }
+            self.ask_for_change(cx);
+        }
+        self.watch_strangers(cx);
+    }
+
+    /// Asks for the first of this member's own wishes.
+    pub(super) fn ask_for_change(&mut self, cx: &mut Around<'_>) {
+        self.tries.request = 0;
+        self.repeat_request(cx);
+    }
+
+    fn repeat_request(&mut self, cx: &mut Around<'_>) {
+        let (Some(change), Some(ring)) = (self.wishes.front(), &self.ring) else {
+            return cx.cancel(Timer::Request);
+        };
+        let change = *change;
+        let packet = Packet::ListChangeRequest { epoch: Some(ring.view().epoch), change };
+        self.requests.insert(self.me, change);
+        cx.counters.requests_sent += 1;
+        cx.multicast(&packet);
+        cx.set(Timer::Request, cx.backed_off(self.tries.request));
+    }
+
+    pub(super) fn on_request_timer(&mut self, cx: &mut Around<'_>) {
+        if !self.reforming.is_idle() {
+            return cx.set(Timer::Request, cx.config.largest_timeout);
+        }
+        self.tries.request += 1;
+        // One change of the members after the other: each takes a round of the token.
+        let members = self.ring.as_ref().map_or(0, |ring| ring.view().len() as u32);
+        if self.tries.request > cx.config.tries + members {
+            return self.suspect(cx, "a request was not answered");
+        }
+        self.repeat_request(cx);
+        self.advance(cx, None);
+    }
+
+    /// All that there is to know of the ring, for who joins it or is not in it.
+    pub(super) fn send_snapshot(&mut self, cx: &mut Around<'_>, to: NodeId) {
+        if let Some(ring) = &self.ring {
+            let mut snapshot = ring.snapshot();
+            snapshot.is_working = self.reforming.is_idle();
+            cx.unicast(to, &Packet::NewList(NewList::Whole(snapshot)));
+        }
+    }
+
+    fn cannot_change_members(&self) -> bool {
+        let may = self.ring.as_ref().is_some_and(|ring| ring.may_change_members());
+        !may || !self.reforming.is_idle() || self.requests.len() > 1
+    }
+
+    /// Tells somebody who is not in the ring how it is, though not often, and not while nobody
+    /// knows who is in it.
+    pub(super) fn notify(&mut self, cx: &mut Around<'_>, to: NodeId) {
+        if self.reforming.is_idle() {
+            self.notify_anyway(cx, to);
+        }
+    }
+
+    fn notify_anyway(&mut self, cx: &mut Around<'_>, to: NodeId) {
+        let pause = cx.config.least_timeout;
+        let is_soon = self.last_notice.is_some_and(|last| cx.now.since(last) < pause);
+        if !is_soon && !self.is_leaving {
+            self.last_notice = Some(cx.now);
+            cx.counters.notices_sent += 1;
+            self.send_snapshot(cx, to);
+        }
+    }
+
+    pub(super) fn on_snapshot(&mut self, cx: &mut Around<'_>, sender: NodeId, snapshot: Snapshot) {
+        let Some(ring) = &self.ring else {
+            // There is a ring: this node need not begin one.
+            self.tries.join = 0;
+            if snapshot.view.contains(self.me) && snapshot.token == self.me {
+                let ring = Ring::entered(self.me, snapshot);
+                self.enter(cx, ring);
+            }
+            return;
+        };
+        let (ours, theirs) = (ring.view(), &snapshot.view);
+        if theirs.epoch == ours.epoch {
+            let is_out = !theirs.contains(self.me) && snapshot.next > ring.log().next();
+            if is_out {
+                self.on_out(cx);
+            } else if snapshot.token == self.me {
+                let (epoch, at) = (theirs.epoch, Timestamp(snapshot.next.0.saturating_sub(1)));
+                cx.counters.confirms_sent += 1;
+                cx.unicast(sender, &Packet::Confirm { epoch, at });
+            }
+            return;
+        }
+        if theirs.contains(self.me) {
+            return self.on_other_epoch_of(cx, theirs.epoch);
+        }
+        if self.reforming.is_ancestor(theirs.epoch) {
+            // The sender has not heard that the ring goes on without it.
+            return self.notify(cx, sender);
+        }
+        let is_working = self.reforming.is_idle();
+        let is_descendant = theirs.origin == ours.origin;
+        if is_descendant && !is_working && theirs.epoch.version > ours.epoch.version {
+            return self.on_removed(cx, Removal::Removed);
+        }
+        // Two rings of one group: the larger one stays, of equal ones that with the smaller name.
+        let is_theirs_larger = match theirs.len().cmp(&ours.len()) {
+            core::cmp::Ordering::Equal => theirs.epoch < ours.epoch,
+            order => order.is_gt(),
+        };
+        let may_merge = self.terms.rejoin && !self.is_leaving;
+        if may_merge && self.reforming.is_minority() && snapshot.is_working {
+            self.merging = Some(theirs.epoch);
+            self.on_removed(cx, Removal::Merged);
+        } else if may_merge && is_working && is_theirs_larger && self.merging.is_none() {
+            // In order: the others of this ring may need this member for their majority.
+            self.merging = Some(theirs.epoch);
+            self.wish(cx, ListChangeKind::Leave);
+            self.advance(cx, None);
+        }
+    }
+
+    /// Asks to be out of the ring; until then nothing changes but that nothing more is sent.
+    pub(super) fn leave(&mut self, cx: &mut Around<'_>) {
+        if core::mem::replace(&mut self.is_leaving, true) {
+            return;
+        }
+        match &self.ring {
+            Some(ring) if ring.view().len() > 1 => {
+                self.wish(cx, ListChangeKind::Leave);
+                self.advance(cx, None);
+            }
+            _ => self.is_over = true,
+        }
+    }
+
+    /// A node is in the group, as the membership provider says.
+    pub(super) fn on_neighbour(&mut self, cx: &mut Around<'_>, node: NodeId) {
+        self.known.insert(node);
+        if self.ring.is_none() {
+            // It may know of a ring: it is asked at once.
+            self.ask_to_join(cx);
+        }
+        self.watch_strangers(cx);
+    }
+
+    /// A node is not in the group any more, as the membership provider says.
+    pub(super) fn on_neighbour_gone(&mut self, cx: &mut Around<'_>, node: NodeId) {
+        self.known.remove(&node);
+        self.watch_strangers(cx);
+        if self.ring.as_ref().is_some_and(|ring| ring.view().process_of(node).is_some()) {
+            self.suspect(cx, "the membership says so");
+        }
+    }
+
+    /// Nodes of the group that are not in the ring are told about it until they are.
+    pub(super) fn watch_strangers(&mut self, cx: &mut Around<'_>) {
+        match self.strangers().is_empty() {
+            true => cx.cancel(Timer::Announce),
+            false => cx.set_no_later(Timer::Announce, cx.config.announce),
+        }
+    }
+
+    fn strangers(&self) -> Vec<NodeId> {
+        let Some(ring) = &self.ring else { return Vec::new() };
+        let is_strange = |node: &&NodeId| ring.view().process_of(**node).is_none();
+        self.known.iter().filter(is_strange).copied().collect()
+    }
+
+    pub(super) fn on_announce_timer(&mut self, cx: &mut Around<'_>) {
+        let is_mine = self.ring.as_ref().is_some_and(|ring| {
+            // Any member could: the one whose turn it is does.
+            ring.token() == self.me
+        });
+        if is_mine && self.reforming.is_idle() {
+            for stranger in self.strangers() {
+                cx.counters.notices_sent += 1;
+                self.send_snapshot(cx, stranger);
+            }
+        }
+        self.watch_strangers(cx);
+    }
+
+    /// This node has left: it answers for a while.
+    pub(super) fn on_out(&mut self, cx: &mut Around<'_>) {
+        if self.is_leaving {
+            self.stop_timers(cx);
+            cx.set(Timer::Linger, cx.config.linger);
+        } else {
+            // Or its former life was taken for over.
+            let why = if self.merging.is_some() { Removal::Merged } else { Removal::Removed };
+            self.on_removed(cx, why);
+        }
+    }
+
+    /// The ring goes on without this member.
+    pub(super) fn on_removed(&mut self, cx: &mut Around<'_>, why: Removal) {
+        cx.counters.removals += 1;
+        let unsent = self.sending.unplaced_messages();
+        tracing::info!(me = ?self.me, group = %cx.group, ?why, "removed");
+        self.stop_timers(cx);
+        cx.tell(RingNews::Removed { why, unsent });
+        if self.is_leaving || !self.terms.rejoin {
+            self.is_over = true;
+            return;
+        }
+        *cx.lives += 1;
+        let me = Process { node: self.me.node, life: *cx.lives };
+        let (terms, known) = (self.terms, core::mem::take(&mut self.known));
+        let target = self.merging;
+        *self = Self::new(me, terms, cx.config);
+        (self.known, self.target) = (known, target);
+        self.begin_joining(cx);
+    }
+
+    pub(super) fn stop_timers(&mut self, cx: &mut Around<'_>) {
+        for timer in [
+            Timer::Retransmit,
+            Timer::Pass,
+            Timer::Idle,
+            Timer::Batch,
+            Timer::Confirm,
+            Timer::Ask,
+            Timer::Request,
+            Timer::Join,
+            Timer::Recovery,
+            Timer::Announce,
+        ] {
+            cx.cancel(timer);
+        }
+        self.lacked = Lacks::default();
+    }
+}

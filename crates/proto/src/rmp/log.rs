@@ -1,0 +1,267 @@
+//! The ACKs and New Lists of a ring, in order: the paper's OrderingQ without the data (4.2).
+//!
+//! A *round* is what one token site says: an ACK with the packets that it orders, or a New List.
+//! Rounds follow each other without gaps: the first timestamp of one is the end of the one before.
+//! What arrives too early waits.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::names::{Process, Timestamp};
+use super::view::{LockName, Member};
+use crate::SeqNo;
+
+/// What one token site says, and whose turn is next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Its place in the order.
+    pub at: Timestamp,
+    /// The token site that says it.
+    pub site: Process,
+    /// The next token site.
+    pub next: Process,
+    /// What it says.
+    pub what: What,
+}
+
+/// What a round is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// An ACK: these packets take the places that follow its own. A NULL ACK has none.
+    Order(Vec<Run>),
+    /// A New List: the view changes here.
+    List(ListChange),
+}
+
+/// Consecutive packets of one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Who sent them.
+    pub source: Process,
+    /// The first of them.
+    pub first: SeqNo,
+    /// How many.
+    pub count: u16,
+}
+
+/// A change of the view, asked for by a member or somebody who wants to be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListChange {
+    /// Who asked.
+    pub process: Process,
+    /// Its number among the requests of that process, which are served in order.
+    pub request: u32,
+    /// What was asked for.
+    pub kind: ListChangeKind,
+}
+
+/// The kinds of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListChangeKind {
+    /// To be a member.
+    Join(Member),
+    /// Not to be one any more.
+    Leave,
+    /// To hold a lock.
+    Lock(LockName),
+    /// To give it back.
+    Unlock(LockName),
+    /// Nothing: what was asked for is not possible. Only in New Lists.
+    Refused,
+}
+
+/// The rounds of one ring.
+#[derive(Debug)]
+pub(super) struct Log {
+    next: Timestamp,
+    /// Applied, and not with all members yet.
+    rounds: VecDeque<Round>,
+    /// Ahead of `next`, or waiting for data.
+    early: BTreeMap<Timestamp, Round>,
+}
+
+/// What became of a round that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Offered {
+    New,
+    Known,
+    /// So far ahead that it is not kept.
+    TooFar,
+}
+
+/// Rounds ahead of the next one that are kept: more than members of any ring.
+const MAX_EARLY: usize = 1024;
+
+impl Round {
+    /// Where the next round begins.
+    pub fn end(&self) -> Timestamp {
+        let packets = match &self.what {
+            What::Order(runs) => runs.iter().map(|run| u64::from(run.count)).sum(),
+            What::List(_) => 0,
+        };
+        self.at.plus(1 + packets)
+    }
+
+    /// Whether it neither orders nor changes anything.
+    pub fn is_null(&self) -> bool {
+        matches!(&self.what, What::Order(runs) if runs.is_empty())
+    }
+
+    /// The packets that it orders.
+    pub fn runs(&self) -> &[Run] {
+        match &self.what {
+            What::Order(runs) => runs,
+            What::List(_) => &[],
+        }
+    }
+}
+
+impl Run {
+    /// The number behind the last.
+    pub fn end(&self) -> SeqNo {
+        self.first.plus(self.count.into())
+    }
+}
+
+impl Log {
+    /// A log in which `next` is the next place.
+    pub(super) fn new(next: Timestamp) -> Self {
+        Self { next, rounds: VecDeque::new(), early: BTreeMap::new() }
+    }
+
+    /// Where the next round begins: everything before is applied.
+    pub(super) fn next(&self) -> Timestamp {
+        self.next
+    }
+
+    /// Takes a round that arrived.
+    pub(super) fn offer(&mut self, round: Round) -> Offered {
+        if round.at < self.next || self.early.contains_key(&round.at) {
+            return Offered::Known;
+        }
+        if self.early.len() >= MAX_EARLY {
+            return Offered::TooFar;
+        }
+        self.early.insert(round.at, round);
+        Offered::New
+    }
+
+    /// The next round, if it is here.
+    pub(super) fn ready(&self) -> Option<&Round> {
+        self.early.get(&self.next)
+    }
+
+    /// Drops the next round: it cannot be.
+    pub(super) fn reject(&mut self) {
+        self.early.remove(&self.next);
+    }
+
+    /// Applies the next round.
+    pub(super) fn apply(&mut self) -> Option<Round> {
+        let round = self.early.remove(&self.next)?;
+        self.next = round.end();
+        self.rounds.push_back(round.clone());
+        Some(round)
+    }
+
+    /// Whether rounds are known that cannot be applied yet.
+    pub(super) fn has_early(&self) -> bool {
+        !self.early.is_empty()
+    }
+
+    /// The rounds that cannot be applied yet, in order.
+    pub(super) fn early(&self) -> impl Iterator<Item = &Round> {
+        self.early.values()
+    }
+
+    /// Where the first missing rounds end, if there are any.
+    pub(super) fn gap_end(&self) -> Option<Timestamp> {
+        let (first, _) = self.early.first_key_value()?;
+        (*first > self.next).then_some(*first)
+    }
+
+    /// The last round that was applied and not forgotten.
+    pub(super) fn last(&self) -> Option<&Round> {
+        self.rounds.back()
+    }
+
+    /// What is known in `from..to`, in order.
+    pub(super) fn range(&self, from: Timestamp, to: Timestamp) -> impl Iterator<Item = &Round> {
+        let known = self.rounds.iter().chain(self.early.values());
+        known.filter(move |round| round.at >= from && round.at < to)
+    }
+
+    /// Forgets the rounds up to this one, which all members have; gives them back.
+    pub(super) fn forget_to(&mut self, stable: Timestamp) -> Vec<Round> {
+        // The last one stays: it says whose turn it is, whoever asks.
+        let count = self.rounds.iter().take_while(|round| round.at <= stable).count();
+        self.rounds.drain(..count.min(self.rounds.len().saturating_sub(1))).collect()
+    }
+
+    /// Begins anew at `next`, after a reformation; gives back what was kept.
+    pub(super) fn restart(&mut self, next: Timestamp) -> Vec<Round> {
+        let kept = core::mem::take(&mut self.rounds);
+        *self = Self::new(next);
+        kept.into()
+    }
+
+    /// Asserts the invariants.
+    pub(super) fn check(&self) {
+        let mut at = None;
+        for round in &self.rounds {
+            assert!(at.is_none_or(|at| at == round.at), "a hole before {:?}", round.at);
+            at = Some(round.end());
+        }
+        assert!(at.is_none_or(|at| at == self.next), "the last round does not end at the next");
+        assert!(self.early.keys().all(|at| *at >= self.next), "an old round is kept as early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeId;
+
+    fn process(node: u64) -> Process {
+        Process { node: NodeId(node), life: 1 }
+    }
+
+    fn ack(at: u64, count: u16) -> Round {
+        let run = Run { source: process(9), first: SeqNo(1), count };
+        let what = What::Order(if count > 0 { vec![run] } else { Vec::new() });
+        Round { at: Timestamp(at), site: process(1), next: process(2), what }
+    }
+
+    #[test]
+    fn an_ack_of_two_packets_takes_three_places() {
+        // The example of section 4.2: an ACK at 8 orders its packets at 9 and 10.
+        assert_eq!(ack(8, 2).end(), Timestamp(11));
+    }
+
+    #[test]
+    fn rounds_are_applied_in_order_whatever_order_they_come_in() {
+        let mut log = Log::new(Timestamp(1));
+        assert_eq!(log.offer(ack(4, 0)), Offered::New);
+        assert_eq!((log.ready(), log.gap_end()), (None, Some(Timestamp(4))));
+        assert_eq!(log.offer(ack(1, 2)), Offered::New);
+        assert_eq!(log.gap_end(), None);
+        assert_eq!(log.apply().map(|round| round.at), Some(Timestamp(1)));
+        assert_eq!(log.apply().map(|round| round.at), Some(Timestamp(4)));
+        assert_eq!((log.apply(), log.next()), (None, Timestamp(5)));
+        assert_eq!(log.offer(ack(1, 2)), Offered::Known);
+        log.check();
+    }
+
+    #[test]
+    fn what_is_stable_is_forgotten_but_for_the_last_word() {
+        let mut log = Log::new(Timestamp(1));
+        for at in 1..4 {
+            log.offer(ack(at, 0));
+            log.apply();
+        }
+        assert_eq!(log.forget_to(Timestamp(2)).len(), 2);
+        assert_eq!(log.forget_to(Timestamp(9)).len(), 0);
+        assert_eq!(log.last().map(|round| round.at), Some(Timestamp(3)));
+        log.check();
+    }
+}

@@ -1,0 +1,332 @@
+//! Ordered, atomic multicast: RMP, the token ring.
+//!
+//! # From the paper to the code
+//!
+//! | paper | here |
+//! |---|---|
+//! | 3.1 entities | `names`, [`RingView`] |
+//! | 3.2, figure 3.2 QoS | [`Qos`], `ring` |
+//! | 4.1, figure 4.1 packet types | [`packet`] |
+//! | 4.2 basic delivery: DataList, OrderingQ, token, NACK | `stream`, `log`, `turns` |
+//! | 4.3 membership view changes | `lists` |
+//! | 4.4 fault recovery | `reforming` |
+//! | 4.6 flow and congestion control, figure 4.2 | `flow`, `sending` |
+//!
+//! # Deviations, each with its reason
+//!
+//! * A New List of a ring that works carries the change, not the whole view: a lock costs one small
+//!   packet however many members there are. Joiners get the whole view by unicast.
+//! * One change of the members at a time is not yet stable, so that majorities of any two views that
+//!   members may know intersect; the paper leaves that open.
+//! * A member that has accepted the list of a reformation says so in later votes, and it counts
+//!   until it is refuted: with the paper's two-phase commit alone a member that has acknowledged one
+//!   list, and then another, could be in the majority of both.
+//! * K and majority resilience count only members that have taken the token since: the source holds
+//!   its message, but not its place.
+//! * Messages that wait for a place when a fault occurs get one before the new list, as far as any
+//!   member of it has them: views are virtually synchronous at all levels from source order on.
+//! * Two rings of one group, born in a partition, become one when they hear of each other: the
+//!   members of the smaller one join the larger one ([`Terms::rejoin`]).
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use crate::wire::Header;
+use crate::{
+    Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Profile, Rng, SendError, SendOptions,
+    SeqNo, Time, Timers, Transmit, ViewChange, ViewChangeKind, Wakeup,
+};
+
+mod around;
+mod config;
+mod counters;
+mod delivery;
+pub mod flow;
+mod group;
+mod lists;
+mod log;
+mod names;
+pub mod packet;
+mod parts;
+mod qos;
+mod reforming;
+mod ring;
+mod sending;
+mod stream;
+mod turns;
+mod view;
+
+use self::around::{Around, Timer};
+pub use self::config::Config;
+pub use self::counters::Counters;
+pub use self::delivery::ViewEvent;
+use self::group::Group;
+pub use self::log::{ListChange, ListChangeKind, Round, Run, What};
+pub use self::names::{Epoch, Process, Timestamp};
+use self::packet::Packet;
+use self::parts::Parts;
+pub use self::qos::Qos;
+pub use self::stream::Data;
+pub use self::view::{LockName, Member, Partition, RingView};
+
+/// The RMP engine of one node.
+pub struct Rmp {
+    id: NodeId,
+    config: Config,
+    rng: Rng,
+    groups: BTreeMap<GroupId, Group>,
+    timers: Timers<(GroupId, Timer)>,
+    outbox: VecDeque<(Transmit, Vec<u8>)>,
+    events: VecDeque<Event>,
+    counters: Counters,
+    lives: u32,
+    parts: Parts,
+}
+
+/// What a member of a group asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The smallest partition that goes on.
+    pub partition: Partition,
+    /// Whether this node joins again when the ring has gone on without it.
+    pub rejoin: bool,
+}
+
+/// News of a ring.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RingEvent {
+    /// The group.
+    pub group: GroupId,
+    /// What happened.
+    pub news: RingNews,
+}
+
+/// What happened to a ring, at its place among the messages.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RingNews {
+    /// Members or locks changed.
+    View(Box<ViewEvent>),
+    /// This partition may not go on: it looks for the others.
+    Minority {
+        /// Members of the last view.
+        members: usize,
+        /// How many of them it takes.
+        needed: usize,
+    },
+    /// The ring goes on without this member.
+    Removed {
+        /// Why.
+        why: Removal,
+        /// Own messages, from the first to the last of them, of which nobody here knows whether the
+        /// others have them.
+        unsent: Option<(SeqNo, SeqNo)>,
+    },
+}
+
+/// Why a member is not in the ring any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// The others could not reach it.
+    Removed,
+    /// There was a larger ring of the same group.
+    Merged,
+}
+
+impl Rmp {
+    /// An engine for the node `id`. `seed` is the source of all its randomness.
+    ///
+    /// # Panics
+    /// If `config` is not valid: a path MTU below 576, messages above 16 MiB, a window below one
+    /// packet, a timeout of zero, a batch that does not fit an ACK.
+    pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
+        config.validate();
+        Self {
+            id,
+            config,
+            rng: Rng::new(seed),
+            groups: BTreeMap::new(),
+            timers: Timers::new(),
+            outbox: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            lives: 0,
+            parts: Parts::default(),
+        }
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The ring of a group as this node knows it; `None` while it is not in one.
+    pub fn view(&self, group: GroupId) -> Option<&RingView> {
+        self.groups.get(&group)?.ring.as_ref().map(|ring| ring.view())
+    }
+
+    /// Whose turn it is in a group.
+    pub fn token(&self, group: GroupId) -> Option<Process> {
+        self.groups.get(&group)?.ring.as_ref().map(|ring| ring.token())
+    }
+
+    fn decode(&mut self, datagram: &[u8]) -> Option<(Header, Packet)> {
+        let decoded = Header::decode(datagram)
+            .and_then(|(header, body)| Ok((header, Packet::decode(&header, body)?)));
+        self.counters.malformed += u64::from(decoded.is_err());
+        decoded.ok()
+    }
+
+    /// Calls a group with what is around it.
+    fn with<T>(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        call: impl FnOnce(&mut Group, &mut Around<'_>) -> T,
+    ) -> Option<T> {
+        let state = self.groups.get_mut(&group)?;
+        let mut around = Around {
+            now,
+            node: self.id,
+            group,
+            version: state.version(),
+            config: &self.config,
+            timers: &mut self.timers,
+            outbox: &mut self.outbox,
+            events: &mut self.events,
+            counters: &mut self.counters,
+            rng: &mut self.rng,
+            lives: &mut self.lives,
+        };
+        let result = call(state, &mut around);
+        if state.is_over {
+            state.stop_timers(&mut around);
+            self.groups.remove(&group);
+        }
+        Some(result)
+    }
+}
+
+impl Engine for Rmp {
+    fn join(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        let Profile::Ordered(partition) = settings.profile else {
+            return Err(JoinError::NoEngine { profile: settings.profile });
+        };
+        if self.groups.get(&group).is_some_and(|state| !state.is_leaving) {
+            return Err(JoinError::AlreadyJoined);
+        }
+        self.lives += 1;
+        let me = Process { node: self.id, life: self.lives };
+        let terms = Terms { partition, rejoin: true };
+        self.timers.cancel((group, Timer::Linger));
+        self.groups.insert(group, Group::new(me, terms, &self.config));
+        self.with(now, group, Group::begin_joining);
+        Ok(())
+    }
+
+    fn leave(&mut self, now: Time, group: GroupId) {
+        self.with(now, group, Group::leave);
+    }
+
+    fn send(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<SeqNo, SendError> {
+        let state = self.groups.get(&group).filter(|state| !state.is_leaving);
+        let state = state.ok_or(SendError::NotJoined)?;
+        let qos = options.qos.unwrap_or_default();
+        if !state.allows(qos) {
+            return Err(SendError::Qos { asked: qos });
+        }
+        let limit = match qos {
+            Qos::Unreliable => self.config.piece_bytes(),
+            _ => self.config.message_bytes,
+        };
+        if payload.len() > limit {
+            return Err(SendError::TooLarge { bytes: payload.len(), limit });
+        }
+        let waiting = state.sending.waiting_bytes();
+        if waiting + payload.len() > self.config.queue_bytes {
+            return Err(SendError::QueueFull { waiting_bytes: waiting });
+        }
+        let sent = self.with(now, group, |state, around| state.send(around, qos, payload));
+        sent.ok_or(SendError::NotJoined)
+    }
+
+    fn confirm(&mut self, _now: Time, _group: GroupId) {}
+
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
+        let (header, mut packet) = self.decode(datagram)?;
+        let sender = header.sender;
+        if sender == self.id {
+            return None;
+        }
+        if let Packet::Part(part) = packet {
+            let Some(whole) = self.parts.take(sender, part) else { return Some(sender) };
+            let (inner, of_parts) = self.decode(&whole)?;
+            if (inner.sender, inner.group) != (sender, header.group) {
+                self.counters.malformed += 1;
+                return None;
+            }
+            packet = of_parts;
+        }
+        self.with(now, header.group, |state, around| state.on_packet(around, sender, packet));
+        Some(sender)
+    }
+
+    fn handle_view(&mut self, now: Time, change: &ViewChange) {
+        let ViewChange { node, kind, .. } = *change;
+        self.with(now, change.group, |state, around| match kind {
+            ViewChangeKind::Joined => state.on_neighbour(around, node),
+            ViewChangeKind::Left | ViewChangeKind::Failed => state.on_neighbour_gone(around, node),
+        });
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        while let Some((group, timer)) = self.timers.pop_due(now) {
+            self.with(now, group, |state, around| state.on_timer(around, timer));
+        }
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let (transmit, datagram) = self.outbox.pop_front()?;
+        out.extend_from_slice(&datagram);
+        Some(transmit)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        self.timers.next_due().map(|at| Wakeup { at, reason: "token ring" })
+    }
+
+    fn payload_limit(&self, _profile: Profile) -> usize {
+        self.config.message_bytes
+    }
+
+    fn held_bytes(&self) -> usize {
+        let rings = self.groups.values().filter_map(|state| state.ring.as_ref());
+        let waiting = self.groups.values().map(|state| state.sending.waiting_bytes());
+        rings.map(|ring| ring.held_bytes()).sum::<usize>() + waiting.sum::<usize>()
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        self.counters.by_name()
+    }
+
+    fn check(&self) {
+        self.groups.values().for_each(Group::check);
+    }
+}

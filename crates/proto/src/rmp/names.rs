@@ -1,0 +1,71 @@
+//! Who, which ring, and when: the names that RMP's packets carry.
+
+use core::fmt;
+
+use crate::NodeId;
+
+/// One membership of one node in one group: an RMP process (3.1).
+///
+/// A node that was removed comes back as another process, so that nothing is ever taken for the
+/// old one's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Process {
+    /// The node.
+    pub node: NodeId,
+    /// How often it has joined the group before, and once more.
+    pub life: u32,
+}
+
+/// A ring between two reformations, and the ballot by which it was formed.
+///
+/// Ballots are ordered: that with the larger version wins (4.4), among equal ones that of the
+/// larger process. A ring that was created, not reformed, has version 1.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch {
+    /// Larger than that of all rings that its members had seen.
+    pub version: u32,
+    /// Who formed it.
+    pub creator: Process,
+}
+
+/// A place in the total order of one ring lineage (4.2).
+///
+/// An ACK takes one, and each packet that it orders the next. 64 bits never wrap.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// Beyond all others: "to the end".
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The place `count` further on.
+    #[must_use]
+    pub fn plus(self, count: u64) -> Self {
+        Self(self.0.saturating_add(count))
+    }
+}
+
+impl Epoch {
+    /// The ring that `creator` begins alone.
+    pub fn created_by(creator: Process) -> Self {
+        Self { version: 1, creator }
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}.{}", self.node.0, self.life)
+    }
+}
+
+impl fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{:?}", self.version, self.creator)
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "t{}", self.0)
+    }
+}

@@ -1,0 +1,267 @@
+//! The wire form, read: anything may have come.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use bytes::Buf;
+
+use super::{
+    ACK, Accepted, CONFIRM, DATA, DataPacket, LIST_CHANGE_REQUEST, NACK, NEW_LIST, Nack, NewList,
+    ON_BEHALF, PART, Packet, Part, Position, Proposal, RECOVERY_ABORT, RECOVERY_ACK_NEW_LIST,
+    RECOVERY_START, RECOVERY_VOTE, Snapshot, SourceState,
+};
+use crate::rmp::log::{ListChange, ListChangeKind, Round, Run, What};
+use crate::rmp::names::{Epoch, Process, Timestamp};
+use crate::rmp::qos::Qos;
+use crate::rmp::stream::Data;
+use crate::rmp::view::{LockName, Member, Partition, RingView};
+use crate::wire::{DecodeError, Header};
+use crate::{NodeId, SeqNo};
+
+pub(super) fn take_body(header: &Header, body: &[u8]) -> Result<Packet, DecodeError> {
+    let mut bytes = body;
+    let bytes = &mut bytes;
+    let packet = match header.kind {
+        DATA => return take_data(header, body),
+        PART => return take_part(body),
+        ACK => Packet::Ack { epoch: take_epoch(bytes)?, round: take_round(bytes)? },
+        CONFIRM => Packet::Confirm { epoch: take_epoch(bytes)?, at: take_timestamp(bytes)? },
+        NACK => take_nack(bytes)?,
+        NEW_LIST => Packet::NewList(take_new_list(bytes)?),
+        LIST_CHANGE_REQUEST => {
+            let epoch = match take_u8(bytes)? {
+                0 => None,
+                1 => Some(take_epoch(bytes)?),
+                _ => return Err(DecodeError::Value),
+            };
+            Packet::ListChangeRequest { epoch, change: take_change(bytes)? }
+        }
+        RECOVERY_START => Packet::RecoveryStart {
+            epoch: take_epoch(bytes)?,
+            ballot: take_epoch(bytes)?,
+            position: take_position(bytes)?,
+            refuted: take_list(bytes, EPOCH_BYTES, take_epoch)?,
+        },
+        RECOVERY_VOTE => Packet::RecoveryVote {
+            epoch: take_epoch(bytes)?,
+            ballot: take_epoch(bytes)?,
+            position: take_position(bytes)?,
+            accepted: take_list(bytes, 20, take_accepted)?,
+        },
+        RECOVERY_ACK_NEW_LIST => Packet::RecoveryAckNewList { ballot: take_epoch(bytes)? },
+        RECOVERY_ABORT => {
+            Packet::RecoveryAbort { ballot: take_epoch(bytes)?, seen: take_epoch(bytes)? }
+        }
+        _ => return Err(DecodeError::Kind),
+    };
+    if bytes.is_empty() { Ok(packet) } else { Err(DecodeError::Length) }
+}
+
+fn take_data(header: &Header, body: &[u8]) -> Result<Packet, DecodeError> {
+    let mut bytes = body;
+    let bytes = &mut bytes;
+    let (life, seqno) = (take_u32(bytes)?, take_seqno(bytes)?);
+    let message = take_seqno(bytes)?;
+    let qos = Qos::from_wire([take_u8(bytes)?, take_u8(bytes)?])?;
+    let handler = take_u8(bytes)?.checked_sub(1);
+    let flags = take_u8(bytes)?;
+    if flags > 7 || header.flags > ON_BEHALF {
+        return Err(DecodeError::Value);
+    }
+    let node = match header.flags & ON_BEHALF {
+        0 => header.sender,
+        _ => take_node(bytes)?,
+    };
+    let data = Data {
+        message,
+        qos,
+        handler,
+        is_first: flags & 1 != 0,
+        is_last: flags & 2 != 0,
+        has_more: flags & 4 != 0,
+        payload: DataPacket::piece(bytes),
+    };
+    Ok(Packet::Data(DataPacket { source: Process { node, life }, seqno, data }))
+}
+
+fn take_part(body: &[u8]) -> Result<Packet, DecodeError> {
+    let mut bytes = body;
+    let bytes = &mut bytes;
+    let (id, index, count) = (take_u32(bytes)?, take_u8(bytes)?, take_u8(bytes)?);
+    if index >= count {
+        return Err(DecodeError::Value);
+    }
+    Ok(Packet::Part(Part { id, index, count, bytes: DataPacket::piece(bytes) }))
+}
+
+fn take_nack(bytes: &mut &[u8]) -> Result<Packet, DecodeError> {
+    let epoch = take_epoch(bytes)?;
+    let asked = Some(take_node(bytes)?).filter(|node| node.0 != 0);
+    let (from, to) = (take_timestamp(bytes)?, take_timestamp(bytes)?);
+    let runs = take_list(bytes, RUN_BYTES, take_run)?;
+    Ok(Packet::Nack(Nack { epoch, asked, from, to, runs }))
+}
+
+fn take_new_list(bytes: &mut &[u8]) -> Result<NewList, DecodeError> {
+    Ok(match take_u8(bytes)? {
+        1 => NewList::Change { epoch: take_epoch(bytes)?, round: take_round(bytes)? },
+        2 => NewList::Whole(take_snapshot(bytes)?),
+        3 => NewList::Formation { proposal: take_proposal(bytes)?, is_committed: false },
+        4 => NewList::Formation { proposal: take_proposal(bytes)?, is_committed: true },
+        _ => return Err(DecodeError::Value),
+    })
+}
+
+fn take_snapshot(bytes: &mut &[u8]) -> Result<Snapshot, DecodeError> {
+    let view = take_view(bytes)?;
+    let (next, token) = (take_timestamp(bytes)?, take_process(bytes)?);
+    let is_working = take_flag(bytes)?;
+    if !view.contains(token) {
+        return Err(DecodeError::Value);
+    }
+    let sources = take_list(bytes, PROCESS_BYTES + 12, |bytes| {
+        let source = take_process(bytes)?;
+        let (open_from, ordered_to) = (take_seqno(bytes)?, take_seqno(bytes)?);
+        let open = ordered_to.distance_from(open_from);
+        if !(0..super::super::stream::MAX_SLOTS as i32).contains(&open) {
+            return Err(DecodeError::Value);
+        }
+        Ok(SourceState { source, open_from, ordered_to, request: take_u32(bytes)? })
+    })?;
+    Ok(Snapshot { view, next, token, is_working, sources })
+}
+
+fn take_proposal(bytes: &mut &[u8]) -> Result<Proposal, DecodeError> {
+    let (base, position) = (take_epoch(bytes)?, take_position(bytes)?);
+    let view = take_view(bytes)?;
+    let refuted = take_list(bytes, EPOCH_BYTES, take_epoch)?;
+    Ok(Proposal { base, position, view, refuted })
+}
+
+fn take_accepted(bytes: &mut &[u8]) -> Result<Accepted, DecodeError> {
+    let (ballot, least) = (take_epoch(bytes)?, take_u16(bytes)?);
+    Ok(Accepted { ballot, least, members: take_list(bytes, PROCESS_BYTES, take_process)? })
+}
+
+fn take_round(bytes: &mut &[u8]) -> Result<Round, DecodeError> {
+    let at = take_timestamp(bytes)?;
+    let (site, next) = (take_process(bytes)?, take_process(bytes)?);
+    let what = match take_u8(bytes)? {
+        0 => What::Order(take_list(bytes, RUN_BYTES, take_run)?),
+        1 => What::List(take_change(bytes)?),
+        _ => return Err(DecodeError::Value),
+    };
+    Ok(Round { at, site, next, what })
+}
+
+fn take_run(bytes: &mut &[u8]) -> Result<Run, DecodeError> {
+    let (source, first, count) = (take_process(bytes)?, take_seqno(bytes)?, take_u16(bytes)?);
+    if count == 0 {
+        return Err(DecodeError::Value);
+    }
+    Ok(Run { source, first, count })
+}
+
+fn take_change(bytes: &mut &[u8]) -> Result<ListChange, DecodeError> {
+    let (process, request) = (take_process(bytes)?, take_u32(bytes)?);
+    let kind = match take_u8(bytes)? {
+        1 => ListChangeKind::Join(take_member(bytes)?),
+        2 => ListChangeKind::Leave,
+        3 => ListChangeKind::Lock(LockName(take_u64(bytes)?)),
+        4 => ListChangeKind::Unlock(LockName(take_u64(bytes)?)),
+        5 => ListChangeKind::Refused,
+        _ => return Err(DecodeError::Value),
+    };
+    Ok(ListChange { process, request, kind })
+}
+
+fn take_view(bytes: &mut &[u8]) -> Result<RingView, DecodeError> {
+    let (epoch, version, origin) = (take_epoch(bytes)?, take_u32(bytes)?, take_epoch(bytes)?);
+    let members = take_list(bytes, PROCESS_BYTES + 2, take_member)?;
+    let locks = take_list(bytes, PROCESS_BYTES + 8, |bytes| {
+        Ok((LockName(take_u64(bytes)?), take_process(bytes)?))
+    })?;
+    let distinct: alloc::collections::BTreeSet<NodeId> =
+        members.iter().map(|member| member.process.node).collect();
+    if members.is_empty() || distinct.len() != members.len() {
+        return Err(DecodeError::Value);
+    }
+    Ok(RingView { epoch, version, origin, members, locks: BTreeMap::from_iter(locks) })
+}
+
+fn take_member(bytes: &mut &[u8]) -> Result<Member, DecodeError> {
+    let process = take_process(bytes)?;
+    let partition = Partition::from_wire(take_u16(bytes)?).ok_or(DecodeError::Value)?;
+    Ok(Member { process, partition })
+}
+
+fn take_position(bytes: &mut &[u8]) -> Result<Position, DecodeError> {
+    let next = take_timestamp(bytes)?;
+    let is_whole = take_flag(bytes)?;
+    let received = take_list(bytes, PROCESS_BYTES + 4, |bytes| {
+        Ok((take_process(bytes)?, take_seqno(bytes)?))
+    })?;
+    Ok(Position { next, is_whole, received })
+}
+
+fn take_epoch(bytes: &mut &[u8]) -> Result<Epoch, DecodeError> {
+    Ok(Epoch { version: take_u32(bytes)?, creator: take_process(bytes)? })
+}
+
+fn take_process(bytes: &mut &[u8]) -> Result<Process, DecodeError> {
+    Ok(Process { node: take_node(bytes)?, life: take_u32(bytes)? })
+}
+
+fn take_node(bytes: &mut &[u8]) -> Result<NodeId, DecodeError> {
+    take_u64(bytes).map(NodeId)
+}
+
+fn take_seqno(bytes: &mut &[u8]) -> Result<SeqNo, DecodeError> {
+    take_u32(bytes).map(SeqNo)
+}
+
+fn take_timestamp(bytes: &mut &[u8]) -> Result<Timestamp, DecodeError> {
+    take_u64(bytes).map(Timestamp)
+}
+
+/// A count u16 and so many entries, each of at least `least` bytes: no more is set aside than can
+/// be there.
+fn take_list<T>(
+    bytes: &mut &[u8],
+    least: usize,
+    take: impl Fn(&mut &[u8]) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    let count = usize::from(take_u16(bytes)?);
+    if count * least > bytes.len() {
+        return Err(DecodeError::Length);
+    }
+    (0..count).map(|_| take(bytes)).collect()
+}
+
+fn take_flag(bytes: &mut &[u8]) -> Result<bool, DecodeError> {
+    match take_u8(bytes)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(DecodeError::Value),
+    }
+}
+
+fn take_u8(bytes: &mut &[u8]) -> Result<u8, DecodeError> {
+    bytes.try_get_u8().map_err(|_| DecodeError::Length)
+}
+
+fn take_u16(bytes: &mut &[u8]) -> Result<u16, DecodeError> {
+    bytes.try_get_u16().map_err(|_| DecodeError::Length)
+}
+
+fn take_u32(bytes: &mut &[u8]) -> Result<u32, DecodeError> {
+    bytes.try_get_u32().map_err(|_| DecodeError::Length)
+}
+
+fn take_u64(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
+    bytes.try_get_u64().map_err(|_| DecodeError::Length)
+}
+
+const PROCESS_BYTES: usize = 12;
+const EPOCH_BYTES: usize = 16;
+const RUN_BYTES: usize = 18;

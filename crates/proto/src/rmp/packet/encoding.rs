@@ -1,0 +1,202 @@
+//! The wire form, written.
+
+use alloc::vec::Vec;
+
+use bytes::BufMut;
+
+use super::{DataPacket, NewList, Packet, Position, Proposal, Snapshot};
+use crate::rmp::log::{ListChange, ListChangeKind, Round, Run, What};
+use crate::rmp::names::{Epoch, Process};
+use crate::rmp::view::{Member, RingView};
+
+pub(super) fn put_body(packet: &Packet, is_foreign: bool, out: &mut Vec<u8>) {
+    match packet {
+        Packet::Data(data) => put_data(data, is_foreign, out),
+        Packet::Ack { epoch, round } => {
+            put_epoch(*epoch, out);
+            put_round(round, out);
+        }
+        Packet::Confirm { epoch, at } => {
+            put_epoch(*epoch, out);
+            out.put_u64(at.0);
+        }
+        Packet::Nack(nack) => {
+            put_epoch(nack.epoch, out);
+            out.put_u64(nack.asked.map_or(0, |node| node.0));
+            out.put_u64(nack.from.0);
+            out.put_u64(nack.to.0);
+            put_list(&nack.runs, out, put_run);
+        }
+        Packet::NewList(list) => put_new_list(list, out),
+        Packet::ListChangeRequest { epoch, change } => {
+            out.put_u8(epoch.is_some().into());
+            epoch.iter().for_each(|epoch| put_epoch(*epoch, out));
+            put_change(change, out);
+        }
+        Packet::RecoveryStart { epoch, ballot, position, refuted } => {
+            put_epoch(*epoch, out);
+            put_epoch(*ballot, out);
+            put_position(position, out);
+            put_list(refuted, out, |epoch, out| put_epoch(*epoch, out));
+        }
+        Packet::RecoveryVote { epoch, ballot, position, accepted } => {
+            put_epoch(*epoch, out);
+            put_epoch(*ballot, out);
+            put_position(position, out);
+            put_list(accepted, out, |accepted, out| {
+                put_epoch(accepted.ballot, out);
+                out.put_u16(accepted.least);
+                put_list(&accepted.members, out, |process, out| put_process(*process, out));
+            });
+        }
+        Packet::RecoveryAckNewList { ballot } => put_epoch(*ballot, out),
+        Packet::RecoveryAbort { ballot, seen } => {
+            put_epoch(*ballot, out);
+            put_epoch(*seen, out);
+        }
+        Packet::Part(part) => {
+            out.put_u32(part.id);
+            out.put_u8(part.index);
+            out.put_u8(part.count);
+            out.put_slice(&part.bytes);
+        }
+    }
+}
+
+fn put_data(packet: &DataPacket, is_foreign: bool, out: &mut Vec<u8>) {
+    let DataPacket { source, seqno, data } = packet;
+    out.put_u32(source.life);
+    out.put_u32(seqno.0);
+    out.put_u32(data.message.0);
+    out.put_slice(&data.qos.to_wire());
+    out.put_u8(data.handler.map_or(0, |handler| handler + 1));
+    let flags = [(data.is_first, 1), (data.is_last, 2), (data.has_more, 4)];
+    out.put_u8(flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 }).sum());
+    if is_foreign {
+        out.put_u64(source.node.0);
+    }
+    out.put_slice(&data.payload);
+}
+
+fn put_new_list(list: &NewList, out: &mut Vec<u8>) {
+    match list {
+        NewList::Change { epoch, round } => {
+            out.put_u8(1);
+            put_epoch(*epoch, out);
+            put_round(round, out);
+        }
+        NewList::Whole(snapshot) => {
+            out.put_u8(2);
+            put_snapshot(snapshot, out);
+        }
+        NewList::Formation { proposal, is_committed } => {
+            out.put_u8(if *is_committed { 4 } else { 3 });
+            put_proposal(proposal, out);
+        }
+    }
+}
+
+fn put_snapshot(snapshot: &Snapshot, out: &mut Vec<u8>) {
+    put_view(&snapshot.view, out);
+    out.put_u64(snapshot.next.0);
+    put_process(snapshot.token, out);
+    out.put_u8(snapshot.is_working.into());
+    put_list(&snapshot.sources, out, |state, out| {
+        put_process(state.source, out);
+        out.put_u32(state.open_from.0);
+        out.put_u32(state.ordered_to.0);
+        out.put_u32(state.request);
+    });
+}
+
+fn put_proposal(proposal: &Proposal, out: &mut Vec<u8>) {
+    put_epoch(proposal.base, out);
+    put_position(&proposal.position, out);
+    put_view(&proposal.view, out);
+    put_list(&proposal.refuted, out, |epoch, out| put_epoch(*epoch, out));
+}
+
+fn put_round(round: &Round, out: &mut Vec<u8>) {
+    out.put_u64(round.at.0);
+    put_process(round.site, out);
+    put_process(round.next, out);
+    match &round.what {
+        What::Order(runs) => {
+            out.put_u8(0);
+            put_list(runs, out, put_run);
+        }
+        What::List(change) => {
+            out.put_u8(1);
+            put_change(change, out);
+        }
+    }
+}
+
+fn put_run(run: &Run, out: &mut Vec<u8>) {
+    put_process(run.source, out);
+    out.put_u32(run.first.0);
+    out.put_u16(run.count);
+}
+
+fn put_change(change: &ListChange, out: &mut Vec<u8>) {
+    put_process(change.process, out);
+    out.put_u32(change.request);
+    match &change.kind {
+        ListChangeKind::Join(member) => {
+            out.put_u8(1);
+            put_member(member, out);
+        }
+        ListChangeKind::Leave => out.put_u8(2),
+        ListChangeKind::Lock(name) => {
+            out.put_u8(3);
+            out.put_u64(name.0);
+        }
+        ListChangeKind::Unlock(name) => {
+            out.put_u8(4);
+            out.put_u64(name.0);
+        }
+        ListChangeKind::Refused => out.put_u8(5),
+    }
+}
+
+fn put_view(view: &RingView, out: &mut Vec<u8>) {
+    put_epoch(view.epoch, out);
+    out.put_u32(view.version);
+    put_epoch(view.origin, out);
+    put_list(&view.members, out, put_member);
+    let locks: Vec<_> = view.locks.iter().collect();
+    put_list(&locks, out, |(name, holder), out| {
+        out.put_u64(name.0);
+        put_process(**holder, out);
+    });
+}
+
+fn put_member(member: &Member, out: &mut Vec<u8>) {
+    put_process(member.process, out);
+    out.put_u16(member.partition.to_wire());
+}
+
+fn put_position(position: &Position, out: &mut Vec<u8>) {
+    out.put_u64(position.next.0);
+    out.put_u8(position.is_whole.into());
+    put_list(&position.received, out, |(source, to), out| {
+        put_process(*source, out);
+        out.put_u32(to.0);
+    });
+}
+
+fn put_epoch(epoch: Epoch, out: &mut Vec<u8>) {
+    out.put_u32(epoch.version);
+    put_process(epoch.creator, out);
+}
+
+fn put_process(process: Process, out: &mut Vec<u8>) {
+    out.put_u64(process.node.0);
+    out.put_u32(process.life);
+}
+
+fn put_list<T>(items: &[T], out: &mut Vec<u8>, put: impl Fn(&T, &mut Vec<u8>)) {
+    debug_assert!(items.len() <= usize::from(u16::MAX), "a list of {} entries", items.len());
+    out.put_u16(items.len() as u16);
+    items.iter().for_each(|item| put(item, out));
+}

@@ -1,0 +1,266 @@
+use alloc::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::rmp::log::{ListChangeKind, What};
+use crate::rmp::qos::Qos;
+use crate::rmp::view::{LockName, Member, Partition};
+
+fn processes() -> impl Strategy<Value = Process> {
+    (any::<u64>(), any::<u32>()).prop_map(|(node, life)| Process { node: NodeId(node), life })
+}
+
+fn epochs() -> impl Strategy<Value = Epoch> {
+    (any::<u32>(), processes()).prop_map(|(version, creator)| Epoch { version, creator })
+}
+
+fn members() -> impl Strategy<Value = Member> {
+    let partition = (1_u16..).prop_map(|it| Partition::from_wire(it).expect("not zero"));
+    (processes(), partition).prop_map(|(process, partition)| Member { process, partition })
+}
+
+fn changes() -> impl Strategy<Value = ListChange> {
+    let kinds = prop_oneof![
+        members().prop_map(ListChangeKind::Join),
+        Just(ListChangeKind::Leave),
+        any::<u64>().prop_map(|name| ListChangeKind::Lock(LockName(name))),
+        any::<u64>().prop_map(|name| ListChangeKind::Unlock(LockName(name))),
+        Just(ListChangeKind::Refused),
+    ];
+    (processes(), any::<u32>(), kinds).prop_map(|(process, request, kind)| ListChange {
+        process,
+        request,
+        kind,
+    })
+}
+
+fn runs() -> impl Strategy<Value = Vec<Run>> {
+    let run = (processes(), any::<u32>(), 1_u16..).prop_map(|(source, first, count)| Run {
+        source,
+        first: SeqNo(first),
+        count,
+    });
+    prop::collection::vec(run, 0..5)
+}
+
+fn rounds(what: impl Strategy<Value = What>) -> impl Strategy<Value = Round> {
+    (any::<u64>(), processes(), processes(), what).prop_map(|(at, site, next, what)| Round {
+        at: Timestamp(at),
+        site,
+        next,
+        what,
+    })
+}
+
+fn views() -> impl Strategy<Value = RingView> {
+    let members = prop::collection::vec(members(), 1..5);
+    let locks = prop::collection::btree_map(any::<u64>().prop_map(LockName), processes(), 0..3);
+    (epochs(), any::<u32>(), epochs(), members, locks).prop_map(
+        |(epoch, version, origin, mut members, locks): (_, _, _, Vec<Member>, BTreeMap<_, _>)| {
+            members.sort_by_key(|member| member.process.node);
+            members.dedup_by_key(|member| member.process.node);
+            RingView { epoch, version, origin, members, locks }
+        },
+    )
+}
+
+fn positions() -> impl Strategy<Value = Position> {
+    let received = prop::collection::vec((processes(), any::<u32>().prop_map(SeqNo)), 0..4);
+    (any::<u64>(), any::<bool>(), received).prop_map(|(next, is_whole, received)| Position {
+        next: Timestamp(next),
+        is_whole,
+        received,
+    })
+}
+
+fn data() -> impl Strategy<Value = Packet> {
+    let qos = prop_oneof![
+        Just(Qos::Unreliable),
+        Just(Qos::Unordered),
+        Just(Qos::SourceOrdered),
+        Just(Qos::TotallyOrdered),
+        (1_u8..).prop_map(Qos::Resilient),
+        Just(Qos::MajorityResilient),
+        Just(Qos::TotallyResilient),
+    ];
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let handler = prop::option::of(0_u8..6);
+    let bytes = prop::collection::vec(any::<u8>(), 0..40);
+    let numbers = (any::<u32>(), any::<u32>());
+    (processes(), numbers, qos, handler, flags, bytes).prop_map(
+        |(source, (seqno, message), qos, handler, (is_first, is_last, has_more), bytes)| {
+            let (message, payload) = (SeqNo(message), bytes.into());
+            let data = Data { message, qos, handler, is_first, is_last, has_more, payload };
+            Packet::Data(DataPacket { source, seqno: SeqNo(seqno), data })
+        },
+    )
+}
+
+fn lists() -> impl Strategy<Value = NewList> {
+    let change = (epochs(), rounds(changes().prop_map(What::List)))
+        .prop_map(|(epoch, round)| NewList::Change { epoch, round });
+    let source = (processes(), any::<u32>(), 0_u32..100, any::<u32>()).prop_map(
+        |(source, open_from, open, request)| SourceState {
+            source,
+            open_from: SeqNo(open_from),
+            ordered_to: SeqNo(open_from).plus(open),
+            request,
+        },
+    );
+    let sources = prop::collection::vec(source, 0..4);
+    let whole = (views(), any::<u64>(), any::<bool>(), sources).prop_map(
+        |(view, next, is_working, sources)| {
+            let token = view.members[0].process;
+            NewList::Whole(Snapshot { view, next: Timestamp(next), token, is_working, sources })
+        },
+    );
+    let refuted = prop::collection::vec(epochs(), 0..3);
+    let formation = (epochs(), positions(), views(), refuted, any::<bool>()).prop_map(
+        |(base, position, view, refuted, is_committed)| NewList::Formation {
+            proposal: Proposal { base, position, view, refuted },
+            is_committed,
+        },
+    );
+    prop_oneof![change, whole, formation]
+}
+
+fn recovery() -> impl Strategy<Value = Packet> {
+    let refuted = prop::collection::vec(epochs(), 0..3);
+    let accepted = (epochs(), any::<u16>(), prop::collection::vec(processes(), 0..4))
+        .prop_map(|(ballot, least, members)| Accepted { ballot, least, members });
+    let accepted = prop::collection::vec(accepted, 0..3);
+    prop_oneof![
+        (epochs(), epochs(), positions(), refuted).prop_map(
+            |(epoch, ballot, position, refuted)| Packet::RecoveryStart {
+                epoch,
+                ballot,
+                position,
+                refuted
+            }
+        ),
+        (epochs(), epochs(), positions(), accepted).prop_map(
+            |(epoch, ballot, position, accepted)| Packet::RecoveryVote {
+                epoch,
+                ballot,
+                position,
+                accepted
+            }
+        ),
+        epochs().prop_map(|ballot| Packet::RecoveryAckNewList { ballot }),
+        (epochs(), epochs()).prop_map(|(ballot, seen)| Packet::RecoveryAbort { ballot, seen }),
+    ]
+}
+
+fn packets() -> impl Strategy<Value = Packet> {
+    let ack = (epochs(), rounds(runs().prop_map(What::Order)))
+        .prop_map(|(epoch, round)| Packet::Ack { epoch, round });
+    let asked = prop::option::of((1_u64..).prop_map(NodeId));
+    let nack = (epochs(), asked, any::<u64>(), any::<u64>(), runs()).prop_map(
+        |(epoch, asked, from, to, runs)| {
+            Packet::Nack(Nack { epoch, asked, from: Timestamp(from), to: Timestamp(to), runs })
+        },
+    );
+    let part = (any::<u32>(), any::<u8>(), prop::collection::vec(any::<u8>(), 0..40)).prop_map(
+        |(id, index, bytes)| {
+            let (index, count) = (index.min(254), index.saturating_add(1));
+            Packet::Part(Part { id, index, count, bytes: bytes.into() })
+        },
+    );
+    prop_oneof![
+        data(),
+        ack,
+        (epochs(), any::<u64>())
+            .prop_map(|(epoch, at)| Packet::Confirm { epoch, at: Timestamp(at) }),
+        nack,
+        lists().prop_map(Packet::NewList),
+        (prop::option::of(epochs()), changes())
+            .prop_map(|(epoch, change)| Packet::ListChangeRequest { epoch, change }),
+        recovery(),
+        part,
+    ]
+}
+
+fn datagram(packet: &Packet) -> Vec<u8> {
+    let mut out = Vec::new();
+    packet.encode(&mut out, GroupId(5), NodeId(9), 3);
+    out
+}
+
+fn decoded(datagram: &[u8]) -> Result<Packet, DecodeError> {
+    let (header, body) = Header::decode(datagram)?;
+    Packet::decode(&header, body)
+}
+
+#[test]
+fn an_ack_on_the_wire_is_this() {
+    let process = |node| Process { node: NodeId(node), life: 1 };
+    let epoch = Epoch { version: 2, creator: process(7) };
+    let what = What::Order(vec![Run { source: process(8), first: SeqNo(5), count: 2 }]);
+    let round = Round { at: Timestamp(8), site: process(9), next: process(7), what };
+    let golden = [
+        0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1, // epoch: version, creator
+        0, 0, 0, 0, 0, 0, 0, 8, // timestamp
+        0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, // token site
+        0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1, // next token site
+        0, 0, 1, // it orders one run
+        0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 5, 0, 2, // source, first, count
+    ];
+    let datagram = datagram(&Packet::Ack { epoch, round });
+    assert_eq!(datagram[3..5], [4, ACK]);
+    assert_eq!(datagram[HEADER_BYTES..], golden);
+}
+
+#[test]
+fn data_on_the_wire_is_this() {
+    let data = Data {
+        message: SeqNo(4),
+        qos: Qos::Resilient(2),
+        handler: Some(0),
+        is_first: true,
+        is_last: false,
+        has_more: true,
+        payload: Bytes::from_static(b"x"),
+    };
+    let mut source = Process { node: NodeId(9), life: 1 };
+    let packet = DataPacket { source, seqno: SeqNo(6), data };
+    let own = datagram(&Packet::Data(packet.clone()));
+    let golden = [0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 4, 4, 2, 1, 5, b'x'];
+    assert_eq!(own[HEADER_BYTES..], golden);
+    assert_eq!(own.len(), DATA_BYTES + 1);
+    source.node = NodeId(1);
+    let on_behalf = datagram(&Packet::Data(DataPacket { source, ..packet }));
+    assert_eq!(on_behalf.len(), DATA_BYTES + 8 + 1);
+}
+
+proptest! {
+    #[test]
+    fn decoding_is_the_inverse_of_encoding(packet in packets()) {
+        prop_assert_eq!(decoded(&datagram(&packet)), Ok(packet));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_added_is_noticed(packet in packets(), cut in 1_usize..20) {
+        let whole = datagram(&packet);
+        let mut short = whole[..whole.len() - cut.min(whole.len() - HEADER_BYTES)].to_vec();
+        wire::seal(&mut short, 0);
+        let is_open_ended = matches!(packet, Packet::Data(_) | Packet::Part(_));
+        if short.len() < whole.len() && !is_open_ended {
+            prop_assert!(decoded(&short).is_err());
+        }
+        let mut long = whole;
+        long.push(0);
+        wire::seal(&mut long, 0);
+        prop_assert!(decoded(&long).is_err() || is_open_ended);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(
+        kind: u8, flags: u8, body in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let header = Header {
+            protocol: Protocol::Ordered, kind, flags, group: GroupId(1), sender: NodeId(1), view: 0,
+        };
+        let _ = Packet::decode(&header, &body);
+    }
+}

@@ -1,0 +1,96 @@
+//! Packets that do not fit a datagram: lists of many members. IP never fragments anything of ours.
+//!
+//! A part is what the packet's datagram would have been, cut into pieces of equal length but for
+//! the last. A part that is lost loses the packet, as with any other: what needs an answer is sent
+//! again.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::packet::Part;
+use crate::NodeId;
+
+/// Packets that arrive in parts.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    /// Of each sender the one that it began last.
+    open: BTreeMap<NodeId, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    id: u32,
+    pieces: Vec<Option<Vec<u8>>>,
+    missing: usize,
+}
+
+/// Senders whose parts are kept at a time.
+const MAX_OPEN: usize = 64;
+
+impl Parts {
+    /// Takes a part; gives the whole datagram when it was the last that was missing.
+    pub(super) fn take(&mut self, sender: NodeId, part: Part) -> Option<Vec<u8>> {
+        let count = usize::from(part.count);
+        let known = self.open.get(&sender);
+        if known.is_none_or(|open| open.id != part.id || open.pieces.len() != count) {
+            if known.is_none() && self.open.len() >= MAX_OPEN {
+                self.open.pop_first();
+            }
+            let open = Open { id: part.id, pieces: vec![None; count], missing: count };
+            self.open.insert(sender, open);
+        }
+        let open = self.open.get_mut(&sender)?;
+        let piece = open.pieces.get_mut(usize::from(part.index))?;
+        if piece.is_none() {
+            *piece = Some(part.bytes.to_vec());
+            open.missing -= 1;
+        }
+        if open.missing > 0 {
+            return None;
+        }
+        let open = self.open.remove(&sender)?;
+        Some(open.pieces.into_iter().flatten().flatten().collect())
+    }
+}
+
+/// The parts of a datagram, each of at most `largest` bytes.
+pub(super) fn cut(id: u32, datagram: &[u8], largest: usize) -> impl Iterator<Item = Part> {
+    let count = datagram.len().div_ceil(largest);
+    debug_assert!(count <= usize::from(u8::MAX), "a packet of {} bytes", datagram.len());
+    datagram.chunks(largest).enumerate().map(move |(index, bytes)| Part {
+        id,
+        index: index as u8,
+        count: count as u8,
+        bytes: bytes.to_vec().into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_in_any_order_and_twice_make_the_whole() {
+        let whole: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        let mut cut: Vec<Part> = cut(7, &whole, 300).collect();
+        assert_eq!(cut.len(), 4);
+        cut.reverse();
+        cut.insert(1, cut[0].clone());
+        let mut parts = Parts::default();
+        let last = cut.pop().expect("there are some");
+        for part in cut {
+            assert_eq!(parts.take(NodeId(1), part), None);
+        }
+        assert_eq!(parts.take(NodeId(1), last), Some(whole));
+    }
+
+    #[test]
+    fn a_new_packet_of_the_same_sender_takes_the_place_of_one_that_lost_parts() {
+        let mut parts = Parts::default();
+        let old = cut(1, &[1; 20], 10).next().expect("two parts");
+        assert_eq!(parts.take(NodeId(1), old), None);
+        let new: Vec<Part> = cut(2, &[2; 20], 10).collect();
+        assert_eq!(parts.take(NodeId(1), new[0].clone()), None);
+        assert_eq!(parts.take(NodeId(1), new[1].clone()), Some(vec![2; 20]));
+    }
+}

@@ -1,0 +1,368 @@
+//! Recovery from faults: who is left, how far they have come, and the list they go on with (4.4).
+//!
+//! # States
+//!
+//! | state | means | left by |
+//! |---|---|---|
+//! | idle | the ring works | a suspicion, or somebody's Recovery Start |
+//! | voted | promised a ballot, and waits for its initiator | its New List, a higher ballot, patience |
+//! | initiating | asks all members, and brings them to one position | a list, a higher ballot |
+//! | proposing | has sent the New List, and waits for all its members | all of them, or patience |
+//! | backing off | has given up a ballot, or is in a minority | a random time, a higher ballot |
+//!
+//! Beside the state each member keeps the lists that it has accepted. From the first of them on it
+//! applies no round of the old ring: whoever commits the list may have done so.
+//!
+//! # Why two partitions never both go on where a majority is asked for
+//!
+//! A list holds when all its members have accepted it, and it has a majority of the view before. Any
+//! two such sets of voters have a member in common. That member promised the higher ballot either
+//! before it saw the lower list, and then it refused that one, or after, and then it has told the
+//! initiator of the higher ballot. Who knows of a list that might hold goes on only with members of
+//! that list, and with as many of them as that list asks for; unless a member of it votes that has
+//! not accepted it, which now never will (it is *refuted*).
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::around::{Around, Timer};
+use super::group::Group;
+use super::names::{Epoch, Process};
+use super::packet::{Accepted, NewList, Packet, Position, Proposal};
+use crate::NodeId;
+
+mod initiator;
+
+/// What a member knows of reformations.
+#[derive(Debug, Default)]
+pub(super) struct Reforming {
+    state: State,
+    /// No lower ballot is taken part in.
+    promised: Option<Epoch>,
+    /// The highest version seen of any ballot.
+    highest: u32,
+    /// Lists that this member has accepted and that may hold.
+    accepted: Vec<Proposal>,
+    /// Ballots that can never hold any more.
+    refuted: Vec<Epoch>,
+    /// The list that the ring was formed with, for who has not heard that it holds.
+    formation: Option<Proposal>,
+    ancestors: VecDeque<Epoch>,
+    tries: u32,
+    is_minority: bool,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Idle,
+    Voted {
+        said: Option<Position>,
+        target: Position,
+    },
+    Initiating {
+        votes: BTreeMap<Process, Vote>,
+        said: Position,
+    },
+    Proposing {
+        proposal: Proposal,
+        acks: BTreeSet<Process>,
+    },
+    BackingOff,
+}
+
+/// The contents of a Recovery Start.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    pub(super) epoch: Epoch,
+    pub(super) ballot: Epoch,
+    pub(super) position: Position,
+    pub(super) refuted: Vec<Epoch>,
+}
+
+#[derive(Clone, Debug)]
+struct Vote {
+    position: Position,
+    accepted: Vec<Accepted>,
+}
+
+/// Rings that came before this one and are remembered.
+const ANCESTORS: usize = 32;
+/// Lists of one ring that are remembered.
+const MAX_ACCEPTED: usize = 32;
+
+impl Reforming {
+    /// A ring of this epoch that works.
+    pub(super) fn of(epoch: Epoch) -> Self {
+        Self { promised: Some(epoch), highest: epoch.version, ..Self::default() }
+    }
+
+    /// Whether the ring works.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    /// Whether this member has accepted a list, and applies no rounds until one holds.
+    pub(super) fn has_accepted(&self) -> bool {
+        !self.accepted.is_empty()
+    }
+
+    /// Whether this member's partition may not go on.
+    pub(super) fn is_minority(&self) -> bool {
+        self.is_minority
+    }
+
+    /// Whether the ring descends from that one.
+    pub(super) fn is_ancestor(&self, epoch: Epoch) -> bool {
+        self.ancestors.contains(&epoch)
+    }
+
+    fn accepted_on_the_wire(&self) -> Vec<Accepted> {
+        let lists = self.accepted.iter().map(|proposal| Accepted {
+            ballot: proposal.view.epoch,
+            least: proposal.view.least() as u16,
+            members: proposal.view.processes().collect(),
+        });
+        lists.collect()
+    }
+
+    fn drop_refuted(&mut self, refuted: &[Epoch]) {
+        self.accepted.retain(|proposal| !refuted.contains(&proposal.view.epoch));
+        for epoch in refuted {
+            if !self.refuted.contains(epoch) && self.refuted.len() < MAX_ACCEPTED {
+                self.refuted.push(*epoch);
+            }
+        }
+    }
+}
+
+impl Group {
+    /// Something that needs an answer got none, however often it was tried (4.4).
+    pub(super) fn suspect(&mut self, cx: &mut Around<'_>, why: &'static str) {
+        if self.reforming.is_idle() && self.ring.as_ref().is_some_and(|it| it.view().len() > 1) {
+            tracing::info!(me = ?self.me, group = %cx.group, why, "begins a reformation");
+            self.initiate(cx);
+        }
+    }
+
+    pub(super) fn on_recovery_start(&mut self, cx: &mut Around<'_>, sender: NodeId, start: Start) {
+        let Start { epoch, ballot, position, refuted } = start;
+        if self.epoch() != Some(epoch) {
+            self.on_other_epoch(cx, sender, epoch);
+        }
+        let Some(ring) = &self.ring else { return };
+        if ring.view().epoch != epoch || !ring.view().contains(self.me) {
+            return;
+        }
+        if ballot.creator.node != sender || !ring.view().contains(ballot.creator) {
+            return self.notify(cx, sender);
+        }
+        self.reforming.highest = self.reforming.highest.max(ballot.version);
+        let promised = self.reforming.promised.unwrap_or(epoch);
+        if ballot < promised {
+            return cx.unicast(sender, &Packet::RecoveryAbort { ballot, seen: promised });
+        }
+        if ballot > promised {
+            self.reforming.promised = Some(ballot);
+            self.reforming.tries = 0;
+            self.reforming.state = State::Voted { said: None, target: position.clone() };
+        }
+        let State::Voted { target, .. } = &mut self.reforming.state else { return };
+        target.clone_from(&position);
+        self.reforming.drop_refuted(&refuted);
+        let patience = self.patience(cx);
+        cx.set(Timer::Recovery, patience);
+        self.vote(cx);
+        self.fetch(cx, sender, position);
+        self.advance(cx, None);
+    }
+
+    fn vote(&mut self, cx: &mut Around<'_>) {
+        let (Some(ring), Some(ballot)) = (&self.ring, self.reforming.promised) else { return };
+        let State::Voted { said, .. } = &mut self.reforming.state else { return };
+        let position = ring.position();
+        *said = Some(position.clone());
+        let (epoch, accepted) = (ring.view().epoch, self.reforming.accepted_on_the_wire());
+        let vote = Packet::RecoveryVote { epoch, ballot, position, accepted };
+        cx.unicast(ballot.creator.node, &vote);
+    }
+
+    /// Asks `node` for what this member lacks to come as far as `target`.
+    pub(super) fn fetch(&mut self, cx: &mut Around<'_>, node: NodeId, target: Position) {
+        let Some(ring) = &self.ring else { return };
+        let (epoch, lacks) = (ring.view().epoch, ring.lacks_for(&target));
+        if !lacks.is_empty() && !self.reforming.has_accepted() {
+            self.ask(cx, epoch, Some(node), lacks, false);
+        }
+    }
+
+    pub(super) fn on_formation(
+        &mut self,
+        cx: &mut Around<'_>,
+        sender: NodeId,
+        proposal: Proposal,
+        is_committed: bool,
+    ) {
+        let ballot = proposal.view.epoch;
+        if is_committed {
+            return self.on_other_epoch_of(cx, ballot);
+        }
+        let Some(ring) = &self.ring else { return };
+        if ring.view().epoch != proposal.base || ballot.creator.node != sender {
+            return self.on_other_epoch(cx, sender, proposal.base);
+        }
+        let promised = self.reforming.promised.unwrap_or(proposal.base);
+        if ballot < promised {
+            return cx.unicast(sender, &Packet::RecoveryAbort { ballot, seen: promised });
+        }
+        let position = ring.position();
+        let is_dead = self.reforming.refuted.contains(&ballot);
+        if ballot > promised || is_dead || !proposal.view.contains(self.me) {
+            return;
+        }
+        let is_known = self.reforming.accepted.iter().any(|it| it.view.epoch == ballot);
+        if !is_known && position != proposal.position {
+            return self.vote(cx);
+        }
+        if !is_known && self.reforming.accepted.len() < MAX_ACCEPTED {
+            self.reforming.drop_refuted(&proposal.refuted.clone());
+            self.reforming.accepted.push(proposal);
+        }
+        let patience = self.patience(cx);
+        cx.set(Timer::Recovery, patience);
+        cx.unicast(sender, &Packet::RecoveryAckNewList { ballot });
+    }
+
+    /// The list holds: all its members have accepted it.
+    pub(super) fn commit(&mut self, cx: &mut Around<'_>, proposal: Proposal) {
+        let Some(ring) = &mut self.ring else { return };
+        let epoch = proposal.view.epoch;
+        ring.form(&proposal);
+        cx.version = epoch.version;
+        cx.counters.reformations_done += 1;
+        let mut ancestors = core::mem::take(&mut self.reforming.ancestors);
+        ancestors.push_back(proposal.base);
+        ancestors.truncate(ANCESTORS);
+        let highest = self.reforming.highest.max(epoch.version);
+        self.reforming = Reforming { ancestors, highest, ..Reforming::of(epoch) };
+        let placed = proposal.position.received.iter().find(|(source, _)| *source == self.me);
+        if let Some((_, to)) = placed {
+            self.sending.on_ordered(cx.now, *to);
+        }
+        self.reforming.formation = Some(proposal);
+        self.sending.restart(cx.now);
+        (self.passed, self.unconfirmed, self.is_batch_due) = (None, None, false);
+        for timer in [Timer::Pass, Timer::Idle, Timer::Batch, Timer::Confirm, Timer::Recovery] {
+            cx.cancel(timer);
+        }
+        self.ask_for_change(cx);
+        self.watch_strangers(cx);
+        self.advance(cx, None);
+    }
+
+    /// A packet of another ring came from `sender`.
+    pub(super) fn on_other_epoch(&mut self, cx: &mut Around<'_>, sender: NodeId, epoch: Epoch) {
+        cx.counters.foreign += 1;
+        let Some(ring) = &self.ring else { return };
+        if self.reforming.accepted.iter().any(|it| it.view.epoch == epoch) {
+            return self.on_other_epoch_of(cx, epoch);
+        }
+        let formation = self.reforming.formation.as_ref();
+        let is_behind = formation.is_some_and(|it| it.base == epoch);
+        if is_behind && ring.view().process_of(sender).is_some() {
+            let Some(proposal) = formation.cloned() else { return };
+            let list = NewList::Formation { proposal, is_committed: true };
+            return cx.unicast(sender, &Packet::NewList(list));
+        }
+        self.notify(cx, sender);
+    }
+
+    /// The ring of this epoch works: if this member has accepted its list, the list holds.
+    pub(super) fn on_other_epoch_of(&mut self, cx: &mut Around<'_>, epoch: Epoch) {
+        let accepted = self.reforming.accepted.iter().find(|it| it.view.epoch == epoch);
+        if let Some(proposal) = accepted.cloned() {
+            self.commit(cx, proposal);
+        }
+    }
+
+    pub(super) fn on_recovery_abort(
+        &mut self,
+        cx: &mut Around<'_>,
+        sender: NodeId,
+        ballot: Epoch,
+        seen: Epoch,
+    ) {
+        self.reforming.highest = self.reforming.highest.max(seen.version).max(ballot.version);
+        if ballot.creator.node == sender {
+            // Only its initiator could have made it hold.
+            self.reforming.drop_refuted(&[ballot]);
+            if self.reforming.promised == Some(ballot) && !self.reforming.is_idle() {
+                self.back_off(cx, cx.config.back_off);
+            }
+        } else if ballot.creator == self.me && self.reforming.promised == Some(ballot) {
+            let is_active =
+                matches!(self.reforming.state, State::Initiating { .. } | State::Proposing { .. });
+            if is_active && seen > ballot {
+                self.give_up(cx);
+            }
+        }
+    }
+
+    pub(super) fn back_off(&mut self, cx: &mut Around<'_>, span: Duration) {
+        self.reforming.state = State::BackingOff;
+        let wait = cx.config.recovery_retry / 2 + cx.random(span);
+        cx.set(Timer::Recovery, wait);
+    }
+
+    /// How long a voter waits for the initiator.
+    fn patience(&self, cx: &mut Around<'_>) -> Duration {
+        let asks = cx.config.recovery_retry * (cx.config.recovery_tries + 2);
+        asks + cx.random(cx.config.back_off)
+    }
+
+    pub(super) fn on_recovery_timer(&mut self, cx: &mut Around<'_>) {
+        self.reforming.tries += 1;
+        let is_last = self.reforming.tries >= cx.config.recovery_tries;
+        match &self.reforming.state {
+            State::Idle => {}
+            State::Voted { .. } | State::BackingOff => self.initiate(cx),
+            State::Initiating { .. } if is_last => self.consider(cx, true),
+            State::Initiating { .. } => self.ask_again(cx),
+            State::Proposing { .. } if is_last => self.give_up(cx),
+            State::Proposing { proposal, acks } => {
+                let rest = proposal.view.processes().filter(|it| !acks.contains(it));
+                let rest: Vec<Process> = rest.collect();
+                let proposal = proposal.clone();
+                let list = Packet::NewList(NewList::Formation { proposal, is_committed: false });
+                rest.into_iter().for_each(|process| cx.unicast(process.node, &list));
+                cx.set(Timer::Recovery, cx.config.recovery_retry);
+            }
+        }
+    }
+
+    /// Rounds or data came during a reformation: others wait for that.
+    pub(super) fn reformation_advanced(&mut self, cx: &mut Around<'_>) {
+        let Some(ring) = &self.ring else { return };
+        match &self.reforming.state {
+            State::Voted { said: Some(said), target } => {
+                let position = ring.position();
+                if position != *said && ring.lacks_for(target).is_empty() {
+                    self.vote(cx);
+                }
+            }
+            State::Initiating { said, .. } => {
+                let position = ring.position();
+                if position != *said {
+                    self.reforming.tries = 0;
+                    if let State::Initiating { said, .. } = &mut self.reforming.state {
+                        said.clone_from(&position);
+                    }
+                    self.say_start(cx, position);
+                    self.consider(cx, false);
+                }
+            }
+            _ => {}
+        }
+    }
+}

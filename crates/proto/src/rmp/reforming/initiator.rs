@@ -1,0 +1,216 @@
+//! The initiator: asks all members, brings them to one position, proposes the list they go on with.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use super::super::RingNews;
+use super::super::around::{Around, Timer};
+use super::super::group::Group;
+use super::super::names::{Epoch, Process};
+use super::super::packet::{Accepted, NewList, Packet, Position, Proposal};
+use super::super::view::RingView;
+use super::{State, Vote};
+use crate::NodeId;
+
+impl Group {
+    pub(super) fn initiate(&mut self, cx: &mut Around<'_>) {
+        let Some(ring) = &self.ring else { return };
+        let (epoch, position) = (ring.view().epoch, ring.position());
+        let version = self.reforming.highest.max(epoch.version) + 1;
+        let ballot = Epoch { version, creator: self.me };
+        let accepted = self.reforming.accepted_on_the_wire();
+        let vote = Vote { position: position.clone(), accepted };
+        self.reforming.highest = version;
+        self.reforming.promised = Some(ballot);
+        self.reforming.tries = 0;
+        self.reforming.state =
+            State::Initiating { votes: BTreeMap::from([(self.me, vote)]), said: position.clone() };
+        cx.counters.reformations_begun += 1;
+        self.say_start(cx, position);
+        cx.set(Timer::Recovery, cx.config.recovery_retry);
+    }
+
+    pub(super) fn say_start(&mut self, cx: &mut Around<'_>, position: Position) {
+        let (Some(epoch), Some(ballot)) = (self.epoch(), self.reforming.promised) else { return };
+        let refuted = self.reforming.refuted.clone();
+        cx.multicast(&Packet::RecoveryStart { epoch, ballot, position, refuted });
+    }
+
+    pub(in crate::rmp) fn on_recovery_vote(
+        &mut self,
+        cx: &mut Around<'_>,
+        sender: NodeId,
+        epoch: Epoch,
+        ballot: Epoch,
+        position: Position,
+        accepted: Vec<Accepted>,
+    ) {
+        let (Some(ring), true) = (&self.ring, self.reforming.promised == Some(ballot)) else {
+            return;
+        };
+        let voter = ring.view().process_of(sender);
+        let (Some(voter), true) = (voter, ring.view().epoch == epoch) else { return };
+        match &mut self.reforming.state {
+            State::Initiating { votes, .. } => {
+                votes.insert(voter, Vote { position: position.clone(), accepted });
+                self.refute();
+                self.fetch(cx, sender, position);
+                self.consider(cx, false);
+            }
+            State::Proposing { proposal, acks } => {
+                // It has come further than the list says, or not as far: so it cannot accept.
+                let is_in = proposal.view.contains(voter) && !acks.contains(&voter);
+                if is_in && proposal.position != position {
+                    self.give_up(cx);
+                }
+            }
+            State::Idle | State::Voted { .. } | State::BackingOff => {}
+        }
+    }
+
+    /// A list that a member of it votes without cannot hold any more: nobody need wait for it.
+    fn refute(&mut self) {
+        let State::Initiating { votes, .. } = &mut self.reforming.state else { return };
+        let lists: Vec<Accepted> =
+            votes.values().flat_map(|vote| vote.accepted.iter().cloned()).collect();
+        let is_refuted = |list: &&Accepted| {
+            let mut voters = list.members.iter().filter_map(|member| votes.get(member));
+            voters.any(|vote| vote.accepted.iter().all(|it| it.ballot != list.ballot))
+        };
+        let refuted: Vec<Epoch> = lists.iter().filter(is_refuted).map(|list| list.ballot).collect();
+        if refuted.is_empty() {
+            return;
+        }
+        for vote in votes.values_mut() {
+            vote.accepted.retain(|list| !refuted.contains(&list.ballot));
+        }
+        self.reforming.drop_refuted(&refuted);
+    }
+
+    /// Goes on with the list if all have voted and come as far; or at last with those who have.
+    pub(super) fn consider(&mut self, cx: &mut Around<'_>, is_last: bool) {
+        let Some(ring) = &self.ring else { return };
+        let mine = ring.position();
+        let view = ring.view().clone();
+        let State::Initiating { votes, .. } = &mut self.reforming.state else { return };
+        if let Some(own) = votes.get_mut(&self.me) {
+            own.position.clone_from(&mine);
+        }
+        let here: Vec<Process> = view
+            .processes()
+            .filter(|process| votes.get(process).is_some_and(|vote| vote.position == mine))
+            .collect();
+        if here.len() < view.len() && !is_last {
+            return;
+        }
+        if !mine.is_whole {
+            // Somebody else must do it.
+            return self.on_minority(cx);
+        }
+        let votes = core::mem::take(votes);
+        match self.new_list(&view, here, &votes) {
+            Some(members) => self.propose(cx, &view, mine, members),
+            None => self.on_minority(cx),
+        }
+    }
+
+    /// The members of the new list; `None` if they are too few. Lists that may hold already limit
+    /// it; those that cannot were [refuted](Self::refute) before.
+    fn new_list(
+        &self,
+        view: &RingView,
+        here: Vec<Process>,
+        votes: &BTreeMap<Process, Vote>,
+    ) -> Option<Vec<Process>> {
+        let mut members = here;
+        let mut least = view.least();
+        for list in votes.values().flat_map(|vote| &vote.accepted) {
+            members.retain(|member| list.members.contains(member));
+            least = least.max(list.least.into());
+        }
+        let is_enough = members.len() >= least && members.contains(&self.me);
+        is_enough.then_some(members)
+    }
+
+    fn propose(
+        &mut self,
+        cx: &mut Around<'_>,
+        view: &RingView,
+        position: Position,
+        members: Vec<Process>,
+    ) {
+        let Some(ballot) = self.reforming.promised else { return };
+        let mut new = view.clone();
+        for gone in view.processes().filter(|process| !members.contains(process)) {
+            new.remove(gone);
+        }
+        (new.epoch, new.version) = (ballot, 0);
+        let refuted = self.reforming.refuted.clone();
+        let proposal = Proposal { base: view.epoch, position, view: new, refuted };
+        self.reforming.accepted.push(proposal.clone());
+        self.reforming.tries = 0;
+        let acks = BTreeSet::from([self.me]);
+        self.reforming.state = State::Proposing { proposal: proposal.clone(), acks };
+        cx.multicast(&Packet::NewList(NewList::Formation { proposal, is_committed: false }));
+        cx.set(Timer::Recovery, cx.config.recovery_retry);
+        self.commit_if_accepted(cx);
+    }
+
+    pub(in crate::rmp) fn on_recovery_ack(
+        &mut self,
+        cx: &mut Around<'_>,
+        sender: NodeId,
+        ballot: Epoch,
+    ) {
+        let State::Proposing { proposal, acks } = &mut self.reforming.state else { return };
+        let process = proposal.view.process_of(sender);
+        if let Some(process) = process.filter(|_| proposal.view.epoch == ballot) {
+            acks.insert(process);
+            self.commit_if_accepted(cx);
+        }
+    }
+
+    fn commit_if_accepted(&mut self, cx: &mut Around<'_>) {
+        let State::Proposing { proposal, acks } = &self.reforming.state else { return };
+        if acks.len() == proposal.view.len() {
+            let proposal = proposal.clone();
+            self.must_speak = proposal.view.len() > 1;
+            self.commit(cx, proposal);
+        }
+    }
+
+    /// Gives up this member's own ballot.
+    pub(super) fn give_up(&mut self, cx: &mut Around<'_>) {
+        let Some(ballot) = self.reforming.promised else { return };
+        cx.counters.reformations_aborted += 1;
+        self.reforming.drop_refuted(&[ballot]);
+        cx.multicast(&Packet::RecoveryAbort { ballot, seen: ballot });
+        self.back_off(cx, cx.config.back_off);
+    }
+
+    fn on_minority(&mut self, cx: &mut Around<'_>) {
+        let Some(ring) = &self.ring else { return };
+        let members = ring.view().len();
+        if !core::mem::replace(&mut self.reforming.is_minority, true) {
+            cx.counters.minorities += 1;
+            cx.tell(RingNews::Minority { members, needed: ring.view().least() });
+        }
+        self.give_up(cx);
+        let wait = cx.config.minority_retry;
+        self.back_off(cx, wait);
+    }
+
+    pub(super) fn ask_again(&mut self, cx: &mut Around<'_>) {
+        let Some(position) = self.ring.as_ref().map(|ring| ring.position()) else { return };
+        let State::Initiating { votes, said } = &mut self.reforming.state else { return };
+        said.clone_from(&position);
+        let others = votes.iter().filter(|(voter, _)| **voter != self.me);
+        let ahead: Vec<(NodeId, Position)> =
+            others.map(|(voter, vote)| (voter.node, vote.position.clone())).collect();
+        self.say_start(cx, position);
+        for (node, position) in ahead {
+            self.fetch(cx, node, position);
+        }
+        cx.set(Timer::Recovery, cx.config.recovery_retry);
+    }
+}

@@ -1,0 +1,367 @@
+//! What all members of a ring compute alike from its rounds: view, order, stability, delivery.
+//!
+//! # Invariants
+//!
+//! - A round is applied after all before it, and when all the data that it orders is here. So who
+//!   says a round has everything before it, and `accepted` is true.
+//! - At most one change of the members is not stable at a time: the majorities of any two views
+//!   that different members may know have a member in common.
+//! - What is not stable, or not delivered, is kept.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use super::delivery::{Queued, ViewEvent};
+use super::log::{ListChange, ListChangeKind, Log, Offered, Round, Run, What};
+use super::names::{Process, Timestamp};
+use super::packet::{Proposal, Snapshot, SourceState};
+use super::stream::{Arrival, Data, Stream};
+use super::view::{Member, RingView};
+use crate::SeqNo;
+
+mod delivering;
+mod lacking;
+
+pub(super) use self::lacking::Lacks;
+
+/// A ring as one member knows it.
+#[derive(Debug)]
+pub(super) struct Ring {
+    me: Process,
+    view: RingView,
+    log: Log,
+    token: Process,
+    streams: BTreeMap<Process, Stream>,
+    standings: BTreeMap<Process, Standing>,
+    queue: VecDeque<Queued>,
+    /// Members of the view that was delivered last: nothing of others is delivered.
+    shown: BTreeSet<Process>,
+    /// Who was removed, and by which round.
+    gone: BTreeMap<Process, Timestamp>,
+    /// That view does not have this member: it is told nothing more.
+    is_out: bool,
+    /// All members hold everything up to here.
+    settled: Timestamp,
+    /// When the members changed last, and how many there were before.
+    last_change: (Timestamp, usize),
+    /// NULL ACKs in a row.
+    nulls: usize,
+}
+
+/// A member as its rounds show it.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    /// It holds nothing from before this.
+    joined: Timestamp,
+    /// It holds everything up to its own last round.
+    accepted: Timestamp,
+    /// The last request of its that a New List answered.
+    request: u32,
+}
+
+impl Ring {
+    /// A ring of one.
+    pub(super) fn founded_by(founder: Member) -> Self {
+        let view = RingView::founded_by(founder);
+        let snapshot = Snapshot {
+            view,
+            next: Timestamp(1),
+            token: founder.process,
+            is_working: true,
+            sources: Vec::new(),
+        };
+        Self::entered(founder.process, snapshot)
+    }
+
+    /// The ring of a snapshot, in which `me` is a member.
+    pub(super) fn entered(me: Process, snapshot: Snapshot) -> Self {
+        let Snapshot { view, next, token, sources, .. } = snapshot;
+        let last = Timestamp(next.0.saturating_sub(1));
+        let standing = Standing { joined: Timestamp(0), accepted: last, request: 0 };
+        let mut ring = Self {
+            me,
+            log: Log::new(next),
+            token,
+            streams: view.processes().map(|it| (it, Stream::new(SeqNo(1), SeqNo(1)))).collect(),
+            standings: view.processes().map(|process| (process, standing)).collect(),
+            queue: VecDeque::new(),
+            shown: BTreeSet::new(),
+            gone: BTreeMap::new(),
+            is_out: false,
+            settled: Timestamp(0),
+            last_change: (last, view.len()),
+            nulls: 0,
+            view,
+        };
+        for state in sources {
+            ring.streams.insert(state.source, Stream::new(state.open_from, state.ordered_to));
+            if let Some(standing) = ring.standings.get_mut(&state.source) {
+                standing.request = state.request;
+            }
+        }
+        let joined = ring.view.processes().collect();
+        let event = ViewEvent { view: ring.view.clone(), joined, ..ViewEvent::by(token) };
+        ring.queue.push_back(Queued::View { round: last, event });
+        ring
+    }
+
+    /// All that a joiner has to know.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let sources = self.streams.iter().map(|(source, stream)| SourceState {
+            source: *source,
+            open_from: stream.open_from(),
+            ordered_to: stream.ordered_to(),
+            request: self.standings.get(source).map_or(0, |standing| standing.request),
+        });
+        Snapshot {
+            view: self.view.clone(),
+            next: self.log.next(),
+            token: self.token,
+            is_working: true,
+            sources: sources.filter(|it| self.view.contains(it.source)).collect(),
+        }
+    }
+
+    /// The view after the last round that was applied.
+    pub(super) fn view(&self) -> &RingView {
+        &self.view
+    }
+
+    /// Whose turn it is.
+    pub(super) fn token(&self) -> Process {
+        self.token
+    }
+
+    /// The rounds.
+    pub(super) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The packets of a source.
+    pub(super) fn stream(&self, source: Process) -> Option<&Stream> {
+        self.streams.get(&source)
+    }
+
+    /// The last request of `process` that a New List answered.
+    pub(super) fn answered(&self, process: Process) -> u32 {
+        self.standings.get(&process).map_or(0, |standing| standing.request)
+    }
+
+    /// Takes a data packet; `None` if its source is not known here.
+    pub(super) fn insert(&mut self, source: Process, seqno: SeqNo, data: Data) -> Option<Arrival> {
+        let stream = self.streams.get_mut(&source)?;
+        Some(stream.insert(seqno, data))
+    }
+
+    /// Takes a round.
+    pub(super) fn offer(&mut self, round: Round) -> Offered {
+        self.log.offer(round)
+    }
+
+    /// Applies the next round if it and all its data are here. A round that cannot be is dropped,
+    /// and counted in `impossible`.
+    pub(super) fn apply_next(&mut self, impossible: &mut u64) -> Option<Round> {
+        let round = self.log.ready()?;
+        if !self.is_possible(round) {
+            tracing::warn!(?round, view = ?self.view, "a round that cannot be");
+            *impossible += 1;
+            self.log.reject();
+            return None;
+        }
+        let has_all = round.runs().iter().all(|run| {
+            let stream = self.streams.get(&run.source);
+            stream.is_some_and(|it| it.received_to().distance_from(run.end()) >= 0)
+        });
+        if !has_all {
+            return None;
+        }
+        let round = self.log.apply()?;
+        self.on_applied(&round);
+        Some(round)
+    }
+
+    /// The packets that could be given a place now: of each source those that follow without a
+    /// gap, at most `limit` in all; and whether some source has said that there is more to come.
+    pub(super) fn orderable(&self, limit: usize) -> (Vec<Run>, bool) {
+        let (mut runs, mut left, mut has_more) = (Vec::new(), limit, false);
+        for (source, stream) in self.streams.iter().filter(|(it, _)| self.view.contains(**it)) {
+            let (first, end) = (stream.ordered_to(), stream.received_to());
+            let count = (end.distance_from(first).max(0) as usize).min(left);
+            if count == 0 {
+                continue;
+            }
+            let run = Run { source: *source, first, count: count as u16 };
+            has_more |= stream.packet(run.end().minus(1)).is_some_and(|data| data.has_more);
+            left -= count;
+            runs.push(run);
+        }
+        (runs, has_more && left > 0)
+    }
+
+    /// Whether a member may be added or removed now.
+    pub(super) fn may_change_members(&self) -> bool {
+        self.last_change.0 <= self.settled
+    }
+
+    /// Whether a message waits for more members to take the token.
+    pub(super) fn waits_for_passes(&self) -> bool {
+        matches!(self.queue.front(), Some(Queued::Packet { .. }))
+    }
+
+    /// Whether the token has gone round without anything to do: all have all, and know it.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
+    }
+
+    /// Ends with the list of a reformation, which all its members have accepted at this position.
+    pub(super) fn form(&mut self, proposal: &Proposal) {
+        for (source, to) in &proposal.position.received {
+            let round = self.log.next();
+            let Some(stream) = self.streams.get_mut(source) else { continue };
+            let first = stream.ordered_to();
+            stream.order_to(*to);
+            self.enqueue(round, *source, first, *to);
+        }
+        let places: u64 = proposal.position.received.len() as u64;
+        let at = self.log.next().plus(places);
+        let old: Vec<Process> = self.view.processes().collect();
+        let failed = old.into_iter().filter(|process| !proposal.view.contains(*process));
+        let event = ViewEvent {
+            view: proposal.view.clone(),
+            failed: failed.collect(),
+            ..ViewEvent::by(proposal.view.epoch.creator)
+        };
+        self.view = proposal.view.clone();
+        self.token = self.view.epoch.creator;
+        self.log.restart(at.plus(1));
+        let standings = core::mem::take(&mut self.standings);
+        self.standings = standings.into_iter().filter(|(it, _)| self.view.contains(*it)).collect();
+        for standing in self.standings.values_mut() {
+            (standing.joined, standing.accepted) = (at, at);
+        }
+        (self.settled, self.last_change, self.nulls) = (at, (at, self.view.len()), 0);
+        for stream in self.streams.values_mut() {
+            stream.settle_to(stream.ordered_to());
+        }
+        self.queue.push_back(Queued::View { round: at, event });
+    }
+
+    /// Bytes of messages that are kept.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.streams.values().map(Stream::held_bytes).sum()
+    }
+
+    /// Asserts the invariants.
+    pub(super) fn check(&self) {
+        self.log.check();
+        self.streams.values().for_each(Stream::check);
+        assert!(!self.view.is_empty(), "a ring without members");
+        let standing: Vec<Process> = self.standings.keys().copied().collect();
+        let mut members: Vec<Process> = self.view.processes().collect();
+        members.sort_unstable();
+        assert_eq!(standing, members, "who stands is who is a member");
+        for member in members {
+            assert!(self.streams.contains_key(&member), "{member:?} has no stream");
+        }
+        assert!(self.settled < self.log.next(), "more is settled than there is");
+    }
+
+    fn is_possible(&self, round: &Round) -> bool {
+        let is_turn = round.site == self.token && self.view.contains(round.site);
+        let is_next = match &round.what {
+            What::List(ListChange { kind: ListChangeKind::Join(member), .. }) => {
+                round.next == member.process && self.view.process_of(member.process.node).is_none()
+            }
+            _ => self.view.contains(round.next),
+        };
+        let fit = round.runs().iter().all(|run| {
+            self.streams.get(&run.source).is_some_and(|it| it.ordered_to() == run.first)
+        });
+        is_turn && is_next && fit
+    }
+
+    fn on_applied(&mut self, round: &Round) {
+        self.token = round.next;
+        if let Some(standing) = self.standings.get_mut(&round.site) {
+            standing.accepted = round.at;
+        }
+        self.nulls = if round.is_null() { self.nulls + 1 } else { 0 };
+        match &round.what {
+            What::Order(runs) => {
+                for run in runs {
+                    if let Some(stream) = self.streams.get_mut(&run.source) {
+                        stream.order_to(run.end());
+                    }
+                    self.enqueue(round.at, run.source, run.first, run.end());
+                }
+            }
+            What::List(change) => self.change_list(round, *change),
+        }
+        self.settle();
+    }
+
+    fn change_list(&mut self, round: &Round, change: ListChange) {
+        let before = self.view.len();
+        let mut event = ViewEvent::by(round.site);
+        if let Some(standing) = self.standings.get_mut(&change.process) {
+            standing.request = change.request;
+        }
+        match change.kind {
+            ListChangeKind::Join(member) => {
+                self.view.insert_after(round.site, member);
+                let accepted = Timestamp(round.at.0.saturating_sub(1));
+                let standing = Standing { joined: round.at, accepted, request: 0 };
+                self.standings.insert(member.process, standing);
+                self.streams.insert(member.process, Stream::new(SeqNo(1), SeqNo(1)));
+                event.joined.push(member.process);
+            }
+            ListChangeKind::Leave => {
+                self.view.remove(change.process);
+                self.standings.remove(&change.process);
+                event.left.push(change.process);
+            }
+            ListChangeKind::Lock(name) => {
+                self.view.locks.entry(name).or_insert(change.process);
+            }
+            ListChangeKind::Unlock(name) => {
+                if self.view.locks.get(&name) == Some(&change.process) {
+                    self.view.locks.remove(&name);
+                }
+            }
+            ListChangeKind::Refused => {}
+        }
+        if self.view.len() != before {
+            self.last_change = (round.at, before);
+        }
+        self.view.version += 1;
+        event.view = self.view.clone();
+        event.answered = Some(change);
+        self.queue.push_back(Queued::View { round: round.at, event });
+    }
+
+    /// Forgets what all members have.
+    fn settle(&mut self) {
+        // This member has all that it has applied, whether the others know it or not.
+        let others = self.standings.iter().filter(|(process, _)| **process != self.me);
+        let last = self.log.last().map_or(self.settled, |round| round.at);
+        let least = others.map(|(_, standing)| standing.accepted).fold(last, Timestamp::min);
+        if least <= self.settled {
+            return;
+        }
+        self.settled = least;
+        for round in self.log.forget_to(least) {
+            for run in round.runs() {
+                if let Some(stream) = self.streams.get_mut(&run.source) {
+                    stream.settle_to(run.end());
+                }
+            }
+        }
+        self.forget_gone();
+    }
+
+    fn enqueue(&mut self, round: Timestamp, source: Process, from: SeqNo, to: SeqNo) {
+        let count = to.distance_from(from).max(0) as u32;
+        let packets = (0..count).map(|step| from.plus(step));
+        self.queue.extend(packets.map(|seqno| Queued::Packet { round, source, seqno }));
+    }
+}

@@ -1,0 +1,132 @@
+//! What is handed out, and when: the delivery times of figure 3.2.
+
+use alloc::vec::Vec;
+
+use super::super::delivery::{Delivery, Queued, ViewEvent};
+use super::super::names::{Process, Timestamp};
+use super::super::qos::Qos;
+use super::Ring;
+use crate::SeqNo;
+
+impl Ring {
+    /// The messages and views that can be delivered now, in order. `arrived` is a packet that may
+    /// be delivered whatever is missing before it.
+    pub(in crate::rmp) fn deliver(&mut self, arrived: Option<(Process, SeqNo)>) -> Vec<Delivery> {
+        let mut out = Vec::new();
+        if self.is_out {
+            return out;
+        }
+        if let Some((source, seqno)) = arrived {
+            self.deliver_early(source, Some(seqno), &mut out);
+        }
+        while let Some(front) = self.queue.front() {
+            match front {
+                Queued::View { .. } => {
+                    let Some(Queued::View { round, event }) = self.queue.pop_front() else {
+                        return out;
+                    };
+                    if !self.show(round, event, &mut out) {
+                        return out;
+                    }
+                }
+                Queued::Packet { round, source, seqno } => {
+                    let (round, source, seqno) = (*round, *source, *seqno);
+                    if !self.deliver_packet(round, source, seqno, &mut out) {
+                        break;
+                    }
+                    self.queue.pop_front();
+                    self.deliver_early(source, None, &mut out);
+                }
+            }
+        }
+        out
+    }
+
+    /// Delivers a view; says whether this member is in it.
+    fn show(&mut self, round: Timestamp, event: ViewEvent, out: &mut Vec<Delivery>) -> bool {
+        let gone = event.left.iter().chain(&event.failed);
+        self.gone.extend(gone.map(|process| (*process, round)));
+        self.forget_gone();
+        self.shown = event.view.processes().collect();
+        self.is_out = !self.shown.contains(&self.me);
+        let joined = event.joined.clone();
+        out.push(Delivery::View(event));
+        if !self.is_out {
+            joined.into_iter().for_each(|process| self.deliver_early(process, None, out));
+        }
+        !self.is_out
+    }
+
+    /// What somebody sent who is gone is kept until all have it.
+    pub(super) fn forget_gone(&mut self) {
+        let settled = self.settled;
+        let streams = &mut self.streams;
+        self.gone.retain(|process, round| {
+            let is_over = *round <= settled;
+            if is_over {
+                streams.remove(process);
+            }
+            !is_over
+        });
+    }
+
+    /// Says whether the queue may go on.
+    fn deliver_packet(
+        &mut self,
+        round: Timestamp,
+        source: Process,
+        seqno: SeqNo,
+        out: &mut Vec<Delivery>,
+    ) -> bool {
+        let Some(stream) = self.streams.get(&source) else { return true };
+        let Some(qos) = stream.ends_undelivered(seqno) else { return true };
+        if !self.is_held_enough(qos, round) {
+            return false;
+        }
+        let stream = self.streams.get_mut(&source).expect("it was there");
+        let Some(whole) = stream.take_whole_around(seqno) else { return false };
+        out.push(Delivery::Message { source, whole, round: Some(round) });
+        true
+    }
+
+    fn deliver_early(&mut self, source: Process, arrived: Option<SeqNo>, out: &mut Vec<Delivery>) {
+        if !self.shown.contains(&source) {
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(&source) else { return };
+        let early = stream.take_early(arrived).into_iter();
+        out.extend(early.map(|whole| Delivery::Message { source, whole, round: None }));
+    }
+
+    /// Whether enough members are known to hold what this round orders.
+    ///
+    /// Only who has taken the token since is counted, not the source: it has the message, but not
+    /// its place.
+    fn is_held_enough(&self, qos: Qos, round: Timestamp) -> bool {
+        if round <= self.settled {
+            return true;
+        }
+        let others =
+            self.standings.iter().filter(|(process, it)| **process != self.me && it.joined < round);
+        let (mut count, mut holders) = (0, 0);
+        for (_, standing) in others {
+            count += 1;
+            holders += usize::from(standing.accepted >= round);
+        }
+        let needed = match qos {
+            Qos::Resilient(k) => usize::from(k).min(count),
+            Qos::MajorityResilient => self.widest() / 2,
+            Qos::TotallyResilient => count,
+            _ => 0,
+        };
+        holders >= needed
+    }
+
+    /// The members of the largest view that some member may still be in (MaxN, 3.2).
+    fn widest(&self) -> usize {
+        match self.may_change_members() {
+            true => self.view.len(),
+            false => self.view.len().max(self.last_change.1),
+        }
+    }
+}

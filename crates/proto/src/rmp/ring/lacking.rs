@@ -1,0 +1,94 @@
+//! How far a member has come, and what it lacks.
+
+use alloc::vec::Vec;
+
+use super::super::log::{Round, Run};
+use super::super::names::{Process, Timestamp};
+use super::super::packet::Position;
+use super::Ring;
+use crate::SeqNo;
+
+/// What a member has to ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::rmp) struct Lacks {
+    /// The first missing round.
+    pub(in crate::rmp) from: Timestamp,
+    /// Where the missing rounds end.
+    pub(in crate::rmp) to: Timestamp,
+    /// The missing packets.
+    pub(in crate::rmp) runs: Vec<Run>,
+}
+
+/// Packets that are asked for at once, at most.
+const LACKS_LIMIT: usize = 256;
+
+impl Ring {
+    /// Whether all that has a place is here. A joiner is given the beginnings of open messages
+    /// before it takes the token: nobody keeps them longer than until these messages end.
+    pub(in crate::rmp) fn is_whole(&self) -> bool {
+        self.streams.values().all(|it| it.missing(it.needed_from(), it.ordered_to(), 1).is_empty())
+    }
+
+    /// How far this member has come.
+    pub(in crate::rmp) fn position(&self) -> Position {
+        // Who has left has no more places to wait for, whether its view was delivered or not.
+        let members = self.streams.iter().filter(|(source, _)| self.view.contains(**source));
+        let received = members.filter_map(|(source, stream)| {
+            let to = stream.received_to();
+            (to != stream.ordered_to()).then_some((*source, to))
+        });
+        Position { next: self.log.next(), is_whole: self.is_whole(), received: received.collect() }
+    }
+
+    /// What is missing of what is known to exist.
+    pub(in crate::rmp) fn lacks(&self) -> Lacks {
+        let from = self.log.next();
+        let mut lacks = Lacks { from, to: self.log.gap_end().unwrap_or(from), runs: Vec::new() };
+        let mut left = LACKS_LIMIT;
+        for (source, stream) in &self.streams {
+            // Of who is gone only what has a place already is of interest.
+            let known =
+                if self.view.contains(*source) { stream.end() } else { stream.ordered_to() };
+            let rounds = self.log.early().flat_map(Round::runs);
+            let ends = rounds.filter(|run| run.source == *source).map(Run::end);
+            let end = ends.fold(known, SeqNo::later);
+            self.add_missing(*source, stream.needed_from(), end, &mut left, &mut lacks.runs);
+        }
+        lacks
+    }
+
+    /// What this member lacks to come as far as `target`.
+    pub(in crate::rmp) fn lacks_for(&self, target: &Position) -> Lacks {
+        let from = self.log.next();
+        let mut lacks = Lacks { from, to: target.next.max(from), runs: Vec::new() };
+        let mut left = LACKS_LIMIT;
+        for (source, to) in &target.received {
+            let Some(stream) = self.streams.get(source) else { continue };
+            let first = stream.ordered_to();
+            self.add_missing(*source, first, *to, &mut left, &mut lacks.runs);
+        }
+        let known = self.lacks();
+        lacks.runs.extend(known.runs.into_iter().take(left));
+        lacks
+    }
+
+    fn add_missing(
+        &self,
+        source: Process,
+        from: SeqNo,
+        to: SeqNo,
+        left: &mut usize,
+        runs: &mut Vec<Run>,
+    ) {
+        let Some(stream) = self.streams.get(&source) else { return };
+        for seqno in stream.missing(from, to, *left) {
+            *left -= 1;
+            match runs.last_mut() {
+                Some(run) if run.source == source && run.end() == seqno && run.count < u16::MAX => {
+                    run.count += 1;
+                }
+                _ => runs.push(Run { source, first: seqno, count: 1 }),
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! This member's own messages, on their way into the order.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::flow::{self, Congestion};
+use super::qos::Qos;
+use super::stream::Data;
+use crate::{SeqNo, Time};
+
+/// What waits to be sent, and what waits for its place.
+#[derive(Debug)]
+pub(super) struct Sending {
+    /// The number of the next message.
+    next_message: SeqNo,
+    /// The number of the next packet.
+    next_packet: SeqNo,
+    /// Messages of which something was not sent yet.
+    waiting: VecDeque<Waiting>,
+    /// Packets without a place, in order of their numbers.
+    under_way: VecDeque<UnderWay>,
+    under_way_bytes: usize,
+    waiting_bytes: usize,
+    congestion: Box<dyn Congestion>,
+    /// Timeouts in a row.
+    tries: u32,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    number: SeqNo,
+    qos: Qos,
+    handler: Option<u8>,
+    rest: Bytes,
+    is_begun: bool,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    seqno: SeqNo,
+    message: SeqNo,
+    bytes: usize,
+    sent_at: Time,
+    is_resent: bool,
+}
+
+/// How large packets are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub(super) least: usize,
+    pub(super) largest: usize,
+}
+
+impl Sending {
+    /// Nothing yet.
+    pub(super) fn new(congestion: Box<dyn Congestion>) -> Self {
+        Self {
+            next_message: SeqNo::FIRST,
+            next_packet: SeqNo::FIRST,
+            waiting: VecDeque::new(),
+            under_way: VecDeque::new(),
+            under_way_bytes: 0,
+            waiting_bytes: 0,
+            congestion,
+            tries: 0,
+        }
+    }
+
+    /// Takes a message; returns its number.
+    pub(super) fn push(&mut self, qos: Qos, handler: Option<u8>, payload: Bytes) -> SeqNo {
+        let number = self.next_message;
+        self.next_message = number.next();
+        self.waiting_bytes += payload.len();
+        self.waiting.push_back(Waiting { number, qos, handler, rest: payload, is_begun: false });
+        number
+    }
+
+    /// The next packet that the window lets out.
+    pub(super) fn next_packet(&mut self, now: Time, sizes: Sizes) -> Option<(SeqNo, Data)> {
+        let front = self.waiting.front_mut()?;
+        let window = self.congestion.window_bytes();
+        let available = window.saturating_sub(self.under_way_bytes);
+        let offered = front.rest.len();
+        if available == 0 || self.under_way.len() >= super::stream::MAX_SLOTS / 2 {
+            return None;
+        }
+        let size = flow::packet_bytes(offered, available, window, sizes.least, sizes.largest)?;
+        let payload = front.rest.split_to(size);
+        let is_first = !core::mem::replace(&mut front.is_begun, true);
+        let is_last = front.rest.is_empty();
+        let (message, qos, handler) = (front.number, front.qos, front.handler);
+        self.waiting_bytes -= size;
+        if is_last {
+            self.waiting.pop_front();
+        }
+        let seqno = self.next_packet;
+        self.next_packet = seqno.next();
+        let bytes = size + super::packet::DATA_BYTES;
+        self.under_way_bytes += bytes;
+        self.under_way.push_back(UnderWay {
+            seqno,
+            message,
+            bytes,
+            sent_at: now,
+            is_resent: false,
+        });
+        let has_more = !self.waiting.is_empty() && self.under_way_bytes < window;
+        Some((seqno, Data { message, qos, handler, is_first, is_last, has_more, payload }))
+    }
+
+    /// Everything before `to` has its place.
+    pub(super) fn on_ordered(&mut self, now: Time, to: SeqNo) {
+        while let Some(front) = self.under_way.front().filter(|it| to.is_after(it.seqno)) {
+            let after = (!front.is_resent).then(|| now.since(front.sent_at));
+            self.congestion.on_ack(front.bytes, after);
+            self.under_way_bytes -= front.bytes;
+            self.tries = 0;
+            self.under_way.pop_front();
+        }
+    }
+
+    /// Somebody asked for a packet of ours.
+    pub(super) fn on_nack(&mut self, seqno: SeqNo) {
+        self.congestion.on_nack(seqno);
+    }
+
+    /// When the oldest packet without a place has waited long enough.
+    pub(super) fn due(&self) -> Option<Time> {
+        self.under_way.front().map(|it| it.sent_at + self.congestion.timeout())
+    }
+
+    /// The packets to be sent again, and how often in a row that has happened.
+    pub(super) fn on_timeout(&mut self, now: Time, limit: usize) -> (VecDeque<SeqNo>, u32) {
+        self.congestion.on_timeout();
+        self.tries += 1;
+        let again = self.under_way.iter_mut().take(limit).map(|packet| {
+            (packet.sent_at, packet.is_resent) = (now, true);
+            packet.seqno
+        });
+        (again.collect(), self.tries)
+    }
+
+    /// All that is under way is to be waited for anew, after a reformation.
+    pub(super) fn restart(&mut self, now: Time) {
+        self.tries = 0;
+        for packet in &mut self.under_way {
+            (packet.sent_at, packet.is_resent) = (now, true);
+        }
+    }
+
+    /// Messages that were taken and of which something has no place yet: from the first of these
+    /// numbers to the last. `None` if there are none.
+    pub(super) fn unplaced_messages(&self) -> Option<(SeqNo, SeqNo)> {
+        let waiting = self.waiting.front().map(|message| message.number);
+        let first = self.under_way.front().map(|packet| packet.message).or(waiting)?;
+        Some((first, self.next_message.minus(1)))
+    }
+
+    /// Bytes of messages that wait to be sent.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+}

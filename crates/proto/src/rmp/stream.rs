@@ -1,0 +1,291 @@
+//! The data packets of one source: the paper's DataList, and what the OrderingQ points at (4.2).
+//!
+//! A stream is a window of slots. Numbers move through it in this order, each boundary never
+//! behind the next:
+//!
+//! ```text
+//!          base            ordered_to           the last received
+//!  forgotten | has a place    | waits for one    |
+//! ```
+//!
+//! Beside it goes `delivered_to`: all before it was delivered. A packet is forgotten when it is
+//! stable, and its message was delivered and has a place as a whole.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::qos::Qos;
+use crate::SeqNo;
+
+/// One source's packets.
+#[derive(Debug)]
+pub(super) struct Stream {
+    base: SeqNo,
+    slots: VecDeque<Slot>,
+    ordered_to: SeqNo,
+    /// Where the message begins that has a place only in part.
+    open_from: SeqNo,
+    delivered_to: SeqNo,
+    stable_to: SeqNo,
+    held_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    data: Option<Data>,
+    is_delivered: bool,
+}
+
+/// A data packet without its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// The number of the message among those of its source.
+    pub message: SeqNo,
+    /// What its message is promised.
+    pub qos: Qos,
+    /// Who is to answer: the holder of this handler lock.
+    pub handler: Option<u8>,
+    /// Whether a message begins here.
+    pub is_first: bool,
+    /// Whether it ends here.
+    pub is_last: bool,
+    /// Whether its source had more to send when it sent this.
+    pub has_more: bool,
+    /// The piece of the message.
+    pub payload: Bytes,
+}
+
+/// A whole message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Whole {
+    /// Its number among the messages of its source.
+    pub(super) number: SeqNo,
+    pub(super) qos: Qos,
+    pub(super) handler: Option<u8>,
+    pub(super) payload: Bytes,
+}
+
+/// What became of a packet that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    New,
+    Duplicate,
+    /// So far ahead that it is not kept.
+    TooFar,
+}
+
+/// Packets of one source that are kept at most; a message of 16 MiB has 11,800.
+pub(super) const MAX_SLOTS: usize = 32_768;
+
+impl Stream {
+    /// A stream of which everything before `ordered_to` has its place, and everything before `base`
+    /// is over.
+    pub(super) fn new(base: SeqNo, ordered_to: SeqNo) -> Self {
+        let mut stream = Self {
+            base,
+            slots: VecDeque::new(),
+            ordered_to: base,
+            open_from: base,
+            delivered_to: base,
+            stable_to: base,
+            held_bytes: 0,
+        };
+        stream.order_to(ordered_to);
+        stream
+    }
+
+    /// Keeps a packet.
+    pub(super) fn insert(&mut self, seqno: SeqNo, data: Data) -> Arrival {
+        let place = seqno.distance_from(self.base);
+        let Ok(place) = usize::try_from(place) else { return Arrival::Duplicate };
+        if place >= MAX_SLOTS {
+            return Arrival::TooFar;
+        }
+        self.reach(place + 1);
+        let slot = &mut self.slots[place];
+        if slot.data.is_some() {
+            return Arrival::Duplicate;
+        }
+        self.held_bytes += data.payload.len();
+        slot.data = Some(data);
+        Arrival::New
+    }
+
+    /// The packet, if it is here.
+    pub(super) fn packet(&self, seqno: SeqNo) -> Option<&Data> {
+        self.slot(seqno)?.data.as_ref()
+    }
+
+    /// The first number that has no place yet.
+    pub(super) fn ordered_to(&self) -> SeqNo {
+        self.ordered_to
+    }
+
+    /// The first number from `ordered_to` on that is not here.
+    pub(super) fn received_to(&self) -> SeqNo {
+        let from = self.place(self.ordered_to);
+        let here = self.slots.iter().skip(from).take_while(|slot| slot.data.is_some());
+        self.ordered_to.plus(here.count() as u32)
+    }
+
+    /// The number behind the last that was ever here.
+    pub(super) fn end(&self) -> SeqNo {
+        self.base.plus(self.slots.len() as u32)
+    }
+
+    /// The first packet of the message that has a place only in part; `ordered_to` if none has.
+    pub(super) fn open_from(&self) -> SeqNo {
+        self.open_from
+    }
+
+    /// The first number that has to be here: a joiner is owed the pieces of open messages, too.
+    pub(super) fn needed_from(&self) -> SeqNo {
+        self.delivered_to.earlier(self.ordered_to)
+    }
+
+    /// The numbers in `from..to` that are not here, in order, at most `limit`.
+    pub(super) fn missing(&self, from: SeqNo, to: SeqNo, limit: usize) -> Vec<SeqNo> {
+        let count = to.distance_from(from).max(0) as u32;
+        let numbers = (0..count).map(|step| from.plus(step));
+        let absent = |seqno: &SeqNo| {
+            seqno.distance_from(self.base) >= 0
+                && self.slot(*seqno).is_none_or(|slot| slot.data.is_none())
+        };
+        numbers.filter(absent).take(limit).collect()
+    }
+
+    /// Everything before `to` has its place now.
+    pub(super) fn order_to(&mut self, to: SeqNo) {
+        let count = to.distance_from(self.base).max(0) as usize;
+        self.reach(count.min(MAX_SLOTS));
+        while to.is_after(self.ordered_to) {
+            let is_last = self.packet(self.ordered_to).is_some_and(|data| data.is_last);
+            self.ordered_to = self.ordered_to.next();
+            if is_last {
+                self.open_from = self.ordered_to;
+            }
+        }
+    }
+
+    /// Everything before `to` is with all members.
+    pub(super) fn settle_to(&mut self, to: SeqNo) {
+        self.stable_to = self.stable_to.later(to);
+        self.forget();
+    }
+
+    /// The messages that can be delivered without a place in the total order, and were not yet.
+    pub(super) fn take_early(&mut self, arrived: Option<SeqNo>) -> Vec<Whole> {
+        let mut early = Vec::new();
+        if let Some(seqno) = arrived
+            && self.packet(seqno).is_some_and(|data| data.qos == Qos::Unordered)
+        {
+            early.extend(self.take_whole_around(seqno));
+        }
+        while let Some(data) = self.packet(self.delivered_to) {
+            if data.qos.is_ordered() {
+                break;
+            }
+            let Some(whole) = self.take_whole_around(self.delivered_to) else { break };
+            early.push(whole);
+        }
+        early
+    }
+
+    /// The message that ends with this packet, if all of it is here and it was not delivered yet.
+    pub(super) fn take_whole_around(&mut self, seqno: SeqNo) -> Option<Whole> {
+        let first = self.bound(seqno, |data| data.is_first, |at| at.minus(1))?;
+        let last = self.bound(seqno, |data| data.is_last, |at| at.plus(1))?;
+        let (from, to) = (self.place(first), self.place(last));
+        if self.slots[from].is_delivered {
+            return None;
+        }
+        let data = self.slots[to].data.as_ref().expect("the bound is here");
+        let (number, qos, handler) = (data.message, data.qos, data.handler);
+        let payload = match from == to {
+            true => data.payload.clone(),
+            false => {
+                let pieces = self.slots.range(from..=to).filter_map(|slot| slot.data.as_ref());
+                Bytes::from(pieces.map(|data| &data.payload[..]).collect::<Vec<_>>().concat())
+            }
+        };
+        self.slots.range_mut(from..=to).for_each(|slot| slot.is_delivered = true);
+        while self.slot(self.delivered_to).is_some_and(|slot| slot.is_delivered) {
+            self.delivered_to = self.delivered_to.next();
+        }
+        self.forget();
+        Some(Whole { number, qos, handler, payload })
+    }
+
+    /// What is promised of the message that ends here, if it was not delivered yet.
+    pub(super) fn ends_undelivered(&self, seqno: SeqNo) -> Option<Qos> {
+        let slot = self.slot(seqno)?;
+        let data = slot.data.as_ref()?;
+        (data.is_last && !slot.is_delivered).then_some(data.qos)
+    }
+
+    /// Bytes of messages that are kept.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Asserts the invariants.
+    pub(super) fn check(&self) {
+        assert!(self.slots.len() <= MAX_SLOTS, "{} slots", self.slots.len());
+        for (boundary, name) in
+            [(self.ordered_to, "ordered_to"), (self.delivered_to, "delivered_to")]
+        {
+            assert!(boundary.distance_from(self.base) >= 0, "{name} is before the window");
+            assert!(boundary.distance_from(self.end()) <= 0, "{name} is behind the window");
+        }
+        let data = self.slots.iter().filter_map(|slot| slot.data.as_ref());
+        let held: usize = data.map(|data| data.payload.len()).sum();
+        assert_eq!(held, self.held_bytes, "held bytes");
+    }
+
+    /// The nearest packet from `seqno` on, step by step, that is a bound; `None` if one on the way
+    /// is not here.
+    fn bound(
+        &self,
+        seqno: SeqNo,
+        is_bound: impl Fn(&Data) -> bool,
+        step: impl Fn(SeqNo) -> SeqNo,
+    ) -> Option<SeqNo> {
+        let mut at = seqno;
+        loop {
+            if is_bound(self.packet(at)?) {
+                return Some(at);
+            }
+            at = step(at);
+        }
+    }
+
+    fn forget(&mut self) {
+        // A joiner is given all of a message that has a place only in part.
+        let over = self.stable_to.earlier(self.delivered_to).earlier(self.open_from);
+        while over.is_after(self.base) {
+            let Some(slot) = self.slots.pop_front() else { return };
+            self.held_bytes -= slot.data.map_or(0, |data| data.payload.len());
+            self.base = self.base.next();
+        }
+    }
+
+    fn reach(&mut self, count: usize) {
+        if count > self.slots.len() {
+            self.slots.resize_with(count, Slot::default);
+        }
+    }
+
+    fn slot(&self, seqno: SeqNo) -> Option<&Slot> {
+        self.slots.get(usize::try_from(seqno.distance_from(self.base)).ok()?)
+    }
+
+    fn place(&self, seqno: SeqNo) -> usize {
+        usize::try_from(seqno.distance_from(self.base)).expect("boundaries are in the window")
+    }
+}
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;

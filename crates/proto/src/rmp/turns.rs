@@ -1,0 +1,279 @@
+//! The token: whose turn it is, what is said, and how it goes on (4.2).
+
+use alloc::vec::Vec;
+
+use super::around::{Around, Timer};
+use super::group::Group;
+use super::log::{ListChange, ListChangeKind, Offered, Round, What};
+use super::names::{Epoch, Process, Timestamp};
+use super::packet::{Nack, NewList, Packet};
+use super::ring::Lacks;
+use crate::NodeId;
+
+impl Group {
+    /// Whether the next round is this member's to say.
+    fn has_turn(&self) -> bool {
+        let Some(ring) = &self.ring else { return false };
+        let is_free = self.reforming.is_idle() && !self.is_over;
+        ring.token() == self.me && is_free && !ring.log().has_early() && ring.is_whole()
+    }
+
+    /// Says a round if it is this member's turn and there is something to say.
+    pub(super) fn take_turn(&mut self, cx: &mut Around<'_>) -> bool {
+        if !self.has_turn() {
+            return false;
+        }
+        if let Some(change) = self.next_change(cx) {
+            self.say(cx, What::List(change));
+            return true;
+        }
+        let Some(ring) = &self.ring else { return false };
+        let (runs, has_more) = ring.orderable(cx.config.batch);
+        if has_more && !self.is_batch_due && !self.must_speak {
+            cx.set_no_later(Timer::Batch, cx.config.batch_delay);
+        } else if !runs.is_empty() || self.must_speak {
+            self.say(cx, What::Order(runs));
+            return true;
+        }
+        let has_others = ring.view().len() > 1;
+        if has_others && ring.waits_for_passes() && !has_more {
+            self.say(cx, What::Order(Vec::new()));
+            return true;
+        }
+        if !ring.is_quiet() {
+            cx.set_no_later(Timer::Idle, cx.config.idle_after);
+        }
+        if self.unconfirmed.is_some() {
+            cx.set_no_later(Timer::Confirm, cx.config.confirm_after);
+        }
+        false
+    }
+
+    /// Multicasts a round of this member's own; it is applied like any other.
+    fn say(&mut self, cx: &mut Around<'_>, what: What) {
+        let Some(ring) = &mut self.ring else { return };
+        let next = match &what {
+            What::List(ListChange { kind: ListChangeKind::Join(member), .. }) => member.process,
+            What::List(ListChange { kind: ListChangeKind::Leave, process, .. }) => {
+                let after = ring.view().after(self.me);
+                if after == *process { ring.view().after(after) } else { after }
+            }
+            What::Order(_) | What::List(_) => ring.view().after(self.me),
+        };
+        let round = Round { at: ring.log().next(), site: self.me, next, what };
+        cx.counters.rounds_sent += 1;
+        cx.counters.nulls_sent += u64::from(round.is_null());
+        let epoch = ring.view().epoch;
+        if ring.view().len() > 1 || next != self.me {
+            cx.multicast(&round_packet(epoch, &round));
+        }
+        self.must_speak = false;
+        if next != self.me {
+            self.passed = Some(round.at);
+            self.tries.pass = 0;
+            cx.set(Timer::Pass, cx.backed_off(0));
+        }
+        ring.offer(round);
+    }
+
+    pub(super) fn on_round_packet(
+        &mut self,
+        cx: &mut Around<'_>,
+        sender: NodeId,
+        epoch: Epoch,
+        round: Round,
+    ) {
+        cx.counters.rounds_received += 1;
+        if self.epoch() != Some(epoch) {
+            return self.on_other_epoch(cx, sender, epoch);
+        }
+        let Some(ring) = &mut self.ring else { return };
+        let (at, next) = (round.at, round.next);
+        match ring.offer(round) {
+            Offered::New => self.advance(cx, None),
+            // Whoever sends it again does not know that the token was accepted.
+            Offered::Known if next == self.me && at < ring.log().next() => {
+                cx.counters.confirms_sent += 1;
+                cx.unicast(sender, &Packet::Confirm { epoch, at });
+            }
+            Offered::Known => {}
+            Offered::TooFar => cx.counters.rounds_too_far += 1,
+        }
+    }
+
+    pub(super) fn on_confirm(&mut self, cx: &mut Around<'_>, epoch: Epoch, at: Timestamp) {
+        if self.epoch() == Some(epoch) && self.passed == Some(at) {
+            self.passed = None;
+            cx.cancel(Timer::Pass);
+        }
+    }
+
+    pub(super) fn on_pass_timer(&mut self, cx: &mut Around<'_>) {
+        let (Some(at), Some(ring)) = (self.passed, &self.ring) else { return };
+        if !self.reforming.is_idle() {
+            return;
+        }
+        self.tries.pass += 1;
+        if self.tries.pass > cx.config.tries {
+            return self.suspect(cx, "the token was not accepted");
+        }
+        let epoch = ring.view().epoch;
+        let Some(round) = ring.log().range(at, at.plus(1)).next().cloned() else { return };
+        cx.counters.rounds_resent += 1;
+        if let What::List(ListChange { kind: ListChangeKind::Join(member), .. }) = round.what {
+            self.send_snapshot(cx, member.process.node);
+        }
+        cx.unicast(round.next.node, &round_packet(epoch, &round));
+        cx.set(Timer::Pass, cx.backed_off(self.tries.pass));
+    }
+
+    pub(super) fn on_idle_timer(&mut self, cx: &mut Around<'_>) {
+        let is_quiet = self.ring.as_ref().is_none_or(|ring| ring.is_quiet());
+        if self.has_turn() && !is_quiet {
+            self.say(cx, What::Order(Vec::new()));
+        }
+        self.advance(cx, None);
+    }
+
+    pub(super) fn on_confirm_timer(&mut self, cx: &mut Around<'_>) {
+        let (Some(at), Some(ring)) = (self.unconfirmed.take(), &self.ring) else { return };
+        let epoch = ring.view().epoch;
+        let round = ring.log().range(at, at.plus(1)).next();
+        if let Some(site) = round.map(|round| round.site) {
+            cx.counters.confirms_sent += 1;
+            cx.unicast(site.node, &Packet::Confirm { epoch, at });
+        }
+    }
+
+    /// Sees to it that what is missing is asked for.
+    pub(super) fn watch_for_holes(&mut self, cx: &mut Around<'_>) {
+        let Some(ring) = &self.ring else { return };
+        if !self.reforming.is_idle() {
+            return cx.cancel(Timer::Ask);
+        }
+        let lacks = ring.lacks();
+        if lacks != self.lacked {
+            self.tries.ask = 0;
+        }
+        if !lacks.is_empty() {
+            let wait = match self.tries.ask {
+                0 => cx.config.nack_delay,
+                tries => cx.backed_off(tries - 1),
+            };
+            cx.set_no_later(Timer::Ask, wait);
+        } else if !ring.is_quiet() && ring.token() != self.me {
+            // The token is on its way. If nobody has it any more, somebody has to notice.
+            cx.set_no_later(Timer::Ask, cx.config.idle_after + cx.config.largest_timeout);
+        } else {
+            cx.cancel(Timer::Ask);
+            self.tries.ask = 0;
+        }
+        self.lacked = lacks;
+    }
+
+    pub(super) fn on_ask_timer(&mut self, cx: &mut Around<'_>) {
+        let Some(ring) = &self.ring else { return };
+        if !self.reforming.is_idle() {
+            return;
+        }
+        self.tries.ask += 1;
+        if self.tries.ask > cx.config.tries + ring.view().len() as u32 {
+            return self.suspect(cx, "what is missing was not sent again");
+        }
+        let mut lacks = ring.lacks();
+        if lacks.is_empty() {
+            // A message waits for rounds that this member has never heard of.
+            lacks.to = Timestamp::MAX;
+        }
+        let asked = self.whom_to_ask(&lacks);
+        let epoch = ring.view().epoch;
+        self.ask(cx, epoch, asked, lacks, true);
+        cx.set(Timer::Ask, cx.backed_off(self.tries.ask));
+    }
+
+    /// The first time the last token site that is known, or the source itself; then the other
+    /// members; then anybody (4.2).
+    fn whom_to_ask(&self, lacks: &Lacks) -> Option<NodeId> {
+        let ring = self.ring.as_ref()?;
+        let early = ring.log().early().last().map(|round| round.site);
+        let source = lacks.runs.first().map(|run| run.source);
+        let last = early.or(source).unwrap_or(ring.token());
+        let others: Vec<Process> = ring.view().processes().filter(|it| *it != self.me).collect();
+        let first = others.iter().position(|other| *other == last).unwrap_or(0);
+        let turn = self.tries.ask as usize - 1;
+        (turn < others.len()).then(|| others[(first + turn) % others.len()].node)
+    }
+
+    /// Asks for what is missing: the group if others should hear of it, or one node.
+    pub(super) fn ask(
+        &mut self,
+        cx: &mut Around<'_>,
+        epoch: Epoch,
+        asked: Option<NodeId>,
+        lacks: Lacks,
+        is_public: bool,
+    ) {
+        let Lacks { from, to, mut runs } = lacks;
+        runs.truncate(RUNS_IN_A_NACK);
+        let nack = Packet::Nack(Nack { epoch, asked, from, to, runs });
+        cx.counters.nacks_sent += 1;
+        match asked {
+            Some(node) if !is_public => cx.unicast(node, &nack),
+            _ => cx.multicast(&nack),
+        }
+    }
+
+    pub(super) fn on_nack(&mut self, cx: &mut Around<'_>, sender: NodeId, nack: &Nack) {
+        if self.epoch() != Some(nack.epoch) {
+            return self.on_other_epoch(cx, sender, nack.epoch);
+        }
+        for run in nack.runs.iter().filter(|run| run.source == self.me) {
+            self.sending.on_nack(run.first);
+        }
+        let Some(ring) = &self.ring else { return };
+        if ring.view().process_of(sender).is_none() {
+            return self.notify(cx, sender);
+        }
+        let is_asked = match nack.asked {
+            Some(asked) => asked == cx.node,
+            // Anybody: two of them, on average.
+            None => cx.rng.below(ring.view().len()) < 2,
+        };
+        if !is_asked {
+            return;
+        }
+        let rounds = ring.log().range(nack.from, nack.to).take(ROUNDS_IN_AN_ANSWER);
+        let mut answers: Vec<Packet> =
+            rounds.map(|round| round_packet(nack.epoch, round)).collect();
+        for run in &nack.runs {
+            let seqnos = (0..u32::from(run.count)).map(|step| run.first.plus(step));
+            let left = PACKETS_IN_AN_ANSWER.saturating_sub(answers.len());
+            answers.extend(seqnos.filter_map(|it| self.packet_of(run.source, it)).take(left));
+        }
+        for answer in answers {
+            cx.counters.nacks_answered += 1;
+            cx.unicast(sender, &answer);
+        }
+    }
+}
+
+/// The packet of a round.
+pub(super) fn round_packet(epoch: Epoch, round: &Round) -> Packet {
+    let round = round.clone();
+    match round.what {
+        What::Order(_) => Packet::Ack { epoch, round },
+        What::List(_) => Packet::NewList(NewList::Change { epoch, round }),
+    }
+}
+
+impl Lacks {
+    /// Whether nothing is missing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.from == self.to && self.runs.is_empty()
+    }
+}
+
+/// Runs of missing packets that fit a packet.
+const RUNS_IN_A_NACK: usize = 64;
+const ROUNDS_IN_AN_ANSWER: usize = 32;
+const PACKETS_IN_AN_ANSWER: usize = 64;

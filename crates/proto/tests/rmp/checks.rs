@@ -1,0 +1,157 @@
+//! What must hold of the stories that members were told, whatever happened to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use carom_proto::NodeId;
+use carom_proto::rmp::{Epoch, Qos};
+
+use crate::rig::{Host, Told, World};
+
+/// A message of the tests: who sent it, its number, and what it was promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sent {
+    pub(crate) sender: NodeId,
+    pub(crate) number: u32,
+    pub(crate) qos: Qos,
+}
+
+/// What a member was told in one view.
+#[derive(Clone, Debug)]
+pub(crate) struct Chapter {
+    view: (Epoch, u32),
+    pub(crate) messages: Vec<Sent>,
+}
+
+/// The chapters of each life of a host: it may be removed and come back.
+pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
+    let mut lives: Vec<Vec<Chapter>> = vec![Vec::new()];
+    for told in &host.story {
+        let life = lives.last_mut().expect("there is one");
+        match told {
+            Told::View { view } => {
+                let view = (view.epoch, view.version);
+                life.push(Chapter { view, messages: Vec::new() });
+            }
+            Told::Message { sender, payload } => {
+                let chapter = life.last_mut().expect("no message comes before the first view");
+                chapter.messages.push(sent(*sender, payload));
+            }
+            Told::Minority => {}
+            Told::Removed => lives.push(Vec::new()),
+        }
+    }
+    lives
+}
+
+/// Asserts what holds at any time.
+pub(crate) fn check_safety(world: &World) {
+    for host in &world.hosts {
+        for life in lives(host) {
+            check_once_and_in_source_order(host, &life);
+        }
+    }
+    check_virtual_synchrony(world);
+}
+
+/// In a group of which a minority may not go on no ring is followed by two, and all agree for ever
+/// about the order of what a majority held.
+pub(crate) fn check_one_lineage(world: &World) {
+    let mut children: BTreeMap<Epoch, Epoch> = BTreeMap::new();
+    for chapters in world.hosts.iter().flat_map(lives) {
+        let mut epochs: Vec<Epoch> = chapters.iter().map(|chapter| chapter.view.0).collect();
+        epochs.dedup();
+        for pair in epochs.windows(2) {
+            let child = *children.entry(pair[0]).or_insert(pair[1]);
+            assert_eq!(child, pair[1], "{:?} was followed by two rings", pair[0]);
+        }
+    }
+    check_agreed_order(world);
+}
+
+fn check_once_and_in_source_order(host: &Host, life: &[Chapter]) {
+    let mut seen = BTreeSet::new();
+    let mut last: BTreeMap<NodeId, u32> = BTreeMap::new();
+    for message in life.iter().flat_map(|chapter| &chapter.messages) {
+        assert!(seen.insert(*message), "{:?} was told {message:?} twice", host.id);
+        if message.qos >= Qos::SourceOrdered {
+            let before = last.insert(message.sender, message.number);
+            let is_later = before.is_none_or(|before| before < message.number);
+            assert!(is_later, "{:?}: {message:?} after {before:?}", host.id);
+        }
+    }
+}
+
+/// Members that go together from one view to the next delivered the same in the first; of members
+/// of the last one that they share one delivered what the other did, and perhaps more.
+fn check_virtual_synchrony(world: &World) {
+    let all: Vec<(NodeId, Vec<Chapter>)> = world
+        .hosts
+        .iter()
+        .flat_map(|host| lives(host).into_iter().map(|life| (host.id, life)))
+        .collect();
+    for (place, (a, first)) in all.iter().enumerate() {
+        for (b, second) in &all[place + 1..] {
+            for (at, chapter) in first.iter().enumerate() {
+                let Some(other) = second.iter().position(|it| it.view == chapter.view) else {
+                    continue;
+                };
+                let ordered = |chapter: &Chapter| -> Vec<Sent> {
+                    let messages = chapter.messages.iter().copied();
+                    messages.filter(|message| message.qos.is_ordered()).collect()
+                };
+                let (mine, theirs) = (ordered(chapter), ordered(&second[other]));
+                let next = first.get(at + 1).map(|it| it.view);
+                let their_next = second.get(other + 1).map(|it| it.view);
+                if next.is_some() && next == their_next {
+                    assert_eq!(mine, theirs, "{a:?} and {b:?} in {:?}", chapter.view);
+                } else if next.is_none() && their_next.is_none() {
+                    let shorter = mine.len().min(theirs.len());
+                    assert_eq!(
+                        mine[..shorter],
+                        theirs[..shorter],
+                        "{a:?} {b:?} {:?}",
+                        chapter.view
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The order of majority resilient messages is the same for all, whatever became of them.
+fn check_agreed_order(world: &World) {
+    let sequences: Vec<Vec<Sent>> = world
+        .hosts
+        .iter()
+        .flat_map(lives)
+        .map(|life| {
+            let messages = life.into_iter().flat_map(|chapter| chapter.messages);
+            messages.filter(|message| message.qos >= Qos::MajorityResilient).collect()
+        })
+        .collect();
+    for (place, first) in sequences.iter().enumerate() {
+        let places: BTreeMap<Sent, usize> =
+            first.iter().enumerate().map(|(at, message)| (*message, at)).collect();
+        for second in &sequences[place + 1..] {
+            let common: Vec<usize> =
+                second.iter().filter_map(|it| places.get(it).copied()).collect();
+            assert!(common.is_sorted(), "two members disagree about the order");
+        }
+    }
+}
+
+fn sent(sender: NodeId, payload: &Bytes) -> Sent {
+    let number = u32::from_be_bytes(payload[1..5].try_into().expect("four bytes"));
+    let qos = [
+        Qos::Unordered,
+        Qos::SourceOrdered,
+        Qos::TotallyOrdered,
+        Qos::Resilient(1),
+        Qos::Resilient(2),
+        Qos::MajorityResilient,
+        Qos::TotallyResilient,
+    ][usize::from(payload[5])];
+    assert_eq!(u64::from(payload[0]), sender.0, "an invented message");
+    Sent { sender, number, qos }
+}

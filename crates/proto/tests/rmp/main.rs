@@ -1,0 +1,138 @@
+//! Token rings of several members, in virtual time.
+
+mod checks;
+mod random;
+mod resilience;
+mod rig;
+
+use carom_proto::NodeId;
+use carom_proto::rmp::{Partition, Qos};
+
+use rig::{MS, Told, World};
+
+fn joined(hosts: usize, seed: u64) -> World {
+    let mut world = World::new(hosts, Partition::Majority, seed);
+    (0..hosts).for_each(|number| world.join(number));
+    world.run_for(2000 * MS);
+    world
+}
+
+fn payloads(world: &World, number: usize) -> Vec<(NodeId, Vec<u8>)> {
+    let messages = world.hosts[number].story.iter().filter_map(|told| match told {
+        Told::Message { sender, payload } => Some((*sender, payload.to_vec())),
+        _ => None,
+    });
+    messages.collect()
+}
+
+#[test]
+fn nodes_that_join_at_once_are_in_one_ring() {
+    for seed in 0..20 {
+        let world = joined(5, seed);
+        let first = world.ring(0).expect("it is in a ring");
+        assert_eq!(first.len(), 5, "seed {seed}: {first:?}");
+        (1..5).for_each(|number| assert_eq!(world.ring(number).as_ref(), Some(&first)));
+    }
+}
+
+#[test]
+fn all_members_deliver_the_same_messages_in_the_same_order() {
+    for qos in
+        [Qos::TotallyOrdered, Qos::Resilient(2), Qos::MajorityResilient, Qos::TotallyResilient]
+    {
+        let mut world = joined(4, 3);
+        for turn in 0..200 {
+            world.send(turn % 4, qos, 100);
+            world.run_for(MS / 4);
+        }
+        world.run_for(500 * MS);
+        let first = payloads(&world, 0);
+        assert_eq!(first.len(), 200, "{qos}");
+        (1..4).for_each(|number| assert_eq!(payloads(&world, number), first, "{qos}"));
+    }
+}
+
+#[test]
+fn losses_and_duplicates_change_nothing_but_the_time() {
+    for seed in 0..20 {
+        let mut world = joined(4, seed);
+        (world.loss, world.duplicates) = (0.1, 0.05);
+        for turn in 0..200 {
+            world.send(turn % 3, Qos::TotallyOrdered, 100 + turn * 37);
+            world.run_for(MS);
+        }
+        world.loss = 0.0;
+        world.run_for(3000 * MS);
+        let first = payloads(&world, 0);
+        assert_eq!(first.len(), 200, "seed {seed}");
+        (1..4).for_each(|number| assert_eq!(payloads(&world, number), first, "seed {seed}"));
+    }
+}
+
+#[test]
+fn a_crashed_member_is_removed_and_the_others_go_on() {
+    for seed in 0..20 {
+        let mut world = joined(5, seed);
+        for turn in 0..100 {
+            world.send(turn % 5, Qos::TotallyOrdered, 100);
+            if turn == 50 {
+                world.crash(seed as usize % 5);
+            }
+            world.run_for(MS);
+        }
+        world.run_for(2000 * MS);
+        let alive: Vec<usize> = (0..5).filter(|it| world.hosts[*it].is_alive).collect();
+        let first = payloads(&world, alive[0]);
+        assert!(first.len() >= 90, "seed {seed}: {}", first.len());
+        for number in alive {
+            assert_eq!(world.ring(number).map(|ring| ring.len()), Some(4), "seed {seed}");
+            assert_eq!(payloads(&world, number), first, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_minority_stops_and_comes_back() {
+    let mut world = joined(5, 1);
+    world.part = vec![0, 0, 0, 1, 1];
+    for turn in 0..100 {
+        world.send(turn % 5, Qos::MajorityResilient, 50);
+        world.run_for(10 * MS);
+    }
+    assert_eq!(world.ring(0).map(|ring| ring.len()), Some(3));
+    assert!(world.hosts[3].story.contains(&Told::Minority));
+    world.part = vec![0; 5];
+    world.run_for(5000 * MS);
+    for number in 0..5 {
+        assert_eq!(world.ring(number).map(|ring| ring.len()), Some(5), "host {number}");
+    }
+}
+
+#[test]
+fn a_member_that_leaves_is_out_and_nothing_is_lost() {
+    let mut world = joined(4, 5);
+    for turn in 0..100 {
+        if turn == 30 {
+            world.leave(2);
+        }
+        world.send(turn % 2, Qos::TotallyOrdered, 100);
+        world.run_for(MS);
+    }
+    world.run_for(500 * MS);
+    let first = payloads(&world, 0);
+    assert_eq!(first.len(), 100);
+    assert_eq!(payloads(&world, 1), first);
+    assert_eq!(world.ring(0).map(|ring| ring.len()), Some(3));
+    assert_eq!(world.ring(2), None);
+}
+
+#[test]
+fn a_ring_without_work_goes_quiet() {
+    let mut world = joined(4, 9);
+    world.send(0, Qos::TotallyOrdered, 10);
+    world.run_for(2000 * MS);
+    let before: u64 = world.datagrams_by_kind.values().sum();
+    world.run_for(10_000 * MS);
+    let after: u64 = world.datagrams_by_kind.values().sum();
+    assert_eq!(after, before, "{:?}", world.datagrams_by_kind);
+}

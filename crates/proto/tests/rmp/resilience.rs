@@ -1,0 +1,56 @@
+//! What resilience promises when members die at once, at any instant.
+
+use carom_proto::Rng;
+use carom_proto::rmp::{Partition, Qos};
+
+use crate::checks::{self, Sent};
+use crate::rig::{MS, World};
+
+/// Runs five members that send messages of this level, kills `deaths` of them at one instant, and
+/// compares what the dead were told with what the others were.
+fn kill_at_once(qos: Qos, deaths: usize, seed: u64) {
+    let mut rng = Rng::new(seed);
+    let mut world = World::new(5, Partition::AtLeast(1), seed);
+    (0..5).for_each(|number| world.join(number));
+    world.run_for(1500 * MS);
+    world.loss = [0.0, 0.02, 0.1][rng.below(3)];
+    for _ in 0..20 + rng.below(40) {
+        world.send(rng.below(5), qos, 10 + rng.below(3000));
+        world.run_for(MS / 10 * rng.below(20) as u32);
+    }
+    let mut victims = [0, 1, 2, 3, 4];
+    rng.choose_to_front(&mut victims, deaths);
+    victims[..deaths].iter().for_each(|number| world.crash(*number));
+    world.run_for(3000 * MS);
+    let told = |number: usize| -> Vec<Sent> {
+        let lives = checks::lives(&world.hosts[number]);
+        lives.into_iter().flatten().flat_map(|chapter| chapter.messages).collect()
+    };
+    let survivor = told(victims[deaths]);
+    assert!(!survivor.is_empty(), "seed {seed}: nothing was delivered");
+    for victim in &victims[..deaths] {
+        let known = told(*victim);
+        let common = survivor.iter().take(known.len());
+        assert!(
+            known.iter().eq(common),
+            "{qos}, seed {seed}: {victim} was told what {} was not, or in another order",
+            victims[deaths]
+        );
+    }
+    checks::check_safety(&world);
+}
+
+#[test]
+fn one_resilient_messages_survive_any_one_death() {
+    crate::random::seeds().for_each(|seed| kill_at_once(Qos::Resilient(1), 1, seed));
+}
+
+#[test]
+fn two_resilient_messages_survive_any_two_deaths() {
+    crate::random::seeds().for_each(|seed| kill_at_once(Qos::Resilient(2), 2, seed));
+}
+
+#[test]
+fn totally_resilient_messages_survive_all_deaths_but_one() {
+    crate::random::seeds().for_each(|seed| kill_at_once(Qos::TotallyResilient, 4, seed));
+}

@@ -1,0 +1,247 @@
+//! A small world for several token rings: virtual time, seeded delay, loss, partitions, crashes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use carom_proto::rmp::{Config, Partition, Process, Qos, RingNews, RingView, Rmp};
+use carom_proto::*;
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const GROUP: GroupId = GroupId(7);
+
+/// Hosts, and the network between them.
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) loss: f64,
+    pub(crate) duplicates: f64,
+    pub(crate) delay: (Duration, Duration),
+    /// In which part of the network each host is.
+    pub(crate) part: Vec<u8>,
+    pub(crate) profile: Profile,
+    config: Config,
+    in_flight: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
+    datagrams: u64,
+    rng: Rng,
+    pub(crate) datagrams_by_kind: BTreeMap<u8, u64>,
+}
+
+/// One process of one host; a restart makes another host.
+pub(crate) struct Host {
+    pub(crate) id: NodeId,
+    pub(crate) engine: Rmp,
+    pub(crate) is_alive: bool,
+    pub(crate) is_paused: bool,
+    pub(crate) is_joined: bool,
+    pub(crate) story: Vec<Told>,
+    pub(crate) sent: u32,
+}
+
+/// What an application was told, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Told {
+    Message { sender: NodeId, payload: Bytes },
+    View { view: RingView },
+    Minority,
+    Removed,
+}
+
+impl World {
+    pub(crate) fn new(hosts: usize, partition: Partition, seed: u64) -> Self {
+        let mut world = Self {
+            now: Time(1_000_000_000),
+            hosts: Vec::new(),
+            loss: 0.0,
+            duplicates: 0.0,
+            delay: (MS / 10, MS / 5),
+            part: Vec::new(),
+            profile: Profile::Ordered(partition),
+            config: Config::default(),
+            in_flight: BTreeMap::new(),
+            datagrams: 0,
+            rng: Rng::new(seed),
+            datagrams_by_kind: BTreeMap::new(),
+        };
+        for _ in 0..hosts {
+            world.add();
+        }
+        world
+    }
+
+    /// A new process, not in the group yet.
+    pub(crate) fn add(&mut self) -> usize {
+        let number = self.hosts.len();
+        let id = NodeId(number as u64 + 1);
+        let engine = Rmp::new(id, self.config.clone(), self.rng.next_u64());
+        self.hosts.push(Host {
+            id,
+            engine,
+            is_alive: true,
+            is_paused: false,
+            is_joined: false,
+            story: Vec::new(),
+            sent: 0,
+        });
+        self.part.push(0);
+        number
+    }
+
+    pub(crate) fn join(&mut self, number: usize) {
+        let settings = GroupSettings { profile: self.profile, name_check: 0 };
+        let now = self.now;
+        self.hosts[number].engine.join(now, GROUP, settings).expect("it is not in it");
+        self.hosts[number].is_joined = true;
+        self.drain(number);
+    }
+
+    pub(crate) fn leave(&mut self, number: usize) {
+        let now = self.now;
+        self.hosts[number].engine.leave(now, GROUP);
+        self.hosts[number].is_joined = false;
+        self.drain(number);
+    }
+
+    pub(crate) fn crash(&mut self, number: usize) {
+        self.hosts[number].is_alive = false;
+    }
+
+    /// Sends a message that is promised this; see [`World::send_level`].
+    pub(crate) fn send(&mut self, number: usize, qos: Qos, bytes: usize) {
+        let level = crate::random::LEVELS.iter().position(|level| *level == qos);
+        self.send_level(number, level.expect("a known level") as u8, bytes);
+    }
+
+    /// Sends a message that names its sender, its number and its level.
+    pub(crate) fn send_level(&mut self, number: usize, level: u8, bytes: usize) {
+        let host = &mut self.hosts[number];
+        let mut payload = vec![host.id.0 as u8; bytes.max(6)];
+        payload[1..5].copy_from_slice(&host.sent.to_be_bytes());
+        payload[5] = level;
+        let qos = crate::random::LEVELS[usize::from(level)];
+        let options = SendOptions { qos: Some(qos), ..SendOptions::default() };
+        let now = self.now;
+        if host.engine.send(now, GROUP, payload.into(), options).is_ok() {
+            host.sent += 1;
+        }
+        self.drain(number);
+    }
+
+    pub(crate) fn run_for(&mut self, span: Duration) {
+        let end = self.now + span;
+        while let Some(at) = self.next_event().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.step();
+        }
+        self.now = end;
+    }
+
+    /// The membership provider tells everybody who is there, and who is not.
+    pub(crate) fn tell_views(&mut self) {
+        for number in 0..self.hosts.len() {
+            for other in (0..self.hosts.len()).filter(|other| *other != number) {
+                let (host, now) = (&self.hosts[other], self.now);
+                let kind = match host.is_alive && host.is_joined {
+                    true => ViewChangeKind::Joined,
+                    false => ViewChangeKind::Failed,
+                };
+                let change = ViewChange { group: GROUP, node: host.id, kind, version: 1 };
+                if self.hosts[number].is_alive {
+                    self.hosts[number].engine.handle_view(now, &change);
+                    self.drain(number);
+                }
+            }
+        }
+    }
+
+    /// The ring as a host knows it.
+    pub(crate) fn ring(&self, number: usize) -> Option<Vec<NodeId>> {
+        let view = self.hosts[number].engine.view(GROUP)?;
+        Some(view.processes().map(|process: Process| process.node).collect())
+    }
+
+    /// The life that a host has in its ring.
+    pub(crate) fn process(&self, number: usize) -> Option<Process> {
+        let host = &self.hosts[number];
+        host.engine.view(GROUP)?.process_of(host.id)
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
+        let awake = self.hosts.iter().filter(|host| host.is_alive && !host.is_paused);
+        let timers = awake.filter_map(|host| host.engine.poll_timeout());
+        timers.map(|wakeup| wakeup.at).chain(arrival).min()
+    }
+
+    fn step(&mut self) {
+        while let Some(entry) = self.in_flight.first_entry().filter(|it| it.key().0 <= self.now) {
+            let (number, datagram) = entry.remove();
+            let host = &mut self.hosts[number];
+            if host.is_alive && !host.is_paused {
+                host.engine.handle_datagram(self.now, &datagram);
+                self.drain(number);
+            }
+        }
+        for number in 0..self.hosts.len() {
+            let (now, host) = (self.now, &mut self.hosts[number]);
+            let is_due = host.engine.poll_timeout().is_some_and(|wakeup| wakeup.at <= now);
+            if is_due && host.is_alive && !host.is_paused {
+                host.engine.handle_timeout(now);
+                self.drain(number);
+            }
+        }
+    }
+
+    fn drain(&mut self, number: usize) {
+        let mut datagram = Vec::new();
+        while let Some(transmit) = self.hosts[number].engine.poll_transmit(&mut datagram) {
+            *self.datagrams_by_kind.entry(datagram[4]).or_default() += 1;
+            for to in 0..self.hosts.len() {
+                let is_meant = match transmit.destination {
+                    Destination::Group(_) => {
+                        let host = &self.hosts[to];
+                        to != number && (host.is_joined || host.engine.view(GROUP).is_some())
+                    }
+                    Destination::Node(node) => self.hosts[to].id == node,
+                    _ => false,
+                };
+                if is_meant {
+                    self.carry(number, to, &datagram);
+                }
+            }
+            datagram.clear();
+        }
+        while let Some(event) = self.hosts[number].engine.poll_event() {
+            let told = match event {
+                Event::Message(message) => {
+                    Told::Message { sender: message.sender, payload: message.payload }
+                }
+                Event::Ring(event) => match event.news {
+                    RingNews::View(event) => Told::View { view: event.view },
+                    RingNews::Minority { .. } => Told::Minority,
+                    RingNews::Removed { .. } => Told::Removed,
+                },
+                other => panic!("{other:?}"),
+            };
+            self.hosts[number].story.push(told);
+        }
+        self.hosts[number].engine.check();
+    }
+
+    fn carry(&mut self, from: usize, to: usize, datagram: &[u8]) {
+        if self.part[from] != self.part[to] {
+            return;
+        }
+        let copies = 1 + usize::from(self.rng.chance(self.duplicates));
+        for _ in 0..copies {
+            if self.rng.chance(self.loss) {
+                continue;
+            }
+            let (least, most) = self.delay;
+            let spread = (most - least).as_nanos() as usize;
+            let delay = least + Duration::from_nanos(self.rng.below(spread + 1) as u64);
+            self.datagrams += 1;
+            self.in_flight.insert((self.now + delay, self.datagrams), (to, datagram.to_vec()));
+        }
+    }
+}
