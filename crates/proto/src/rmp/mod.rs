@@ -16,11 +16,11 @@
 //!
 //! * A New List of a ring that works carries the change, not the whole view: a lock costs one small
 //!   packet however many members there are. Joiners get the whole view by unicast.
-//! * One change of the members at a time is not yet stable, so that majorities of any two views that
-//!   members may know intersect; the paper leaves that open.
+//! * One change of the members at a time is not yet stable, so that majorities of any two views
+//!   that members may know intersect; the paper leaves that open.
 //! * A member that has accepted the list of a reformation says so in later votes, and it counts
-//!   until it is refuted: with the paper's two-phase commit alone a member that has acknowledged one
-//!   list, and then another, could be in the majority of both.
+//!   until it is refuted: with the paper's two-phase commit alone a member that has acknowledged
+//!   one list, and then another, could be in the majority of both.
 //! * K and majority resilience count only members that have taken the token since: the source holds
 //!   its message, but not its place.
 //! * Messages that wait for a place when a fault occurs get one before the new list, as far as any

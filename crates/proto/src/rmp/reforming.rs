@@ -5,7 +5,7 @@
 //! | state | means | left by |
 //! |---|---|---|
 //! | idle | the ring works | a suspicion, or somebody's Recovery Start |
-//! | voted | promised a ballot, and waits for its initiator | its New List, a higher ballot, patience |
+//! | voted | promised a ballot, and waits for its initiator | its New List, a higher ballot, time |
 //! | initiating | asks all members, and brings them to one position | a list, a higher ballot |
 //! | proposing | has sent the New List, and waits for all its members | all of them, or patience |
 //! | backing off | has given up a ballot, or is in a minority | a random time, a higher ballot |
@@ -15,12 +15,12 @@
 //!
 //! # Why two partitions never both go on where a majority is asked for
 //!
-//! A list holds when all its members have accepted it, and it has a majority of the view before. Any
-//! two such sets of voters have a member in common. That member promised the higher ballot either
-//! before it saw the lower list, and then it refused that one, or after, and then it has told the
-//! initiator of the higher ballot. Who knows of a list that might hold goes on only with members of
-//! that list, and with as many of them as that list asks for; unless a member of it votes that has
-//! not accepted it, which now never will (it is *refuted*).
+//! A list holds when all its members have accepted it, and it has a majority of the view before.
+//! Any two such sets of voters have a member in common. That member promised the higher ballot
+//! either before it saw the lower list, and then it refused that one, or after, and then it has
+//! told the initiator of the higher ballot. Who knows of a list that might hold goes on only with
+//! members of that list, and with as many of them as that list asks for; unless a member of it
+//! votes that has not accepted it, which now never will (it is *refuted*).
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
