@@ -13,6 +13,7 @@ use carom_proto::membership::service::frame::{Frame, JoinRefusal};
 
 use crate::raw::{RawNode, group_name};
 use crate::service::{Service, assert_refused};
+use crate::skipping::lacking;
 
 /// A file system of 6 MiB.
 struct SmallDisk(PathBuf);
@@ -52,9 +53,7 @@ fn on_a_full_disk_joins_are_refused_and_what_was_there_stays() {
     let disk = match SmallDisk::mount(folder.path()) {
         Ok(disk) => disk,
         Err(why) => {
-            let line = format!("skipped: a disk that is full: needs root and tmpfs: {why}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
-            return;
+            return lacking("a disk that is full", &format!("needs root and tmpfs: {why}"));
         }
     };
     let store = folder.path().join("store");

@@ -9,6 +9,8 @@ mod process;
 #[path = "../lab/raw.rs"]
 mod raw;
 mod service;
+#[path = "../lab/skipping.rs"]
+mod skipping;
 mod usage;
 mod versions;
 

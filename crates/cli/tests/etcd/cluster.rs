@@ -10,7 +10,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{skipped, wait_until};
+use super::wait_until;
+use crate::skipping::lacking;
 
 /// One test at a time has an etcd.
 static TURN: Mutex<()> = Mutex::new(());
@@ -67,7 +68,7 @@ impl Etcd {
         quota: Option<usize>,
     ) -> Option<Self> {
         if let Err(error) = Command::new("etcd").arg("--version").output() {
-            skipped(test, &format!("needs etcd, of Debian's etcd-server: {error}"));
+            lacking(test, &format!("needs etcd, of Debian's etcd-server: {error}"));
             return None;
         }
         let mut etcd = Self::stopped(members, certificates, quota);
@@ -197,7 +198,7 @@ impl Certificates {
             let output = match Command::new("openssl").args(&args).output() {
                 Ok(output) => output,
                 Err(error) => {
-                    skipped(test, &format!("needs openssl: {error}"));
+                    lacking(test, &format!("needs openssl: {error}"));
                     return None;
                 }
             };

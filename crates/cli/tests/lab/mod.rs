@@ -3,6 +3,7 @@
 
 mod counters;
 mod process;
+mod skipping;
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use counters::Counters;
 pub(crate) use process::Running;
+pub(crate) use skipping::{lacking, skipped};
 
 /// Hosts at 10.77.x.1, 10.77.x.2 and so on, each with an interface called eth0.
 pub(crate) struct Lab {
@@ -202,23 +204,6 @@ impl Host {
         let files = ["/proc/net/snmp", "/proc/net/netstat"];
         Counters::parse(&succeed(&mut self.command("cat", &files)))
     }
-}
-
-/// Tells that `test`, or a part of it, did not run, although it passes.
-pub(crate) fn skipped(test: &str, why: &str) {
-    // The test harness shows what passing tests print by macro to nobody. In one piece, so that
-    // nothing that others write comes in between; nobody is told where standard error is closed.
-    let line = format!("skipped: {test}: {why}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-/// Tells that `test` did not run for want of something that could be there.
-///
-/// # Panics
-/// Where everything is to be there: `CAROM_SKIP_NOTHING` says so.
-pub(crate) fn lacking(test: &str, why: &str) {
-    assert!(std::env::var_os("CAROM_SKIP_NOTHING").is_none(), "{test} cannot run: {why}");
-    skipped(test, why);
 }
 
 /// Whether namespaces, switches and cables can be had here.
