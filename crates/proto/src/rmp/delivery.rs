@@ -1,6 +1,5 @@
 //! What a ring hands out, and in which order.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::log::ListChange;
@@ -64,11 +63,8 @@ pub struct ViewEvent {
 }
 
 impl ViewEvent {
-    /// An event that changes nothing yet, decided by this member.
-    pub(super) fn by(by: Process) -> Self {
-        let epoch = super::names::Epoch::created_by(by);
-        let locks = BTreeMap::new();
-        let view = RingView { epoch, version: 0, origin: epoch, members: Vec::new(), locks };
+    /// The view from now on, decided by this member; nobody came or went.
+    pub(super) fn of(view: RingView, by: Process) -> Self {
         let (joined, left, failed) = (Vec::new(), Vec::new(), Vec::new());
         Self { view, joined, left, failed, by, answered: None }
     }

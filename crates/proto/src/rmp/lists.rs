@@ -231,8 +231,7 @@ impl Group {
     /// All that there is to know of the ring, for who joins it or is not in it.
     pub(super) fn send_snapshot(&mut self, cx: &mut Around<'_>, to: NodeId) {
         if let Some(ring) = &self.ring {
-            let mut snapshot = ring.snapshot();
-            snapshot.is_working = self.reforming.is_idle();
+            let snapshot = ring.snapshot(self.reforming.is_idle());
             cx.unicast(to, &Packet::NewList(NewList::Whole(snapshot)));
         }
     }

@@ -198,13 +198,6 @@ impl Log {
         self.rounds.drain(..count.min(self.rounds.len().saturating_sub(1))).collect()
     }
 
-    /// Begins anew at `next`, after a reformation; gives back what was kept.
-    pub(super) fn restart(&mut self, next: Timestamp) -> Vec<Round> {
-        let kept = core::mem::take(&mut self.rounds);
-        *self = Self::new(next);
-        kept.into()
-    }
-
     /// Asserts the invariants.
     pub(super) fn check(&self) {
         let mut at = None;

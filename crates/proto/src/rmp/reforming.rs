@@ -226,7 +226,7 @@ impl Group {
             return self.vote(cx);
         }
         if !is_known && self.reforming.accepted.len() < MAX_ACCEPTED {
-            self.reforming.drop_refuted(&proposal.refuted.clone());
+            self.reforming.drop_refuted(&proposal.refuted);
             self.reforming.accepted.push(proposal);
         }
         let patience = self.patience(cx);

@@ -100,13 +100,13 @@ impl Ring {
             }
         }
         let joined = ring.view.processes().collect();
-        let event = ViewEvent { view: ring.view.clone(), joined, ..ViewEvent::by(token) };
+        let event = ViewEvent { joined, ..ViewEvent::of(ring.view.clone(), token) };
         ring.queue.push_back(Queued::View { round: last, event });
         ring
     }
 
-    /// All that a joiner has to know.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    /// All that a joiner has to know of a ring that works, or does not.
+    pub(super) fn snapshot(&self, is_working: bool) -> Snapshot {
         let sources = self.streams.iter().map(|(source, stream)| SourceState {
             source: *source,
             open_from: stream.open_from(),
@@ -117,7 +117,7 @@ impl Ring {
             view: self.view.clone(),
             next: self.log.next(),
             token: self.token,
-            is_working: true,
+            is_working,
             sources: sources.filter(|it| self.view.contains(it.source)).collect(),
         }
     }
@@ -227,13 +227,12 @@ impl Ring {
         let old: Vec<Process> = self.view.processes().collect();
         let failed = old.into_iter().filter(|process| !proposal.view.contains(*process));
         let event = ViewEvent {
-            view: proposal.view.clone(),
             failed: failed.collect(),
-            ..ViewEvent::by(proposal.view.epoch.creator)
+            ..ViewEvent::of(proposal.view.clone(), proposal.view.epoch.creator)
         };
         self.view = proposal.view.clone();
         self.token = self.view.epoch.creator;
-        self.log.restart(at.plus(1));
+        self.log = Log::new(at.plus(1));
         let standings = core::mem::take(&mut self.standings);
         self.standings = standings.into_iter().filter(|(it, _)| self.view.contains(*it)).collect();
         for standing in self.standings.values_mut() {
@@ -302,7 +301,7 @@ impl Ring {
 
     fn change_list(&mut self, round: &Round, change: ListChange) {
         let before = self.view.len();
-        let mut event = ViewEvent::by(round.site);
+        let (mut joined, mut left) = (Vec::new(), Vec::new());
         if let Some(standing) = self.standings.get_mut(&change.process) {
             standing.request = change.request;
         }
@@ -313,12 +312,12 @@ impl Ring {
                 let standing = Standing { joined: round.at, accepted, request: 0 };
                 self.standings.insert(member.process, standing);
                 self.streams.insert(member.process, Stream::new(SeqNo(1), SeqNo(1)));
-                event.joined.push(member.process);
+                joined.push(member.process);
             }
             ListChangeKind::Leave => {
                 self.view.remove(change.process);
                 self.standings.remove(&change.process);
-                event.left.push(change.process);
+                left.push(change.process);
             }
             ListChangeKind::Lock(name) => {
                 self.view.locks.entry(name).or_insert(change.process);
@@ -334,8 +333,9 @@ impl Ring {
             self.last_change = (round.at, before);
         }
         self.view.version += 1;
-        event.view = self.view.clone();
-        event.answered = Some(change);
+        let answered = Some(change);
+        let view = ViewEvent::of(self.view.clone(), round.site);
+        let event = ViewEvent { joined, left, answered, ..view };
         self.queue.push_back(Queued::View { round: round.at, event });
     }
 

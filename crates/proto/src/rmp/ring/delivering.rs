@@ -19,22 +19,18 @@ impl Ring {
         if let Some((source, seqno)) = arrived {
             self.deliver_early(source, Some(seqno), &mut out);
         }
-        while let Some(front) = self.queue.front() {
+        while let Some(front) = self.queue.pop_front() {
             match front {
-                Queued::View { .. } => {
-                    let Some(Queued::View { round, event }) = self.queue.pop_front() else {
-                        return out;
-                    };
+                Queued::View { round, event } => {
                     if !self.show(round, event, &mut out) {
-                        return out;
+                        break;
                     }
                 }
                 Queued::Packet { round, source, seqno } => {
-                    let (round, source, seqno) = (*round, *source, *seqno);
                     if !self.deliver_packet(round, source, seqno, &mut out) {
+                        self.queue.push_front(Queued::Packet { round, source, seqno });
                         break;
                     }
-                    self.queue.pop_front();
                     self.deliver_early(source, None, &mut out);
                 }
             }
