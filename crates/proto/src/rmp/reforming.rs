@@ -243,7 +243,9 @@ impl Group {
         cx.counters.reformations_done += 1;
         let mut ancestors = core::mem::take(&mut self.reforming.ancestors);
         ancestors.push_back(proposal.base);
-        ancestors.truncate(ANCESTORS);
+        if ancestors.len() > ANCESTORS {
+            ancestors.pop_front();
+        }
         let highest = self.reforming.highest.max(epoch.version);
         self.reforming = Reforming { ancestors, highest, ..Reforming::of(epoch) };
         let placed = proposal.position.received.iter().find(|(source, _)| *source == self.me);
