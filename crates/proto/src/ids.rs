@@ -54,7 +54,8 @@ impl GroupId {
     }
 }
 
-fn name_hash(name: &str) -> u64 {
+/// SipHash-2-4 of a name under a zero key, the same on every machine and in every version.
+pub(crate) fn name_hash(name: &str) -> u64 {
     let mut hasher = SipHasher24::new();
     hasher.write(name.as_bytes());
     hasher.finish()

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::locks::{LockName, LockNews};
 use super::log::ListChange;
 use super::names::{Process, Timestamp};
 use super::stream::Whole;
@@ -43,6 +44,26 @@ pub(super) enum Delivery {
     },
     /// A change of the view.
     View(ViewEvent),
+    /// A lock that somebody asked for.
+    Lock {
+        /// Who asked.
+        process: Process,
+        /// The request that is answered; 0 for a lock that was waited for.
+        request: u32,
+        /// What became of it.
+        news: LockNews,
+    },
+}
+
+/// A lock that was granted by a view that was delivered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    /// The round of the view.
+    pub(super) round: Timestamp,
+    /// The lock.
+    pub(super) name: LockName,
+    /// Who holds it now.
+    pub(super) holder: Process,
 }
 
 /// A change of the view, at its place among the messages (virtual synchrony).

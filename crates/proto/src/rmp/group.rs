@@ -13,6 +13,7 @@ use super::around::{Around, Timer};
 use super::config::Config;
 use super::delivery::{Delivery, ViewEvent};
 use super::flow::{Limits, VanJacobson};
+use super::locks::OwnLocks;
 use super::log::{ListChange, ListChangeKind, Round, What};
 use super::names::{Epoch, Process, Timestamp};
 use super::packet::{DataPacket, NewList, Packet};
@@ -41,6 +42,7 @@ pub(super) struct Group {
     /// This member's own, the first of them asked for.
     pub(super) wishes: VecDeque<ListChange>,
     pub(super) next_request: u32,
+    pub(super) locks: OwnLocks,
     /// The last round of this member's own, until its token is known to be accepted.
     pub(super) passed: Option<Timestamp>,
     /// The token was accepted by the round before this place, and that was not said yet.
@@ -87,6 +89,7 @@ impl Group {
             requests: BTreeMap::new(),
             wishes: VecDeque::new(),
             next_request: 1,
+            locks: OwnLocks::default(),
             passed: None,
             unconfirmed: None,
             is_batch_due: false,
@@ -238,6 +241,9 @@ impl Group {
                 tracing::trace!(?source, number = %whole.number, ?round, "delivered");
             }
             Delivery::View(event) => self.on_view(cx, event),
+            Delivery::Lock { process, request, news } => {
+                self.on_lock_news(cx, process, request, news);
+            }
         }
     }
 
@@ -336,6 +342,7 @@ impl Group {
         if let Some(ring) = &self.ring {
             ring.check();
         }
+        self.locks.check();
         assert!(self.wishes.len() <= MAX_WISHES, "too many wishes");
     }
 

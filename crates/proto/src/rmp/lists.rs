@@ -143,7 +143,6 @@ impl Group {
     fn possible_change(&mut self, cx: &mut Around<'_>, change: ListChange) -> Option<ListChange> {
         let ring = self.ring.as_ref()?;
         let view = ring.view();
-        let refused = ListChange { kind: ListChangeKind::Refused, ..change };
         match change.kind {
             ListChangeKind::Join(_) => match view.process_of(change.process.node) {
                 Some(old) if old.life > change.process.life => {
@@ -160,15 +159,12 @@ impl Group {
                 _ => None,
             },
             ListChangeKind::Leave => ring.may_change_members().then_some(change),
-            ListChangeKind::Lock(name) => match view.locks.get(&name) {
-                Some(holder) if *holder != change.process => Some(refused),
-                _ => Some(change),
-            },
-            ListChangeKind::Unlock(name) => match view.locks.get(&name) {
-                Some(holder) if *holder == change.process => Some(change),
-                _ => Some(refused),
-            },
-            ListChangeKind::Refused => Some(refused),
+            ListChangeKind::Lock { name, waits } => {
+                let is_admitted = view.locks.admits(name, change.process, waits);
+                let refused = ListChange { kind: ListChangeKind::Refused(name), ..change };
+                Some(if is_admitted { change } else { refused })
+            }
+            ListChangeKind::Unlock(_) | ListChangeKind::Refused(_) => Some(change),
         }
     }
 
@@ -389,8 +385,10 @@ impl Group {
         let unsent = self.sending.unplaced_messages();
         tracing::info!(me = ?self.me, group = %cx.group, ?why, "removed");
         self.stop_timers(cx);
-        cx.tell(RingNews::Removed { why, unsent });
-        if self.is_leaving || !self.terms.rejoin {
+        let is_back = self.terms.rejoin && !self.is_leaving;
+        self.lose_locks(cx);
+        cx.tell(RingNews::Removed { why, unsent, rejoins: is_back });
+        if !is_back {
             self.is_over = true;
             return;
         }

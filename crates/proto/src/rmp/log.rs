@@ -7,8 +7,9 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use super::locks::LockName;
 use super::names::{Process, Timestamp};
-use super::view::{LockName, Member};
+use super::view::Member;
 use crate::SeqNo;
 
 /// What one token site says, and whose turn is next.
@@ -63,11 +64,16 @@ pub enum ListChangeKind {
     /// Not to be one any more.
     Leave,
     /// To hold a lock.
-    Lock(LockName),
-    /// To give it back.
+    Lock {
+        /// Which.
+        name: LockName,
+        /// Whether to wait for it if it is held.
+        waits: bool,
+    },
+    /// To give it back, or not to wait for it any more.
     Unlock(LockName),
-    /// Nothing: what was asked for is not possible. Only in New Lists.
-    Refused,
+    /// Nothing: this lock is held, or there are too many. Only in New Lists.
+    Refused(LockName),
 }
 
 /// The rounds of one ring.

@@ -8,7 +8,7 @@
 //! | 3.2, figure 3.2 QoS | [`Qos`], `ring` |
 //! | 4.1, figure 4.1 packet types | [`packet`] |
 //! | 4.2 basic delivery: DataList, OrderingQ, token, NACK | `stream`, `log`, `turns` |
-//! | 4.3 membership view changes | `lists` |
+//! | 4.3 membership view changes, locks | `lists`, `locks`, `locking` |
 //! | 4.4 fault recovery | `reforming` |
 //! | 4.6 flow and congestion control, figure 4.2 | `flow`, `sending` |
 //!
@@ -23,10 +23,48 @@
 //!   one list, and then another, could be in the majority of both.
 //! * K and majority resilience count only members that have taken the token since: the source holds
 //!   its message, but not its place.
+//! * Who asks for a lock that is held may wait for it, in the order of asking; the paper refuses.
+//!   A lock is granted when a majority knows it, so that no reformation forgets it.
 //! * Messages that wait for a place when a fault occurs get one before the new list, as far as any
 //!   member of it has them: views are virtually synchronous at all levels from source order on.
 //! * Two rings of one group, born in a partition, become one when they hear of each other: the
-//!   members of the smaller one join the larger one ([`Terms::rejoin`]).
+//!   members of the smaller one join the larger one ([`JoinOptions::rejoin`]).
+//!
+//! # Verbs
+//!
+//! Beside those of [`Engine`] there are [`Rmp::join_with`], [`Rmp::lock`], [`Rmp::try_lock`] and
+//! [`Rmp::unlock`]; what comes of them is [`RingNews`].
+//!
+//! ```
+//! use carom_proto::rmp::{Config, LockChange, LockName, LockNews, Partition, RingNews, Rmp};
+//! use carom_proto::*;
+//!
+//! let (group, mut now) = (GroupId::of_name("accounts"), Time(1_000_000_000));
+//! let settings = GroupSettings::new("accounts", Profile::Ordered(Partition::Majority));
+//! let mut alice = Rmp::new(NodeId(1), Config::default(), 42);
+//! alice.join(now, group, settings)?;
+//! alice.lock(now, group, LockName::of_name("month's end"))?;
+//!
+//! // Nobody lets her in, so she begins a ring of her own: the lock is hers.
+//! let news = loop {
+//!     while alice.poll_transmit(&mut Vec::new()).is_some() {}
+//!     match alice.poll_event() {
+//!         Some(Event::Ring(event)) => match event.news {
+//!             RingNews::Lock(news) => break news,
+//!             other => println!("{other:?}"),
+//!         },
+//!         Some(other) => panic!("{other:?}"),
+//!         None => {
+//!             now = alice.poll_timeout().expect("she asks again").at;
+//!             alice.handle_timeout(now);
+//!         }
+//!     }
+//! };
+//! assert_eq!(news.name, LockName::of_name("month's end"));
+//! assert!(matches!(news.change, LockChange::Granted { .. }));
+//! alice.unlock(now, group, news.name)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -47,6 +85,8 @@ mod delivery;
 pub mod flow;
 mod group;
 mod lists;
+mod locking;
+mod locks;
 mod log;
 mod names;
 pub mod packet;
@@ -64,13 +104,14 @@ pub use self::config::Config;
 pub use self::counters::Counters;
 pub use self::delivery::ViewEvent;
 use self::group::Group;
+pub use self::locks::{Handler, LockChange, LockError, LockName, LockNews, Locks};
 pub use self::log::{ListChange, ListChangeKind, Round, Run, What};
 pub use self::names::{Epoch, Process, Timestamp};
 use self::packet::Packet;
 use self::parts::Parts;
 pub use self::qos::Qos;
 pub use self::stream::Data;
-pub use self::view::{LockName, Member, Partition, RingView};
+pub use self::view::{Member, Partition, RingView};
 
 /// The RMP engine of one node.
 pub struct Rmp {
@@ -86,13 +127,20 @@ pub struct Rmp {
     parts: Parts,
 }
 
-/// What a member of a group asks for.
+/// What a node decides for itself when it joins a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// The smallest partition that goes on.
-    pub partition: Partition,
-    /// Whether this node joins again when the ring has gone on without it.
+pub struct JoinOptions {
+    /// Whether it asks to be let in again, as a new member, when the ring has gone on without it.
+    /// Default true. If not, it is out of the group when it is told
+    /// [so](RingNews::Removed).
     pub rejoin: bool,
+}
+
+/// What a member of a group asks for.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    partition: Partition,
+    rejoin: bool,
 }
 
 /// News of a ring.
@@ -109,7 +157,10 @@ pub struct RingEvent {
 pub enum RingNews {
     /// Members or locks changed.
     View(Box<ViewEvent>),
-    /// This partition may not go on: it looks for the others.
+    /// A lock that this node has asked for was granted, refused, given back or lost.
+    Lock(LockNews),
+    /// This partition may not go on: it looks for the others. Locks that this node holds are in
+    /// doubt until the next view, which still shows them, or until they are told as lost.
     Minority {
         /// Members of the last view.
         members: usize,
@@ -123,6 +174,8 @@ pub enum RingNews {
         /// Own messages, from the first to the last of them, of which nobody here knows whether the
         /// others have them.
         unsent: Option<(SeqNo, SeqNo)>,
+        /// Whether this node asks to be let in again, as a new member.
+        rejoins: bool,
     },
 }
 
@@ -133,6 +186,12 @@ pub enum Removal {
     Removed,
     /// There was a larger ring of the same group.
     Merged,
+}
+
+impl Default for JoinOptions {
+    fn default() -> Self {
+        Self { rejoin: true }
+    }
 }
 
 impl Rmp {
@@ -170,6 +229,76 @@ impl Rmp {
     /// Whose turn it is in a group.
     pub fn token(&self, group: GroupId) -> Option<Process> {
         self.groups.get(&group)?.ring.as_ref().map(|ring| ring.token())
+    }
+
+    /// Joins a group as [`Engine::join`] does, with what only this node decides.
+    ///
+    /// # Errors
+    /// The group is not an ordered one, or the node is in it already.
+    pub fn join_with(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+        options: JoinOptions,
+    ) -> Result<(), JoinError> {
+        let Profile::Ordered(partition) = settings.profile else {
+            return Err(JoinError::NoEngine { profile: settings.profile });
+        };
+        if self.groups.get(&group).is_some_and(|state| !state.is_leaving) {
+            return Err(JoinError::AlreadyJoined);
+        }
+        self.lives += 1;
+        let me = Process { node: self.id, life: self.lives };
+        let terms = Terms { partition, rejoin: options.rejoin };
+        self.timers.cancel((group, Timer::Linger));
+        self.groups.insert(group, Group::new(me, terms, &self.config));
+        self.with(now, group, Group::begin_joining);
+        Ok(())
+    }
+
+    /// Asks for a lock of a group. It is granted at once if nobody holds it; else this node waits,
+    /// behind all who have asked before. [`RingNews::Lock`] answers: granted, or refused where the
+    /// ring has as many locks as it keeps. A node that is still joining may ask already.
+    ///
+    /// One node holds a lock once, whatever number of its threads want it. Locks are given back by
+    /// [`Rmp::unlock`] and by leaving; who is removed from the ring is told that they are
+    /// [lost](LockChange::Lost).
+    ///
+    /// # Errors
+    /// The node is not in the group, holds the lock or has asked for it, or has asked for too many.
+    pub fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+        self.of_member(now, group, |state, around| state.lock(around, name, true))
+    }
+
+    /// Asks for a lock as [`Rmp::lock`] does, but does not wait: where another holds it the answer
+    /// is [`LockChange::Refused`], as in the paper.
+    ///
+    /// # Errors
+    /// As with [`Rmp::lock`].
+    pub fn try_lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+        self.of_member(now, group, |state, around| state.lock(around, name, false))
+    }
+
+    /// Gives a lock back, or stops waiting for it; [`LockChange::Released`] answers. It may be
+    /// asked for again without waiting for the answer.
+    ///
+    /// # Errors
+    /// The node is not in the group, or has not asked for the lock.
+    pub fn unlock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+        self.of_member(now, group, |state, around| state.unlock(around, name))
+    }
+
+    fn of_member(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        call: impl FnOnce(&mut Group, &mut Around<'_>) -> Result<(), LockError>,
+    ) -> Result<(), LockError> {
+        if self.groups.get(&group).is_none_or(|state| state.is_leaving) {
+            return Err(LockError::NotJoined);
+        }
+        self.with(now, group, call).unwrap_or(Err(LockError::NotJoined))
     }
 
     fn decode(&mut self, datagram: &[u8]) -> Option<(Header, Packet)> {
@@ -216,19 +345,7 @@ impl Engine for Rmp {
         group: GroupId,
         settings: GroupSettings,
     ) -> Result<(), JoinError> {
-        let Profile::Ordered(partition) = settings.profile else {
-            return Err(JoinError::NoEngine { profile: settings.profile });
-        };
-        if self.groups.get(&group).is_some_and(|state| !state.is_leaving) {
-            return Err(JoinError::AlreadyJoined);
-        }
-        self.lives += 1;
-        let me = Process { node: self.id, life: self.lives };
-        let terms = Terms { partition, rejoin: true };
-        self.timers.cancel((group, Timer::Linger));
-        self.groups.insert(group, Group::new(me, terms, &self.config));
-        self.with(now, group, Group::begin_joining);
-        Ok(())
+        self.join_with(now, group, settings, JoinOptions::default())
     }
 
     fn leave(&mut self, now: Time, group: GroupId) {

@@ -1,11 +1,10 @@
-use alloc::collections::BTreeMap;
-
 use proptest::prelude::*;
 
 use super::*;
+use crate::rmp::locks::{LockName, Locks};
 use crate::rmp::log::{ListChangeKind, What};
 use crate::rmp::qos::Qos;
-use crate::rmp::view::{LockName, Member, Partition};
+use crate::rmp::view::{Member, Partition};
 
 fn processes() -> impl Strategy<Value = Process> {
     (any::<u64>(), any::<u32>()).prop_map(|(node, life)| Process { node: NodeId(node), life })
@@ -24,9 +23,10 @@ fn changes() -> impl Strategy<Value = ListChange> {
     let kinds = prop_oneof![
         members().prop_map(ListChangeKind::Join),
         Just(ListChangeKind::Leave),
-        any::<u64>().prop_map(|name| ListChangeKind::Lock(LockName(name))),
+        (any::<u64>(), any::<bool>())
+            .prop_map(|(name, waits)| ListChangeKind::Lock { name: LockName(name), waits }),
         any::<u64>().prop_map(|name| ListChangeKind::Unlock(LockName(name))),
-        Just(ListChangeKind::Refused),
+        any::<u64>().prop_map(|name| ListChangeKind::Refused(LockName(name))),
     ];
     (processes(), any::<u32>(), kinds).prop_map(|(process, request, kind)| ListChange {
         process,
@@ -55,11 +55,13 @@ fn rounds(what: impl Strategy<Value = What>) -> impl Strategy<Value = Round> {
 
 fn views() -> impl Strategy<Value = RingView> {
     let members = prop::collection::vec(members(), 1..5);
-    let locks = prop::collection::btree_map(any::<u64>().prop_map(LockName), processes(), 0..3);
-    (epochs(), any::<u32>(), epochs(), members, locks).prop_map(
-        |(epoch, version, origin, mut members, locks): (_, _, _, Vec<Member>, BTreeMap<_, _>)| {
+    let asks = prop::collection::vec((0_u64..3, processes()), 0..5);
+    (epochs(), any::<u32>(), epochs(), members, asks).prop_map(
+        |(epoch, version, origin, mut members, asks): (_, _, _, Vec<Member>, Vec<_>)| {
             members.sort_by_key(|member| member.process.node);
             members.dedup_by_key(|member| member.process.node);
+            let mut locks = Locks::default();
+            asks.into_iter().for_each(|(name, process)| locks.ask(LockName(name), process));
             RingView { epoch, version, origin, members, locks }
         },
     )

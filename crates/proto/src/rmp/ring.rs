@@ -11,7 +11,8 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::delivery::{Queued, ViewEvent};
+use super::delivery::{Grant, Queued, ViewEvent};
+use super::locks::Locks;
 use super::log::{ListChange, ListChangeKind, Log, Offered, Round, Run, What};
 use super::names::{Process, Timestamp};
 use super::packet::{Proposal, Snapshot, SourceState};
@@ -34,12 +35,19 @@ pub(super) struct Ring {
     streams: BTreeMap<Process, Stream>,
     standings: BTreeMap<Process, Standing>,
     queue: VecDeque<Queued>,
+    /// Locks of the view that was delivered last.
+    shown_locks: Locks,
+    /// Locks that were granted, until enough members know it.
+    grants: VecDeque<Grant>,
     /// Members of the view that was delivered last: nothing of others is delivered.
     shown: BTreeSet<Process>,
     /// Who was removed, and by which round.
     gone: BTreeMap<Process, Timestamp>,
     /// That view does not have this member: it is told nothing more.
     is_out: bool,
+    /// The last round of which something waits for so many members to have taken the token since,
+    /// here or elsewhere: whoever has taken it is one of them, and waits for all the others.
+    awaited: (Timestamp, usize),
     /// All members hold everything up to here.
     settled: Timestamp,
     /// When the members changed last, and how many there were before.
@@ -85,9 +93,12 @@ impl Ring {
             streams: view.processes().map(|it| (it, Stream::new(SeqNo(1), SeqNo(1)))).collect(),
             standings: view.processes().map(|process| (process, standing)).collect(),
             queue: VecDeque::new(),
+            shown_locks: view.locks.clone(),
+            grants: VecDeque::new(),
             shown: BTreeSet::new(),
             gone: BTreeMap::new(),
             is_out: false,
+            awaited: (Timestamp(0), 0),
             settled: Timestamp(0),
             last_change: (last, view.len()),
             nulls: 0,
@@ -203,9 +214,12 @@ impl Ring {
         self.last_change.0 <= self.settled
     }
 
-    /// Whether a message waits for more members to take the token.
+    /// Whether a message or a lock waits, here or elsewhere, for more members to take the token.
     pub(super) fn waits_for_passes(&self) -> bool {
-        matches!(self.queue.front(), Some(Queued::Packet { .. }))
+        let (round, takers) = self.awaited;
+        let taken = self.standings.values().filter(|standing| standing.accepted >= round).count();
+        let is_awaited = round > self.settled && taken < takers.min(self.standings.len());
+        is_awaited || matches!(self.queue.front(), Some(Queued::Packet { .. }))
     }
 
     /// Whether the token has gone round without anything to do: all have all, and know it.
@@ -319,15 +333,9 @@ impl Ring {
                 self.standings.remove(&change.process);
                 left.push(change.process);
             }
-            ListChangeKind::Lock(name) => {
-                self.view.locks.entry(name).or_insert(change.process);
-            }
-            ListChangeKind::Unlock(name) => {
-                if self.view.locks.get(&name) == Some(&change.process) {
-                    self.view.locks.remove(&name);
-                }
-            }
-            ListChangeKind::Refused => {}
+            ListChangeKind::Lock { name, .. } => self.view.locks.ask(name, change.process),
+            ListChangeKind::Unlock(name) => self.view.locks.give_back(name, change.process),
+            ListChangeKind::Refused(_) => {}
         }
         if self.view.len() != before {
             self.last_change = (round.at, before);

@@ -1,9 +1,9 @@
 //! The members of a ring, in the order in which the token goes round (3.1).
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::locks::Locks;
 use super::names::{Epoch, Process};
 
 /// A membership view.
@@ -17,8 +17,8 @@ pub struct RingView {
     pub origin: Epoch,
     /// The members, in ring order; at least one.
     pub members: Vec<Member>,
-    /// Named locks, and who holds them.
-    pub locks: BTreeMap<LockName, Process>,
+    /// The locks, who holds them, and who waits.
+    pub locks: Locks,
 }
 
 /// A member of a ring.
@@ -76,16 +76,12 @@ impl fmt::Display for Partition {
 const MAJORITY: u16 = u16::MAX - 1;
 const ALL: u16 = u16::MAX;
 
-/// The name of a lock: 0 to 5 are the handler locks, all others are hashes of their names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LockName(pub u64);
-
 impl RingView {
     /// The view of a ring that `founder` begins alone.
     pub fn founded_by(founder: Member) -> Self {
         let epoch = Epoch::created_by(founder.process);
         let members = vec![founder];
-        Self { epoch, version: 0, origin: epoch, members, locks: BTreeMap::new() }
+        Self { epoch, version: 0, origin: epoch, members, locks: Locks::default() }
     }
 
     /// How many members there are.
@@ -137,10 +133,10 @@ impl RingView {
         self.members.insert(place, member);
     }
 
-    /// Removes a member with its locks.
+    /// Removes a member; its locks go to who waits for them.
     pub(super) fn remove(&mut self, process: Process) {
         self.members.retain(|member| member.process != process);
-        self.locks.retain(|_, holder| *holder != process);
+        self.locks.remove(process);
     }
 
     fn place(&self, process: Process) -> Option<usize> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use carom_proto::NodeId;
-use carom_proto::rmp::{Epoch, Qos};
+use carom_proto::rmp::{Epoch, LockChange, LockNews, Qos, RingView};
 
 use crate::rig::{Host, Told, World};
 
@@ -37,7 +37,7 @@ pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
                 let chapter = life.last_mut().expect("no message comes before the first view");
                 chapter.messages.push(sent(*sender, payload));
             }
-            Told::Minority => {}
+            Told::Lock { .. } | Told::Minority => {}
             Told::Removed => lives.push(Vec::new()),
         }
     }
@@ -52,6 +52,7 @@ pub(crate) fn check_safety(world: &World) {
         }
     }
     check_virtual_synchrony(world);
+    check_views_and_locks(world);
 }
 
 /// In a group of which a minority may not go on no ring is followed by two, and all agree for ever
@@ -67,6 +68,7 @@ pub(crate) fn check_one_lineage(world: &World) {
         }
     }
     check_agreed_order(world);
+    check_fences(world);
 }
 
 fn check_once_and_in_source_order(host: &Host, life: &[Chapter]) {
@@ -78,6 +80,52 @@ fn check_once_and_in_source_order(host: &Host, life: &[Chapter]) {
             let before = last.insert(message.sender, message.number);
             let is_later = before.is_none_or(|before| before < message.number);
             assert!(is_later, "{:?}: {message:?} after {before:?}", host.id);
+        }
+    }
+}
+
+/// All are told the same view by the same name, and a lock is granted to who holds it in the view.
+fn check_views_and_locks(world: &World) {
+    let mut views: BTreeMap<(Epoch, u32), &RingView> = BTreeMap::new();
+    for host in &world.hosts {
+        let mut shown = None;
+        for told in &host.story {
+            match told {
+                Told::View { view } => {
+                    let first = *views.entry((view.epoch, view.version)).or_insert(view);
+                    assert_eq!(first, view, "{:?} was told of another view", host.id);
+                    shown = Some(view);
+                }
+                Told::Lock { news: LockNews { name, change: LockChange::Granted { .. } } } => {
+                    let view = shown.expect("no lock is granted before the first view");
+                    let holder = view.locks.holder(*name).map(|process| process.node);
+                    assert_eq!(holder, Some(host.id), "{name} in {view:?}");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Each grant of a lock in a lineage has a number of its own, larger than those before.
+fn check_fences(world: &World) {
+    let mut grants = BTreeMap::new();
+    for host in &world.hosts {
+        let (mut last, mut origin) = (BTreeMap::new(), None);
+        for told in &host.story {
+            let news = match told {
+                Told::View { view } => {
+                    origin = Some(view.origin);
+                    continue;
+                }
+                Told::Lock { news } => news,
+                _ => continue,
+            };
+            let LockNews { name, change: LockChange::Granted { fence } } = *news else { continue };
+            let before = last.insert((origin, name), fence);
+            assert!(before.is_none_or(|before| before < fence), "{name}: {fence:?}, {before:?}");
+            let other = grants.insert((origin, name, fence), host.id);
+            assert_eq!(other, None, "{name} was granted to {:?} too at {fence:?}", host.id);
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Token rings of several members, in virtual time.
 
 mod checks;
+mod locks;
 mod random;
 mod resilience;
 mod rig;
 
 use carom_proto::NodeId;
-use carom_proto::rmp::{Partition, Qos};
+use carom_proto::rmp::{JoinOptions, Partition, Qos};
 
 use rig::{MS, Told, World};
 
@@ -106,6 +107,23 @@ fn a_minority_stops_and_comes_back() {
     for number in 0..5 {
         assert_eq!(world.ring(number).map(|ring| ring.len()), Some(5), "host {number}");
     }
+}
+
+#[test]
+fn who_does_not_want_to_come_back_is_out_when_it_was_removed() {
+    let mut world = World::new(4, Partition::Majority, 1);
+    (0..3).for_each(|number| world.join(number));
+    world.join_with(3, JoinOptions { rejoin: false });
+    world.run_for(2000 * MS);
+    world.part[3] = 1;
+    world.send(0, Qos::TotallyOrdered, 50);
+    world.run_for(2000 * MS);
+    world.part[3] = 0;
+    world.send(0, Qos::TotallyOrdered, 50);
+    world.run_for(3000 * MS);
+    assert!(world.hosts[3].story.contains(&Told::Removed));
+    assert_eq!(world.ring(3), None);
+    assert_eq!(world.ring(0).map(|ring| ring.len()), Some(3));
 }
 
 #[test]

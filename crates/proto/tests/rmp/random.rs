@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use carom_proto::Rng;
-use carom_proto::rmp::{Partition, Qos};
+use carom_proto::rmp::{LockName, Partition, Qos};
 
 use crate::checks;
-use crate::rig::{GROUP, MS, Told, World};
+use crate::rig::{GROUP, Host, MS, Told, World};
 
 pub(crate) const LEVELS: [Qos; 7] = [
     Qos::Unordered,
@@ -52,6 +52,8 @@ fn act(world: &mut World, rng: &mut Rng, partition: Partition) {
             world.part.iter_mut().for_each(|part| *part = rng.below(parts) as u8);
         }
         4 => world.hosts[number].is_paused = rng.chance(0.5),
+        5 | 6 if is_up => world.lock(number, LockName(rng.below(3) as u64), rng.chance(0.7)),
+        7 if is_up => world.unlock(number, LockName(rng.below(3) as u64)),
         _ if is_up => {
             for _ in 0..=rng.below(8) {
                 let level = rng.below(LEVELS.len());
@@ -85,6 +87,7 @@ fn check_liveness(world: &World, seed: u64) {
             .first()
             .is_none_or(|ring| ring.as_ref().is_some_and(|ring| ring.len() == left.len()));
     if is_one {
+        check_locks(world, seed);
         return check_all_delivered(world, &left, seed);
     }
     for number in &left {
@@ -100,6 +103,16 @@ fn check_liveness(world: &World, seed: u64) {
             "seed {seed}: host {number} has {alive} of {:?}; rings {rings:?}",
             view
         );
+    }
+}
+
+/// Of those who want a lock one has it.
+fn check_locks(world: &World, seed: u64) {
+    for name in (0..3).map(LockName) {
+        let wants = |host: &Host| host.is_alive && host.wanted.contains(&name);
+        let is_wanted = world.hosts.iter().any(wants);
+        let holders = world.holders(name);
+        assert_eq!(holders.len(), usize::from(is_wanted), "seed {seed}, {name}: {holders:?}");
     }
 }
 

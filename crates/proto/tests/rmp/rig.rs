@@ -1,10 +1,13 @@
 //! A small world for several token rings: virtual time, seeded delay, loss, partitions, crashes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::rmp::{Config, Partition, Process, Qos, RingNews, RingView, Rmp};
+use carom_proto::rmp::{
+    Config, JoinOptions, LockChange, LockName, LockNews, Partition, Process, Qos, RingNews,
+    RingView, Rmp,
+};
 use carom_proto::*;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -36,6 +39,10 @@ pub(crate) struct Host {
     pub(crate) is_joined: bool,
     pub(crate) story: Vec<Told>,
     pub(crate) sent: u32,
+    /// Locks that it wants, or has.
+    pub(crate) wanted: BTreeSet<LockName>,
+    /// Locks that it may use now.
+    pub(crate) held: BTreeSet<LockName>,
 }
 
 /// What an application was told, in order.
@@ -43,8 +50,26 @@ pub(crate) struct Host {
 pub(crate) enum Told {
     Message { sender: NodeId, payload: Bytes },
     View { view: RingView },
+    Lock { news: LockNews },
     Minority,
     Removed,
+}
+
+impl Host {
+    fn on_lock(&mut self, news: LockNews) -> Told {
+        match news.change {
+            LockChange::Granted { .. } if self.wanted.contains(&news.name) => {
+                self.held.insert(news.name);
+            }
+            // It was given back before it was granted.
+            LockChange::Granted { .. } | LockChange::Released => {}
+            LockChange::Refused { .. } | LockChange::Lost => {
+                self.wanted.remove(&news.name);
+                self.held.remove(&news.name);
+            }
+        }
+        Told::Lock { news }
+    }
 }
 
 impl World {
@@ -82,15 +107,21 @@ impl World {
             is_joined: false,
             story: Vec::new(),
             sent: 0,
+            wanted: BTreeSet::new(),
+            held: BTreeSet::new(),
         });
         self.part.push(0);
         number
     }
 
     pub(crate) fn join(&mut self, number: usize) {
+        self.join_with(number, JoinOptions::default());
+    }
+
+    pub(crate) fn join_with(&mut self, number: usize, options: JoinOptions) {
         let settings = GroupSettings { profile: self.profile, name_check: 0 };
-        let now = self.now;
-        self.hosts[number].engine.join(now, GROUP, settings).expect("it is not in it");
+        let (now, engine) = (self.now, &mut self.hosts[number].engine);
+        engine.join_with(now, GROUP, settings, options).expect("it is not in it");
         self.hosts[number].is_joined = true;
         self.drain(number);
     }
@@ -98,12 +129,47 @@ impl World {
     pub(crate) fn leave(&mut self, number: usize) {
         let now = self.now;
         self.hosts[number].engine.leave(now, GROUP);
-        self.hosts[number].is_joined = false;
+        let host = &mut self.hosts[number];
+        host.is_joined = false;
+        (host.wanted, host.held) = Default::default();
         self.drain(number);
     }
 
     pub(crate) fn crash(&mut self, number: usize) {
         self.hosts[number].is_alive = false;
+    }
+
+    pub(crate) fn lock(&mut self, number: usize, name: LockName, waits: bool) {
+        let (now, host) = (self.now, &mut self.hosts[number]);
+        if !host.wanted.insert(name) {
+            return;
+        }
+        let asked = match waits {
+            true => host.engine.lock(now, GROUP, name),
+            false => host.engine.try_lock(now, GROUP, name),
+        };
+        if asked.is_err() {
+            host.wanted.remove(&name);
+        }
+        self.drain(number);
+    }
+
+    pub(crate) fn unlock(&mut self, number: usize, name: LockName) {
+        let (now, host) = (self.now, &mut self.hosts[number]);
+        if host.wanted.contains(&name) && host.engine.unlock(now, GROUP, name).is_ok() {
+            host.wanted.remove(&name);
+            host.held.remove(&name);
+        }
+        self.drain(number);
+    }
+
+    /// The hosts that may use a lock now.
+    pub(crate) fn holders(&self, name: LockName) -> Vec<usize> {
+        let holds = |number: &usize| {
+            let host = &self.hosts[*number];
+            host.is_alive && host.held.contains(&name)
+        };
+        (0..self.hosts.len()).filter(holds).collect()
     }
 
     /// Sends a message that is promised this; see [`World::send_level`].
@@ -218,6 +284,7 @@ impl World {
                 }
                 Event::Ring(event) => match event.news {
                     RingNews::View(event) => Told::View { view: event.view },
+                    RingNews::Lock(news) => self.hosts[number].on_lock(news),
                     RingNews::Minority { .. } => Told::Minority,
                     RingNews::Removed { .. } => Told::Removed,
                 },

@@ -1,6 +1,6 @@
 //! The wire form, read: anything may have come.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use bytes::Buf;
@@ -10,11 +10,12 @@ use super::{
     ON_BEHALF, PART, Packet, Part, Position, Proposal, RECOVERY_ABORT, RECOVERY_ACK_NEW_LIST,
     RECOVERY_START, RECOVERY_VOTE, Snapshot, SourceState,
 };
+use crate::rmp::locks::{LockName, Locks};
 use crate::rmp::log::{ListChange, ListChangeKind, Round, Run, What};
 use crate::rmp::names::{Epoch, Process, Timestamp};
 use crate::rmp::qos::Qos;
 use crate::rmp::stream::Data;
-use crate::rmp::view::{LockName, Member, Partition, RingView};
+use crate::rmp::view::{Member, Partition, RingView};
 use crate::wire::{DecodeError, Header};
 use crate::{NodeId, SeqNo};
 
@@ -167,9 +168,10 @@ fn take_change(bytes: &mut &[u8]) -> Result<ListChange, DecodeError> {
     let kind = match take_u8(bytes)? {
         1 => ListChangeKind::Join(take_member(bytes)?),
         2 => ListChangeKind::Leave,
-        3 => ListChangeKind::Lock(LockName(take_u64(bytes)?)),
+        3 => ListChangeKind::Lock { name: LockName(take_u64(bytes)?), waits: true },
         4 => ListChangeKind::Unlock(LockName(take_u64(bytes)?)),
-        5 => ListChangeKind::Refused,
+        5 => ListChangeKind::Refused(LockName(take_u64(bytes)?)),
+        6 => ListChangeKind::Lock { name: LockName(take_u64(bytes)?), waits: false },
         _ => return Err(DecodeError::Value),
     };
     Ok(ListChange { process, request, kind })
@@ -178,15 +180,23 @@ fn take_change(bytes: &mut &[u8]) -> Result<ListChange, DecodeError> {
 fn take_view(bytes: &mut &[u8]) -> Result<RingView, DecodeError> {
     let (epoch, version, origin) = (take_epoch(bytes)?, take_u32(bytes)?, take_epoch(bytes)?);
     let members = take_list(bytes, PROCESS_BYTES + 2, take_member)?;
-    let locks = take_list(bytes, PROCESS_BYTES + 8, |bytes| {
-        Ok((LockName(take_u64(bytes)?), take_process(bytes)?))
+    let queues = take_list(bytes, PROCESS_BYTES + 10, |bytes| {
+        Ok((LockName(take_u64(bytes)?), take_list(bytes, PROCESS_BYTES, take_process)?))
     })?;
-    let distinct: alloc::collections::BTreeSet<NodeId> =
-        members.iter().map(|member| member.process.node).collect();
+    let distinct: BTreeSet<NodeId> = members.iter().map(|member| member.process.node).collect();
     if members.is_empty() || distinct.len() != members.len() {
         return Err(DecodeError::Value);
     }
-    Ok(RingView { epoch, version, origin, members, locks: BTreeMap::from_iter(locks) })
+    let mut locks = Locks::default();
+    for (name, queue) in queues {
+        let is_new = locks.holder(name).is_none() && !queue.is_empty();
+        let distinct: BTreeSet<Process> = queue.iter().copied().collect();
+        if !is_new || distinct.len() != queue.len() || !locks.has_room_for(queue.len()) {
+            return Err(DecodeError::Value);
+        }
+        queue.into_iter().for_each(|process| locks.ask(name, process));
+    }
+    Ok(RingView { epoch, version, origin, members, locks })
 }
 
 fn take_member(bytes: &mut &[u8]) -> Result<Member, DecodeError> {

@@ -147,15 +147,18 @@ fn put_change(change: &ListChange, out: &mut Vec<u8>) {
             put_member(member, out);
         }
         ListChangeKind::Leave => out.put_u8(2),
-        ListChangeKind::Lock(name) => {
-            out.put_u8(3);
+        ListChangeKind::Lock { name, waits } => {
+            out.put_u8(if *waits { 3 } else { 6 });
             out.put_u64(name.0);
         }
         ListChangeKind::Unlock(name) => {
             out.put_u8(4);
             out.put_u64(name.0);
         }
-        ListChangeKind::Refused => out.put_u8(5),
+        ListChangeKind::Refused(name) => {
+            out.put_u8(5);
+            out.put_u64(name.0);
+        }
     }
 }
 
@@ -164,10 +167,11 @@ fn put_view(view: &RingView, out: &mut Vec<u8>) {
     out.put_u32(view.version);
     put_epoch(view.origin, out);
     put_list(&view.members, out, put_member);
-    let locks: Vec<_> = view.locks.iter().collect();
-    put_list(&locks, out, |(name, holder), out| {
+    let queues: Vec<_> = view.locks.queues().collect();
+    put_list(&queues, out, |(name, queue), out| {
         out.put_u64(name.0);
-        put_process(**holder, out);
+        out.put_u16(queue.len() as u16);
+        queue.iter().for_each(|process| put_process(*process, out));
     });
 }
 

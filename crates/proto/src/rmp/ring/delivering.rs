@@ -2,7 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::super::delivery::{Delivery, Queued, ViewEvent};
+use super::super::delivery::{Delivery, Grant, Queued, ViewEvent};
+use super::super::locks::{LockChange, LockNews};
+use super::super::log::{ListChange, ListChangeKind};
 use super::super::names::{Process, Timestamp};
 use super::super::qos::Qos;
 use super::Ring;
@@ -35,7 +37,38 @@ impl Ring {
                 }
             }
         }
+        self.deliver_grants(&mut out);
         out
+    }
+
+    /// Tells of locks that a majority knows to be granted: no reformation will forget them.
+    fn deliver_grants(&mut self, out: &mut Vec<Delivery>) {
+        while let Some(Grant { round, name, holder }) = self.grants.front().copied()
+            && self.is_held_enough(Qos::MajorityResilient, round)
+        {
+            self.grants.pop_front();
+            let news = LockNews { name, change: LockChange::Granted { fence: round } };
+            out.push(Delivery::Lock { process: holder, request: 0, news });
+        }
+    }
+
+    /// Finds out whose locks the view changes; gives the answer to who has asked for that.
+    fn show_locks(&mut self, round: Timestamp, event: &ViewEvent) -> Option<Delivery> {
+        let locks = &event.view.locks;
+        self.grants.retain(|grant| locks.holder(grant.name) == Some(grant.holder));
+        let before = core::mem::replace(&mut self.shown_locks, locks.clone());
+        for (name, holder) in locks.held().filter(|(name, it)| before.holder(*name) != Some(*it)) {
+            self.grants.push_back(Grant { round, name, holder });
+        }
+        let ListChange { process, request, kind } = event.answered?;
+        let (name, change) = match kind {
+            ListChangeKind::Refused(name) => {
+                (name, LockChange::Refused { holder: locks.holder(name) })
+            }
+            ListChangeKind::Unlock(name) => (name, LockChange::Released),
+            _ => return None,
+        };
+        Some(Delivery::Lock { process, request, news: LockNews { name, change } })
     }
 
     /// Delivers a view; says whether this member is in it.
@@ -46,7 +79,9 @@ impl Ring {
         self.shown = event.view.processes().collect();
         self.is_out = !self.shown.contains(&self.me);
         let joined = event.joined.clone();
+        let answer = self.show_locks(round, &event);
         out.push(Delivery::View(event));
+        out.extend(answer);
         if !self.is_out {
             joined.into_iter().for_each(|process| self.deliver_early(process, None, out));
         }
@@ -98,7 +133,7 @@ impl Ring {
     ///
     /// Only who has taken the token since is counted, not the source: it has the message, but not
     /// its place.
-    fn is_held_enough(&self, qos: Qos, round: Timestamp) -> bool {
+    fn is_held_enough(&mut self, qos: Qos, round: Timestamp) -> bool {
         if round <= self.settled {
             return true;
         }
@@ -115,6 +150,11 @@ impl Ring {
             Qos::TotallyResilient => count,
             _ => 0,
         };
+        if needed > 0 {
+            let takers = needed + 1;
+            let (last, most) = self.awaited;
+            self.awaited = (round, if last == round { most.max(takers) } else { takers });
+        }
         holders >= needed
     }
 

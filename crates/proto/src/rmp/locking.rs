@@ -1,0 +1,73 @@
+//! The locks of this member: asked for, told about, given back (4.3).
+
+use super::RingNews;
+use super::around::Around;
+use super::group::Group;
+use super::locks::{LockChange, LockError, LockName, LockNews};
+use super::log::ListChangeKind;
+use super::names::Process;
+
+impl Group {
+    /// Asks for a lock.
+    pub(super) fn lock(
+        &mut self,
+        cx: &mut Around<'_>,
+        name: LockName,
+        waits: bool,
+    ) -> Result<(), LockError> {
+        self.locks.may_ask(name)?;
+        self.wish_for_lock(cx, name, ListChangeKind::Lock { name, waits })
+    }
+
+    /// Gives a lock back, or stops waiting for it.
+    pub(super) fn unlock(&mut self, cx: &mut Around<'_>, name: LockName) -> Result<(), LockError> {
+        self.locks.may_give_back(name)?;
+        self.wish_for_lock(cx, name, ListChangeKind::Unlock(name))
+    }
+
+    fn wish_for_lock(
+        &mut self,
+        cx: &mut Around<'_>,
+        name: LockName,
+        kind: ListChangeKind,
+    ) -> Result<(), LockError> {
+        let is_wanted = matches!(kind, ListChangeKind::Lock { .. });
+        let request = self.next_request;
+        if !self.wish(cx, kind) {
+            return Err(LockError::TooMany { asked: self.wishes.len() });
+        }
+        self.locks.on_asked(name, is_wanted, request);
+        self.advance(cx, None);
+        Ok(())
+    }
+
+    /// The view that was just delivered, or enough members that know it, say this about a lock.
+    pub(super) fn on_lock_news(
+        &mut self,
+        cx: &mut Around<'_>,
+        process: Process,
+        request: u32,
+        news: LockNews,
+    ) {
+        if process != self.me {
+            return;
+        }
+        match news.change {
+            LockChange::Granted { .. } => cx.counters.locks_granted += 1,
+            LockChange::Refused { .. } => cx.counters.locks_refused += 1,
+            LockChange::Released | LockChange::Lost => {}
+        }
+        if matches!(news.change, LockChange::Refused { .. } | LockChange::Released) {
+            self.locks.on_ended(news.name, request);
+        }
+        cx.tell(RingNews::Lock(news));
+    }
+
+    /// This member is not in the ring any more.
+    pub(super) fn lose_locks(&mut self, cx: &mut Around<'_>) {
+        for name in self.locks.lose() {
+            cx.counters.locks_lost += 1;
+            cx.tell(RingNews::Lock(LockNews { name, change: LockChange::Lost }));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Locks of a group: one holder, in the order in which they asked, whatever happens to them.
+
+use carom_proto::Rng;
+use carom_proto::rmp::{LockChange, LockError, LockName, LockNews, Partition};
+
+use crate::rig::{GROUP, MS, Told, World};
+
+fn joined(hosts: usize, seed: u64) -> World {
+    let mut world = World::new(hosts, Partition::Majority, seed);
+    (0..hosts).for_each(|number| world.join(number));
+    world.run_for(2000 * MS);
+    world
+}
+
+fn last_news(world: &World, number: usize) -> Option<LockChange> {
+    let news = world.hosts[number].story.iter().rev();
+    news.filter_map(|told| match told {
+        Told::Lock { news: LockNews { change, .. } } => Some(*change),
+        _ => None,
+    })
+    .next()
+}
+
+#[test]
+fn who_waits_for_a_lock_gets_it_in_the_order_of_asking() {
+    let name = LockName::of_name("leader");
+    let mut world = joined(4, 1);
+    for number in [2, 0, 3] {
+        world.lock(number, name, true);
+        world.run_for(50 * MS);
+    }
+    for number in [2, 0, 3] {
+        assert_eq!(world.holders(name), [number]);
+        world.unlock(number, name);
+        world.run_for(50 * MS);
+        assert_eq!(last_news(&world, number), Some(LockChange::Released));
+    }
+    assert_eq!(world.holders(name), []);
+}
+
+#[test]
+fn who_does_not_want_to_wait_is_told_who_holds_the_lock() {
+    let name = LockName::of_name("leader");
+    let mut world = joined(3, 1);
+    world.lock(1, name, true);
+    world.run_for(50 * MS);
+    world.lock(2, name, false);
+    world.run_for(50 * MS);
+    let holder = world.process(1);
+    assert_eq!(last_news(&world, 2), Some(LockChange::Refused { holder }));
+    assert_eq!(world.hosts[2].engine.counters().locks_refused, 1);
+    world.unlock(1, name);
+    world.lock(2, name, false);
+    world.run_for(50 * MS);
+    assert!(matches!(last_news(&world, 2), Some(LockChange::Granted { .. })));
+}
+
+#[test]
+fn who_waits_no_more_is_passed_over() {
+    let name = LockName::of_name("leader");
+    let mut world = joined(3, 1);
+    for number in 0..3 {
+        world.lock(number, name, true);
+        world.run_for(50 * MS);
+    }
+    world.unlock(1, name);
+    world.unlock(0, name);
+    world.run_for(100 * MS);
+    assert_eq!(world.holders(name), [2]);
+}
+
+#[test]
+fn a_dead_holder_is_followed_by_who_waits() {
+    for seed in 0..20 {
+        let name = LockName::of_name("leader");
+        let mut world = joined(4, seed);
+        for number in 0..3 {
+            world.lock(number, name, true);
+            world.run_for(50 * MS);
+        }
+        world.crash(0);
+        world.run_for(1500 * MS);
+        assert_eq!(world.holders(name), [1], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_holder_that_was_removed_is_told_that_the_lock_is_lost() {
+    let name = LockName::of_name("leader");
+    let mut world = joined(5, 2);
+    world.lock(4, name, true);
+    world.run_for(50 * MS);
+    world.part[4] = 1;
+    world.run_for(1000 * MS);
+    world.lock(0, name, true);
+    world.run_for(1000 * MS);
+    assert_eq!(world.holders(name), [0, 4], "it cannot know yet, but that it is in a minority");
+    assert!(world.hosts[4].story.contains(&Told::Minority));
+    world.part[4] = 0;
+    world.run_for(3000 * MS);
+    assert_eq!(world.holders(name), [0]);
+    assert_eq!(last_news(&world, 4), Some(LockChange::Lost));
+    assert_eq!(world.ring(4).map(|ring| ring.len()), Some(5), "it has come back");
+}
+
+#[test]
+fn a_lock_is_asked_for_once_and_given_back_once() {
+    let name = LockName::of_name("leader");
+    let mut world = joined(2, 2);
+    let now = world.now;
+    let engine = &mut world.hosts[0].engine;
+    assert_eq!(engine.unlock(now, GROUP, name), Err(LockError::NotAsked));
+    assert_eq!(engine.lock(now, GROUP, name), Ok(()));
+    assert_eq!(engine.lock(now, GROUP, name), Err(LockError::AlreadyAsked));
+    assert_eq!(engine.unlock(now, GROUP, name), Ok(()));
+    assert_eq!(engine.unlock(now, GROUP, name), Err(LockError::NotAsked));
+    assert_eq!(engine.lock(now, GROUP, name), Ok(()), "again, before any answer");
+    assert_eq!(engine.lock(now, carom_proto::GroupId(8), name), Err(LockError::NotJoined));
+}
+
+/// Where nobody is cut off, no two members ever use a lock at one instant.
+#[test]
+fn no_two_members_use_a_lock_at_once() {
+    for seed in crate::random::seeds() {
+        let mut rng = Rng::new(seed);
+        let mut world = joined(2 + rng.below(4), seed);
+        (world.loss, world.duplicates) = ([0.0, 0.05][rng.below(2)], [0.0, 0.05][rng.below(2)]);
+        for _ in 0..40 {
+            let number = rng.below(world.hosts.len());
+            let name = LockName(rng.below(2) as u64);
+            match rng.below(12) {
+                0 if world.hosts[number].is_alive && world.hosts.len() > 3 => world.crash(number),
+                _ if !world.hosts[number].is_alive => {}
+                1..=6 => world.lock(number, name, rng.chance(0.8)),
+                _ => world.unlock(number, name),
+            }
+            for _ in 0..10 {
+                world.run_for(MS);
+                let holders = world.holders(name);
+                assert!(holders.len() <= 1, "seed {seed}: {holders:?}");
+            }
+        }
+        crate::checks::check_safety(&world);
+        crate::checks::check_one_lineage(&world);
+    }
+}
