@@ -5,14 +5,17 @@
 
 #![allow(missing_docs, unreachable_pub, unused_qualifications, reason = "gungraun's macros")]
 
+mod ring;
 mod workload;
 
 use std::hint::black_box;
 
+use carom_proto::rmp::Qos;
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{GroupId, NodeId};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
+use ring::Ring;
 use workload::Workload;
 
 const HEADER: Header = Header {
@@ -96,7 +99,24 @@ fn take_up_1000_changes(mut workload: Workload) -> Workload {
     workload
 }
 
+/// Messages of a token ring whose cost is counted.
+const MESSAGES: usize = 4000;
+
+fn ring_of_four(window_bytes: usize) -> Ring {
+    Ring::new(4, window_bytes, 20_000)
+}
+
+// Messages sent, ordered and delivered by four members: the cost of all four together.
+#[library_benchmark]
+#[bench::with_64_kib_under_way(args = (ring_of_four(64 << 10)), config = limit(118_000_000))]
+#[bench::with_1_mib_under_way(args = (ring_of_four(1 << 20)), config = limit(112_000_000))]
+fn order_4000_messages(mut ring: Ring) -> Ring {
+    assert_eq!(black_box(ring.run(MESSAGES, Qos::TotallyOrdered)), 4 * MESSAGES);
+    ring
+}
+
+library_benchmark_group!(name = order, benchmarks = [order_4000_messages]);
 library_benchmark_group!(name = views, benchmarks = [take_up_1000_changes]);
 library_benchmark_group!(name = receive, benchmarks = [receive_1000_packets]);
 library_benchmark_group!(name = header, benchmarks = [decode_header, seal_header]);
-main!(library_benchmark_groups = [header, receive, views]);
+main!(library_benchmark_groups = [header, receive, views, order]);

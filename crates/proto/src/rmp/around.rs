@@ -1,10 +1,10 @@
 //! What a group is given to act with: the time, and where its packets, events and timers go.
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
 use super::config::Config;
 use super::counters::Counters;
+use super::outbox::Outbox;
 use super::packet::{PART_BYTES, Packet};
 use super::{RingEvent, RingNews, parts};
 use crate::{Class, Destination, Event, GroupId, NodeId, Rng, Time, Timers, Transmit};
@@ -18,7 +18,7 @@ pub(super) struct Around<'a> {
     pub(super) version: u32,
     pub(super) config: &'a Config,
     pub(super) timers: &'a mut Timers<(GroupId, Timer)>,
-    pub(super) outbox: &'a mut VecDeque<(Transmit, Vec<u8>)>,
+    pub(super) outbox: &'a mut Outbox,
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
     pub(super) rng: &'a mut Rng,
@@ -107,18 +107,17 @@ impl Around<'_> {
             _ => Class::Control,
         };
         let transmit = Transmit { destination, class };
-        let mut datagram = Vec::new();
-        packet.encode(&mut datagram, self.group, self.node, self.version);
+        let (group, node, version) = (self.group, self.node, self.version);
+        let bytes = self.outbox.push(transmit, |out| packet.encode(out, group, node, version));
         let largest = self.config.datagram_bytes();
-        if datagram.len() <= largest {
-            self.outbox.push_back((transmit, datagram));
+        if bytes <= largest {
             return;
         }
+        let whole = self.outbox.take_back(bytes);
         let id = self.rng.next_u64() as u32;
-        for part in parts::cut(id, &datagram, largest - PART_BYTES) {
-            let mut piece = Vec::new();
-            Packet::Part(part).encode(&mut piece, self.group, self.node, self.version);
-            self.outbox.push_back((transmit, piece));
+        for part in parts::cut(id, &whole, largest - PART_BYTES) {
+            let part = Packet::Part(part);
+            self.outbox.push(transmit, |out| part.encode(out, group, node, version));
         }
     }
 }

@@ -283,14 +283,26 @@ impl Group {
         }
     }
 
+    /// Sends what waits for no window; it is delivered here as anywhere else.
+    fn send_unreliable(&mut self, cx: &mut Around<'_>) {
+        while let Some(data) = self.sending.next_unreliable() {
+            cx.counters.data_sent += 1;
+            let packet = DataPacket { source: self.me, seqno: data.message, data: data.clone() };
+            cx.multicast(&Packet::Data(packet));
+            self.on_unreliable(cx, self.me, data);
+        }
+    }
+
     /// Sends the next packet that the window lets out. It is here then like any other.
     fn send_next(&mut self, cx: &mut Around<'_>) -> Option<SeqNo> {
         let largest = cx.config.piece_bytes();
         let sizes = Sizes { least: largest.min(LEAST_PIECE_BYTES), largest };
-        let ring = self.ring.as_mut()?;
+        let ring = self.ring.as_ref()?;
         if !self.reforming.is_idle() || self.is_leaving || !ring.view().contains(self.me) {
             return None;
         }
+        self.send_unreliable(cx);
+        let ring = self.ring.as_mut()?;
         let (seqno, data) = self.sending.next_packet(cx.now, sizes)?;
         ring.insert(self.me, seqno, data.clone());
         cx.counters.data_sent += 1;

@@ -89,6 +89,7 @@ mod locking;
 mod locks;
 mod log;
 mod names;
+mod outbox;
 pub mod packet;
 mod parts;
 mod qos;
@@ -107,6 +108,7 @@ use self::group::Group;
 pub use self::locks::{Handler, LockChange, LockError, LockName, LockNews, Locks};
 pub use self::log::{ListChange, ListChangeKind, Round, Run, What};
 pub use self::names::{Epoch, Process, Timestamp};
+use self::outbox::Outbox;
 use self::packet::Packet;
 use self::parts::Parts;
 pub use self::qos::Qos;
@@ -120,7 +122,7 @@ pub struct Rmp {
     rng: Rng,
     groups: BTreeMap<GroupId, Group>,
     timers: Timers<(GroupId, Timer)>,
-    outbox: VecDeque<(Transmit, Vec<u8>)>,
+    outbox: Outbox,
     events: VecDeque<Event>,
     counters: Counters,
     lives: u32,
@@ -208,7 +210,7 @@ impl Rmp {
             rng: Rng::new(seed),
             groups: BTreeMap::new(),
             timers: Timers::new(),
-            outbox: VecDeque::new(),
+            outbox: Outbox::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
             lives: 0,
@@ -416,9 +418,7 @@ impl Engine for Rmp {
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let (transmit, datagram) = self.outbox.pop_front()?;
-        out.extend_from_slice(&datagram);
-        Some(transmit)
+        self.outbox.pop(out)
     }
 
     fn poll_event(&mut self) -> Option<Event> {

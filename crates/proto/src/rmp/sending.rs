@@ -19,6 +19,8 @@ pub(super) struct Sending {
     next_packet: SeqNo,
     /// Messages of which something was not sent yet.
     waiting: VecDeque<Waiting>,
+    /// Unreliable messages that were not sent yet: they wait for no window.
+    unreliable: VecDeque<Waiting>,
     /// Packets without a place, in order of their numbers.
     under_way: VecDeque<UnderWay>,
     under_way_bytes: usize,
@@ -60,6 +62,7 @@ impl Sending {
             next_message: SeqNo::FIRST,
             next_packet: SeqNo::FIRST,
             waiting: VecDeque::new(),
+            unreliable: VecDeque::new(),
             under_way: VecDeque::new(),
             under_way_bytes: 0,
             waiting_bytes: 0,
@@ -73,8 +76,20 @@ impl Sending {
         let number = self.next_message;
         self.next_message = number.next();
         self.waiting_bytes += payload.len();
-        self.waiting.push_back(Waiting { number, qos, handler, rest: payload, is_begun: false });
+        let queue = match qos {
+            Qos::Unreliable => &mut self.unreliable,
+            _ => &mut self.waiting,
+        };
+        queue.push_back(Waiting { number, qos, handler, rest: payload, is_begun: false });
         number
+    }
+
+    /// The next unreliable message. It takes no number among the packets: nobody misses it.
+    pub(super) fn next_unreliable(&mut self) -> Option<Data> {
+        let Waiting { number, qos, handler, rest, .. } = self.unreliable.pop_front()?;
+        self.waiting_bytes -= rest.len();
+        let (is_first, is_last, has_more) = (true, true, false);
+        Some(Data { message: number, qos, handler, is_first, is_last, has_more, payload: rest })
     }
 
     /// The next packet that the window lets out.

@@ -29,6 +29,10 @@ pub(super) struct Stream {
     open_from: SeqNo,
     delivered_to: SeqNo,
     stable_to: SeqNo,
+    /// The first number of the window that is not here.
+    unbroken_to: SeqNo,
+    /// How many of the window are not here.
+    holes: usize,
     held_bytes: usize,
 }
 
@@ -90,6 +94,8 @@ impl Stream {
             open_from: base,
             delivered_to: base,
             stable_to: base,
+            unbroken_to: base,
+            holes: 0,
             held_bytes: 0,
         };
         stream.order_to(ordered_to);
@@ -110,6 +116,10 @@ impl Stream {
         }
         self.held_bytes += data.payload.len();
         slot.data = Some(data);
+        self.holes -= 1;
+        if seqno == self.unbroken_to {
+            self.extend_unbroken();
+        }
         Arrival::New
     }
 
@@ -125,6 +135,10 @@ impl Stream {
 
     /// The first number from `ordered_to` on that is not here.
     pub(super) fn received_to(&self) -> SeqNo {
+        if self.unbroken_to.distance_from(self.ordered_to) >= 0 {
+            return self.unbroken_to;
+        }
+        // Only a joiner has a place for what it lacks.
         let from = self.place(self.ordered_to);
         let here = self.slots.iter().skip(from).take_while(|slot| slot.data.is_some());
         self.ordered_to.plus(here.count() as u32)
@@ -147,13 +161,15 @@ impl Stream {
 
     /// The numbers in `from..to` that are not here, in order, at most `limit`.
     pub(super) fn missing(&self, from: SeqNo, to: SeqNo, limit: usize) -> Vec<SeqNo> {
-        let count = to.distance_from(from).max(0) as u32;
-        let numbers = (0..count).map(|step| from.plus(step));
-        let absent = |seqno: &SeqNo| {
-            seqno.distance_from(self.base) >= 0
-                && self.slot(*seqno).is_none_or(|slot| slot.data.is_none())
-        };
-        numbers.filter(absent).take(limit).collect()
+        let from = from.later(self.unbroken_to);
+        let count = to.distance_from(from).max(0) as usize;
+        let known = self.slots.iter().skip(self.place(from)).map(|slot| slot.data.is_some());
+        let is_here = known.chain(core::iter::repeat(false)).take(count);
+        // Behind the last hole of the window there is nothing to be found.
+        let beyond = to.distance_from(self.end()).max(0) as usize;
+        let absent = is_here.enumerate().filter(|(_, is_here)| !is_here);
+        let numbers = absent.map(|(step, _)| from.plus(step as u32));
+        numbers.take(limit.min(self.holes + beyond)).collect()
     }
 
     /// Everything before `to` has its place now.
@@ -242,6 +258,10 @@ impl Stream {
         let data = self.slots.iter().filter_map(|slot| slot.data.as_ref());
         let held: usize = data.map(|data| data.payload.len()).sum();
         assert_eq!(held, self.held_bytes, "held bytes");
+        let holes = self.slots.iter().filter(|slot| slot.data.is_none()).count();
+        assert_eq!(holes, self.holes, "holes");
+        let unbroken = self.slots.iter().take_while(|slot| slot.data.is_some()).count();
+        assert_eq!(self.base.plus(unbroken as u32), self.unbroken_to, "the first hole");
     }
 
     /// The nearest packet from `seqno` on, step by step, that is a bound; `None` if one on the way
@@ -266,15 +286,27 @@ impl Stream {
         let over = self.stable_to.earlier(self.delivered_to).earlier(self.open_from);
         while over.is_after(self.base) {
             let Some(slot) = self.slots.pop_front() else { return };
+            self.holes -= usize::from(slot.data.is_none());
             self.held_bytes -= slot.data.map_or(0, |data| data.payload.len());
             self.base = self.base.next();
+            if self.base.is_after(self.unbroken_to) {
+                self.unbroken_to = self.base;
+                self.extend_unbroken();
+            }
         }
     }
 
     fn reach(&mut self, count: usize) {
         if count > self.slots.len() {
+            self.holes += count - self.slots.len();
             self.slots.resize_with(count, Slot::default);
         }
+    }
+
+    fn extend_unbroken(&mut self) {
+        let from = self.place(self.unbroken_to);
+        let here = self.slots.iter().skip(from).take_while(|slot| slot.data.is_some());
+        self.unbroken_to = self.unbroken_to.plus(here.count() as u32);
     }
 
     fn slot(&self, seqno: SeqNo) -> Option<&Slot> {

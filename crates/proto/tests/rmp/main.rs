@@ -54,6 +54,28 @@ fn all_members_deliver_the_same_messages_in_the_same_order() {
 }
 
 #[test]
+fn unreliable_messages_come_at_once_and_nobody_misses_those_that_do_not() {
+    let mut world = joined(4, 3);
+    for turn in 0..100 {
+        world.send(0, Qos::TotallyOrdered, 100);
+        world.loss = if turn < 50 { 0.0 } else { 1.0 };
+        world.send_unreliable(0, b"now");
+        world.loss = 0.0;
+        world.run_for(MS / 5);
+        let told = Told::Message { sender: NodeId(1), payload: b"now"[..].into() };
+        let heard = |it: usize| world.hosts[it].story.iter().filter(|it| **it == told).count();
+        assert_eq!([heard(0), heard(3)], [turn + 1, 50.min(turn + 1)]);
+    }
+    world.run_for(500 * MS);
+    let ordered = |number| {
+        payloads(&world, number).into_iter().filter(|(_, payload)| payload.len() == 100).count()
+    };
+    (0..4).for_each(|number| assert_eq!(ordered(number), 100));
+    let nacks: u64 = world.hosts.iter().map(|host| host.engine.counters().nacks_sent).sum();
+    assert_eq!(nacks, 0, "what was lost is not asked for");
+}
+
+#[test]
 fn losses_and_duplicates_change_nothing_but_the_time() {
     for seed in 0..20 {
         let mut world = joined(4, seed);

@@ -193,6 +193,15 @@ impl World {
         self.drain(number);
     }
 
+    /// Sends an unreliable message; it does not count among those that all must get.
+    pub(crate) fn send_unreliable(&mut self, number: usize, payload: &'static [u8]) {
+        let options = SendOptions { qos: Some(Qos::Unreliable), ..SendOptions::default() };
+        let (now, payload) = (self.now, Bytes::from_static(payload));
+        let sent = self.hosts[number].engine.send(now, GROUP, payload, options);
+        sent.expect("there is room");
+        self.drain(number);
+    }
+
     pub(crate) fn run_for(&mut self, span: Duration) {
         let end = self.now + span;
         while let Some(at) = self.next_event().filter(|at| *at <= end) {

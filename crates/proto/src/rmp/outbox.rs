@@ -1,0 +1,73 @@
+//! Datagrams on their way out, one behind the other in one buffer that is used again.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::Transmit;
+
+/// What the driver has not taken yet.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    bytes: Vec<u8>,
+    /// Where the first datagram begins that was not taken.
+    taken_to: usize,
+    /// Where each of them ends.
+    waiting: VecDeque<(Transmit, usize)>,
+}
+
+/// Memory that is kept to be used again.
+const KEPT_BYTES: usize = 256 << 10;
+
+impl Outbox {
+    /// Adds the datagram that `write` appends; returns its bytes.
+    pub(super) fn push(&mut self, transmit: Transmit, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        self.waiting.push_back((transmit, self.bytes.len()));
+        self.bytes.len() - start
+    }
+
+    /// Takes the last one, of so many bytes, back.
+    pub(super) fn take_back(&mut self, bytes: usize) -> Vec<u8> {
+        self.waiting.pop_back();
+        self.bytes.split_off(self.bytes.len() - bytes)
+    }
+
+    /// Appends the first one to `out`, and takes it away.
+    pub(super) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let (transmit, end) = self.waiting.pop_front()?;
+        out.extend_from_slice(&self.bytes[self.taken_to..end]);
+        self.taken_to = end;
+        if self.waiting.is_empty() {
+            self.bytes.clear();
+            self.bytes.shrink_to(KEPT_BYTES);
+            self.taken_to = 0;
+        }
+        Some(transmit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Class, Destination, NodeId};
+
+    fn to(node: u64) -> Transmit {
+        Transmit { destination: Destination::Node(NodeId(node)), class: Class::Data }
+    }
+
+    #[test]
+    fn datagrams_come_out_in_order_and_without_the_one_that_was_taken_back() {
+        let mut outbox = Outbox::default();
+        assert_eq!(outbox.push(to(1), |out| out.extend([1, 1])), 2);
+        outbox.push(to(2), |out| out.extend([2, 2, 2]));
+        assert_eq!(outbox.take_back(3), [2, 2, 2]);
+        outbox.push(to(3), |out| out.push(3));
+        let mut out = vec![9];
+        assert_eq!(outbox.pop(&mut out), Some(to(1)));
+        assert_eq!(out, [9, 1, 1], "it is appended");
+        out.clear();
+        assert_eq!((outbox.pop(&mut out), &out[..]), (Some(to(3)), &[3][..]));
+        assert_eq!(outbox.pop(&mut out), None);
+    }
+}
