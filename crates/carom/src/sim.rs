@@ -70,7 +70,7 @@ use std::sync::{Arc, Mutex};
 use carom_proto::membership;
 
 pub use carom_sim::{
-    Counters, Disturbance, Fault, HostIx, Jitter, Link, Lossy, PerClass, Place, Topology,
+    Counters, Disturbance, Ethernet, Fault, HostIx, Jitter, Link, Lossy, PerClass, Place, Topology,
     WorldConfig,
 };
 pub use host::Host;

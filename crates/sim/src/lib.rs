@@ -9,6 +9,7 @@ pub mod checkers;
 mod clock;
 pub mod control;
 mod counters;
+mod ethernet;
 mod faults;
 pub mod fuzz;
 mod history;
@@ -25,6 +26,7 @@ mod world;
 
 pub use agenda::Agenda;
 pub use counters::{Counters, PerClass};
+pub use ethernet::Ethernet;
 pub use faults::{Disturbance, Fault};
 pub use host::HostIx;
 pub use machine::{Command, GroupMember, Machine};

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use carom_proto::{GroupId, IdMap, Rng, Time};
 
 use crate::HostIx;
+use crate::ethernet::{Cable, CableIx, Frame};
 use crate::topology::{Crossing, LinkIx, LinkState, Load, NO_LINK, Topology, transmission_time};
 
 /// The links at work, and who listens to which group.
 pub(crate) struct Network {
     topology: Topology,
     links: Vec<LinkState>,
+    cables: Vec<Cable>,
     /// By source node; computed when the source first sends.
     routes: Vec<Option<Vec<LinkIx>>>,
     groups: IdMap<GroupId, Listeners>,
@@ -60,6 +62,8 @@ pub(crate) enum Onward {
     Arrive(Time, HostIx),
     /// It reaches the link of this branch then, and must queue with others there.
     Queue(Time, u32),
+    /// It has come to the shared cable of this branch, see [`Network::contend`].
+    Contend(u32),
     /// A link lost it.
     Lost,
     /// The queue before a link was full.
@@ -71,9 +75,11 @@ impl Network {
         let mut rng = Rng::new(seed);
         let edges = topology.edges().iter();
         let links = edges.map(|edge| LinkState::new(&edge.link, rng.next_u64())).collect();
+        let cables = topology.cables().iter();
+        let cables = cables.map(|ethernet| Cable::new(*ethernet, topology.hosts())).collect();
         let routes = vec![None; topology.hosts() as usize];
         let (groups, trees) = (IdMap::new(rng.next_u64()), IdMap::new(rng.next_u64()));
-        Self { topology, links, routes, groups, trees, rng }
+        Self { topology, links, cables, routes, groups, trees, rng }
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -135,6 +141,40 @@ impl Network {
         self.forward(now, now, tree, branch..branch + 1, load, onward);
     }
 
+    /// A frame has come to the shared cable of its branch. `None` if the interface has no room for
+    /// it; the time, if it is on the cable now, when that is free again.
+    pub(crate) fn contend(
+        &mut self,
+        now: Time,
+        tree: &Tree,
+        frame: Frame,
+    ) -> Option<(CableIx, Option<Time>)> {
+        let link = tree.branches[frame.branch as usize].link;
+        let edge = &self.topology.edges()[link as usize];
+        let number = edge.cable.expect("its branch leads over a shared cable");
+        let cable = &mut self.cables[number as usize];
+        cable.wait(edge.tail, frame).then(|| (number, cable.begin(now)))
+    }
+
+    /// The frame on a shared cable has passed: that one, and when the next has passed.
+    pub(crate) fn pass(&mut self, now: Time, cable: CableIx) -> (Option<Frame>, Option<Time>) {
+        let cable = &mut self.cables[cable as usize];
+        (cable.end(), cable.begin(now))
+    }
+
+    /// A datagram has passed the shared cable of `branch`; tells what comes of it.
+    pub(crate) fn send_behind(
+        &mut self,
+        now: Time,
+        tree: &Tree,
+        branch: u32,
+        load: Load,
+        onward: &mut impl FnMut(Onward),
+    ) {
+        let children = tree.branches[branch as usize].children.clone();
+        self.forward(now, now, tree, children, load, onward);
+    }
+
     /// How long the next bytes of a stream travel from one host to another, on links that are not
     /// busy; `None` if no way leads there. Their losses are the stream's own affair.
     pub(crate) fn latency(
@@ -154,7 +194,9 @@ impl Network {
         while node != from.0 {
             let edge = &topology.edges().get(routes[node as usize] as usize)?;
             let link = &edge.link;
-            let sending = link.bandwidth.map(|bandwidth| transmission_time(bytes, bandwidth));
+            let cable = edge.cable.map(|cable| &topology.cables()[cable as usize]);
+            let bandwidth = cable.map(|ethernet| ethernet.bits_per_second).or(link.bandwidth);
+            let sending = bandwidth.map(|bandwidth| transmission_time(bytes, bandwidth));
             latency += link.latency(rng) + sending.unwrap_or_default();
             node = edge.tail;
         }
@@ -173,9 +215,14 @@ impl Network {
     ) {
         for number in branches {
             let branch = &tree.branches[number as usize];
-            let link = &self.topology.edges()[branch.link as usize].link;
-            if link.bandwidth.is_some() && at > now {
+            let edge = &self.topology.edges()[branch.link as usize];
+            let (link, is_shared) = (&edge.link, edge.cable.is_some());
+            if (link.bandwidth.is_some() || is_shared) && at > now {
                 onward(Onward::Queue(at, number));
+                continue;
+            }
+            if is_shared {
+                onward(Onward::Contend(number));
                 continue;
             }
             let state = &mut self.links[branch.link as usize];

@@ -6,6 +6,7 @@ use carom_proto::loss::Loss;
 use carom_proto::{Rng, Time};
 
 use crate::HostIx;
+use crate::ethernet::{CableIx, Ethernet};
 
 /// One direction of a cable.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,6 +43,7 @@ pub struct Topology {
     hosts: u32,
     nodes: u32,
     links: Vec<Edge>,
+    cables: Vec<Ethernet>,
     /// The links that leave each node, in the order in which they were connected.
     leaving: Vec<Vec<LinkIx>>,
 }
@@ -52,6 +54,8 @@ pub(crate) struct Edge {
     pub(crate) tail: NodeIx,
     pub(crate) head: NodeIx,
     pub(crate) link: Link,
+    /// The shared cable that it leads over.
+    pub(crate) cable: Option<CableIx>,
 }
 
 /// A host or a switch: the hosts come first.
@@ -129,7 +133,8 @@ impl Topology {
     /// So many hosts and switches, nothing connected yet.
     pub fn graph(hosts: u32, switches: u32) -> Self {
         let nodes = hosts + switches;
-        Self { hosts, nodes, links: Vec::new(), leaving: vec![Vec::new(); nodes as usize] }
+        let leaving = vec![Vec::new(); nodes as usize];
+        Self { hosts, nodes, links: Vec::new(), cables: Vec::new(), leaving }
     }
 
     /// Hosts around one switch. The way from any host to any other is one `link`: the other half,
@@ -140,6 +145,19 @@ impl Topology {
         for host in 0..hosts {
             topology.connect_one_way(Place::Host(host), Place::Switch(0), up);
             topology.connect_one_way(Place::Switch(0), Place::Host(host), link);
+        }
+        topology
+    }
+
+    /// Hosts on one shared cable.
+    pub fn ethernet(hosts: u32, ethernet: Ethernet) -> Self {
+        let mut topology = Self::graph(hosts, 1);
+        topology.cables.push(ethernet);
+        for host in 0..hosts {
+            topology.connect_one_way(Place::Host(host), Place::Switch(0), Link::instant());
+            topology.links.last_mut().expect("it was connected").cable = Some(0);
+            let ear = Link::of_delay(ethernet.propagation);
+            topology.connect_one_way(Place::Switch(0), Place::Host(host), ear);
         }
         topology
     }
@@ -179,7 +197,7 @@ impl Topology {
     pub fn connect_one_way(&mut self, from: Place, to: Place, link: Link) {
         let (tail, head) = (self.node(from), self.node(to));
         self.leaving[tail as usize].push(self.links.len() as LinkIx);
-        self.links.push(Edge { tail, head, link });
+        self.links.push(Edge { tail, head, link, cable: None });
     }
 
     /// How many hosts there are.
@@ -198,6 +216,10 @@ impl Topology {
 
     pub(crate) fn edges(&self) -> &[Edge] {
         &self.links
+    }
+
+    pub(crate) fn cables(&self) -> &[Ethernet] {
+        &self.cables
     }
 
     /// The link over which each node is reached from `source`; [`NO_LINK`] for the source itself

@@ -14,6 +14,7 @@ use carom_proto::{GroupId, NodeId, Rng, Time};
 pub use self::config::{Lossy, WorldConfig};
 use crate::agenda::Agenda;
 use crate::counters::Counters;
+use crate::ethernet::CableIx;
 use crate::faults::{Cuts, Disturbance, Fault};
 use crate::history::History;
 use crate::host::{Host, HostIx, Tenant};
@@ -76,6 +77,8 @@ enum Due {
     Arrival(HostIx, PacketIx),
     /// A datagram reaches a link where it must queue.
     Link(PacketIx, u32),
+    /// The frame on a shared cable has passed.
+    Cable(CableIx),
     /// A host's processor is done with a datagram.
     Service(HostIx, u32),
     /// A machine wants to be called.
@@ -309,6 +312,7 @@ impl<M: Machine> World<M> {
         match due {
             Due::Arrival(host, packet) => self.on_arrival(host, packet),
             Due::Link(packet, branch) => self.on_link(packet, branch),
+            Due::Cable(cable) => self.on_cable(cable),
             Due::Service(host, incarnation) => self.on_service(host, incarnation),
             Due::Wake(host) => self.on_wake(host),
             Due::Stream(link, side) => self.on_stream(link, side),

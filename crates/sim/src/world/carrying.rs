@@ -7,6 +7,7 @@ use carom_proto::{Class, Destination, Time, Transmit};
 
 use super::{DELIVERED, Due, SENT, World};
 use crate::HostIx;
+use crate::ethernet::{CableIx, Frame, bytes_on_the_wire};
 use crate::faults::{Disturbance, corrupt};
 use crate::machine::Machine;
 use crate::network::{Goal, Onward};
@@ -97,6 +98,37 @@ impl<M: Machine> World<M> {
         self.packets.release(number);
     }
 
+    fn contend(&mut self, number: PacketIx, branch: u32) {
+        let packet = self.packets.get(number);
+        let frame = Frame { packet: number, branch, bytes: bytes_on_the_wire(packet.bytes.len()) };
+        match self.network.contend(self.now, &packet.tree, frame) {
+            Some((cable, until)) => {
+                self.packets.hold(number);
+                self.watch_cable(cable, until);
+            }
+            None => self.counters.queue_full += 1,
+        }
+    }
+
+    fn watch_cable(&mut self, cable: CableIx, until: Option<Time>) {
+        if let Some(until) = until {
+            self.agenda.add(until, Due::Cable(cable));
+        }
+    }
+
+    pub(super) fn on_cable(&mut self, cable: CableIx) {
+        let (passed, until) = self.network.pass(self.now, cable);
+        self.watch_cable(cable, until);
+        let Some(Frame { packet: number, branch, .. }) = passed else { return };
+        let packet = self.packets.get(number);
+        let load = self.load(packet.bytes.len(), packet.class);
+        let tree = Arc::clone(&packet.tree);
+        let mut next = Vec::new();
+        self.network.send_behind(self.now, &tree, branch, load, &mut |onward| next.push(onward));
+        next.into_iter().for_each(|onward| self.take_onward(number, onward));
+        self.packets.release(number);
+    }
+
     pub(super) fn send(&mut self, source: HostIx, transmit: Transmit, datagram: &[u8]) {
         let Transmit { destination, class } = transmit;
         self.counters.sent.add(class, datagram.len());
@@ -126,7 +158,7 @@ impl<M: Machine> World<M> {
     }
 
     fn load(&self, datagram_bytes: usize, class: Class) -> Load {
-        let bytes = (datagram_bytes + FRAMING_BYTES) as u64;
+        let bytes = bytes_on_the_wire(datagram_bytes);
         Load { bytes, may_be_lost: self.lossy.concerns(class) }
     }
 
@@ -137,6 +169,7 @@ impl<M: Machine> World<M> {
                 self.packets.hold(number);
                 self.agenda.add(at, Due::Link(number, branch));
             }
+            Onward::Contend(branch) => self.contend(number, branch),
             Onward::Lost => self.counters.lost_on_link += 1,
             Onward::QueueFull => self.counters.queue_full += 1,
         }
@@ -183,7 +216,3 @@ impl<M: Machine> World<M> {
         trace.packet(&Captured { at, host, is_outbound, source, goal, datagram, comment });
     }
 }
-
-/// Ethernet preamble, header, check sequence and gap (38), IPv4 (20) and UDP (8): what a datagram
-/// takes of a link besides itself.
-const FRAMING_BYTES: usize = 66;

@@ -1,0 +1,183 @@
+//! A shared Ethernet: one cable with all hosts on it, which carries one frame at a time.
+//!
+//! A frame takes the cable for its preamble (8 bytes), header and check sequence (18), what it
+//! carries (at least 46 bytes, of which IPv4 and UDP take 28) and the gap behind it (12). All hosts
+//! hear it, so that a multicast takes the cable once. Frames of one host wait in its interface, in
+//! order and up to a bound; what comes on top is dropped. It is no bridge: who is on the cable is
+//! reached over it.
+//!
+//! **Who is next**: the hosts that have frames waiting take turns, one frame each. A real Ethernet
+//! comes to that by collisions and random back-off, which are left out. So it is busy to the last
+//! bit whoever sends, where a real one with several busy senders loses some per cent of its time,
+//! and nobody starves; with one sender there is no difference.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use carom_proto::Time;
+
+use crate::packets::PacketIx;
+use crate::topology::transmission_time;
+
+/// A cable that hosts share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ethernet {
+    /// Bits per second.
+    pub bits_per_second: u64,
+    /// How long a bit travels from any host to any other.
+    pub propagation: Duration,
+    /// Bytes of frames that wait in one host's interface at most.
+    pub queue_bytes: u64,
+}
+
+/// The number of a shared cable in its topology.
+pub(crate) type CableIx = u32;
+
+/// Bytes of Ethernet, IPv4 and UDP for a datagram of so many, gap and all: what it takes of a link.
+pub(crate) fn bytes_on_the_wire(datagram_bytes: usize) -> u64 {
+    let carried = (IP_AND_UDP_BYTES + datagram_bytes as u64).max(LEAST_CARRIED_BYTES);
+    PREAMBLE_BYTES + HEADER_AND_CHECK_BYTES + carried + GAP_BYTES
+}
+
+const IP_AND_UDP_BYTES: u64 = 28;
+const PREAMBLE_BYTES: u64 = 8;
+const HEADER_AND_CHECK_BYTES: u64 = 18;
+/// So that a frame has 64 bytes from its header to its check sequence.
+const LEAST_CARRIED_BYTES: u64 = 46;
+const GAP_BYTES: u64 = 12;
+
+impl Default for Ethernet {
+    /// 10 Mbit/s, 5 us (a kilometre of cable), 64 KiB in each interface.
+    fn default() -> Self {
+        let propagation = Duration::from_micros(5);
+        Self { bits_per_second: 10_000_000, propagation, queue_bytes: 64 * 1024 }
+    }
+}
+
+/// A datagram that waits for a cable, or is on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) packet: PacketIx,
+    /// The branch of its tree that leads over the cable.
+    pub(crate) branch: u32,
+    /// With all that it takes of the wire.
+    pub(crate) bytes: u64,
+}
+
+/// A cable in use.
+#[derive(Debug)]
+pub(crate) struct Cable {
+    ethernet: Ethernet,
+    interfaces: Vec<Interface>,
+    on_it: Option<Frame>,
+    /// Who sent last.
+    last: usize,
+    free_from: Time,
+}
+
+#[derive(Debug, Default)]
+struct Interface {
+    waiting: VecDeque<Frame>,
+    waiting_bytes: u64,
+}
+
+impl Cable {
+    /// A cable with so many hosts on it.
+    pub(crate) fn new(ethernet: Ethernet, hosts: u32) -> Self {
+        let interfaces = (0..hosts).map(|_| Interface::default()).collect();
+        Self { ethernet, interfaces, on_it: None, last: 0, free_from: Time::ZERO }
+    }
+
+    /// Lets a frame wait in the interface of `host`; `false` if there is no room for it.
+    pub(crate) fn wait(&mut self, host: u32, frame: Frame) -> bool {
+        let interface = &mut self.interfaces[host as usize];
+        let has_room = interface.waiting_bytes + frame.bytes <= self.ethernet.queue_bytes;
+        if has_room {
+            interface.waiting_bytes += frame.bytes;
+            interface.waiting.push_back(frame);
+        }
+        has_room
+    }
+
+    /// Puts the next frame on the cable, if it is free; returns when its last bit has passed.
+    pub(crate) fn begin(&mut self, now: Time) -> Option<Time> {
+        if self.on_it.is_some() {
+            return None;
+        }
+        let hosts = self.interfaces.len();
+        let mut turns = (1..=hosts).map(|step| (self.last + step) % hosts);
+        self.last = turns.find(|host| !self.interfaces[*host].waiting.is_empty())?;
+        let interface = &mut self.interfaces[self.last];
+        let frame = interface.waiting.pop_front()?;
+        interface.waiting_bytes -= frame.bytes;
+        let rate = self.ethernet.bits_per_second;
+        let end = now.max(self.free_from) + transmission_time(frame.bytes - GAP_BYTES, rate);
+        self.free_from = end + transmission_time(GAP_BYTES, rate);
+        self.on_it = Some(frame);
+        Some(end)
+    }
+
+    /// The last bit of the frame has passed.
+    pub(crate) fn end(&mut self) -> Option<Frame> {
+        self.on_it.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(packet: PacketIx, bytes: u64) -> Frame {
+        Frame { packet, branch: 0, bytes }
+    }
+
+    #[test]
+    fn a_datagram_takes_what_the_standard_says() {
+        assert_eq!(bytes_on_the_wire(1472), 1538, "the largest");
+        assert_eq!(bytes_on_the_wire(1), 84, "the least: 64 bytes, preamble and gap");
+        assert_eq!(bytes_on_the_wire(18), 84);
+        assert_eq!(bytes_on_the_wire(19), 85);
+    }
+
+    #[test]
+    fn frames_follow_each_other_with_a_gap() {
+        let mut cable = Cable::new(Ethernet::default(), 2);
+        assert_eq!(cable.begin(Time(0)), None, "nobody has anything to send");
+        assert!(cable.wait(1, frame(1, 1250)) && cable.wait(1, frame(2, 1250)));
+        let end = cable.begin(Time(0)).expect("it is free");
+        assert_eq!(end, Time(1_000_000 - 9_600), "at 10 Mbit/s; the gap is 9.6 us");
+        assert_eq!(cable.begin(end), None, "it is busy");
+        assert_eq!(cable.end(), Some(frame(1, 1250)));
+        assert_eq!(cable.begin(end), Some(Time(2_000_000 - 9_600)));
+    }
+
+    #[test]
+    fn hosts_that_wait_take_turns() {
+        let mut cable = Cable::new(Ethernet::default(), 3);
+        for packet in 0..3 {
+            assert!(cable.wait(0, frame(packet, 100)));
+        }
+        assert!(cable.wait(2, frame(20, 100)));
+        let mut now = Time(0);
+        let mut order = Vec::new();
+        while let Some(end) = cable.begin(now) {
+            now = end;
+            order.push(cable.end().expect("it has begun").packet);
+        }
+        assert_eq!(order, [20, 0, 1, 2], "host 0 sent last, as far as the cable knows");
+    }
+
+    #[test]
+    fn an_interface_holds_so_much_and_no_more() {
+        let ethernet = Ethernet { queue_bytes: 250, ..Ethernet::default() };
+        let mut cable = Cable::new(ethernet, 2);
+        assert!(cable.wait(0, frame(1, 100)) && cable.wait(0, frame(2, 100)));
+        assert!(!cable.wait(0, frame(3, 100)));
+        assert!(cable.wait(1, frame(4, 100)), "each has its own");
+        cable.begin(Time(0));
+        cable.begin(cable.free_from);
+        assert_eq!(cable.end(), Some(frame(4, 100)));
+        cable.begin(cable.free_from);
+        assert!(cable.wait(0, frame(5, 100)), "there is room again");
+    }
+}

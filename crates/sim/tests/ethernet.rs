@@ -1,0 +1,105 @@
+//! Hosts that share one cable.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use carom_proto::{Class, Destination, Endpoint, GroupId, NodeId, Time, Transmit, Wakeup};
+use carom_sim::{Ethernet, Happening, HostIx, Machine, Topology, World, WorldConfig};
+
+const GROUP: GroupId = GroupId(9);
+
+/// Sends datagrams of zeros, and tells of each that arrives from whom it came.
+#[derive(Default)]
+struct Talker(VecDeque<(Destination, usize)>, VecDeque<Endpoint>);
+
+impl Machine for Talker {
+    type Command = (Destination, usize);
+    type Event = Endpoint;
+
+    fn handle_command(&mut self, _now: Time, command: Self::Command) {
+        self.0.push_back(command);
+    }
+
+    fn handle_datagram(&mut self, _now: Time, source: Endpoint, _datagram: &[u8]) {
+        self.1.push_back(source);
+    }
+
+    fn handle_timeout(&mut self, _now: Time) {}
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let (destination, bytes) = self.0.pop_front()?;
+        out.resize(bytes, 0);
+        Some(Transmit { destination, class: Class::Data })
+    }
+
+    fn poll_event(&mut self) -> Option<Endpoint> {
+        self.1.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        None
+    }
+
+    fn check(&self) {}
+}
+
+fn world(ethernet: Ethernet) -> World<Talker> {
+    let mut world = World::new(WorldConfig::new(Topology::ethernet(4, ethernet), 1));
+    for host in world.topology().all_hosts() {
+        world.spawn(host, NodeId(u64::from(host.0) + 1), Talker::default());
+        world.subscribe(host, GROUP);
+    }
+    world
+}
+
+/// What arrives from now on: after how many nanoseconds, where, and from whom.
+fn arrivals(world: &mut World<Talker>) -> Vec<(u64, u32, u32)> {
+    let (start, mut found) = (world.now(), Vec::new());
+    world.run_for(Duration::from_secs(1), &mut |Happening { at, host, event }| {
+        let from = (0..4).find(|from| HostIx(*from).endpoint() == event);
+        found.push((at.0 - start.0, host.0, from.expect("it is a host")));
+    });
+    found
+}
+
+/// A datagram of this size takes 1250 bytes of the wire, gap and all: a millisecond.
+const A_MILLISECOND: usize = 1250 - 66;
+
+#[test]
+fn a_multicast_takes_the_cable_once_and_all_others_hear_it() {
+    let mut world = world(Ethernet::default());
+    for _ in 0..2 {
+        world.command(HostIx(1), (Destination::Group(GROUP), A_MILLISECOND));
+    }
+    // The last bit, without the gap of 9.6 us, and 5 us along the cable.
+    let (first, second) = (1_000_000 - 9_600 + 5_000, 2_000_000 - 9_600 + 5_000);
+    let expected = [first, second].map(|at| [(at, 0, 1), (at, 2, 1), (at, 3, 1)]);
+    assert_eq!(arrivals(&mut world), expected.concat());
+}
+
+#[test]
+fn senders_share_the_cable_frame_by_frame() {
+    let mut world = world(Ethernet { propagation: Duration::ZERO, ..Ethernet::default() });
+    let to_the_last = Destination::Node(NodeId(4));
+    for _ in 0..20 {
+        world.command(HostIx(0), (to_the_last, A_MILLISECOND));
+    }
+    for _ in 0..5 {
+        world.command(HostIx(1), (to_the_last, A_MILLISECOND));
+        world.command(HostIx(2), (to_the_last, A_MILLISECOND));
+    }
+    let from: Vec<u32> = arrivals(&mut world).into_iter().map(|(_, _, from)| from).collect();
+    assert_eq!(from.len(), 30);
+    assert_eq!(from[..7], [0, 1, 2, 0, 1, 2, 0], "the first was there before the others");
+    assert!(from[15..].iter().all(|from| *from == 0), "who has more has the rest: {from:?}");
+}
+
+#[test]
+fn what_finds_the_interface_full_is_dropped_and_counted() {
+    let mut world = world(Ethernet { queue_bytes: 12_500, ..Ethernet::default() });
+    for _ in 0..20 {
+        world.command(HostIx(0), (Destination::Node(NodeId(2)), A_MILLISECOND));
+    }
+    assert_eq!(arrivals(&mut world).len(), 11, "one on the cable, ten behind it");
+    assert_eq!((world.counters().queue_full, world.in_flight()), (9, 0));
+}
