@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use carom_proto::loss::Loss;
 use carom_proto::membership::service::frame::MAX_TEXT_BYTES;
-use carom_proto::{Engine, NodeId, Rng, lateral};
+use carom_proto::{Engine, NodeId, Rng, lateral, rmp};
 
 use crate::address_book::AddressBook;
 use crate::driver::Driver;
@@ -50,6 +50,7 @@ pub struct Builder {
     loss: Loss,
     seed: Option<u64>,
     lateral: lateral::Config,
+    ordered: rmp::Config,
     guest: Option<MakeGuest>,
     queue_events: usize,
     driver: Option<Driver>,
@@ -81,6 +82,7 @@ impl Default for Builder {
             loss: Loss::None,
             seed: None,
             lateral: lateral::Config::default(),
+            ordered: rmp::Config::default(),
             guest: None,
             queue_events: DEFAULT_QUEUE_EVENTS,
             driver: None,
@@ -183,6 +185,13 @@ impl Builder {
         self
     }
 
+    /// The settings of the engine of ordered groups. An interface with a smaller MTU lowers its
+    /// `path_mtu`.
+    pub fn ordered(mut self, config: rmp::Config) -> Self {
+        self.ordered = config;
+        self
+    }
+
     /// An engine of the caller's own, for whoever wants to run a protocol on this runtime and
     /// compare it with ours. It carries the groups that are joined with
     /// [`Profile::guest`](crate::Profile::guest), side by side with the others. `make` is called
@@ -226,7 +235,9 @@ impl Builder {
         // The sockets refuse what would have to be fragmented.
         let mtu = choice.interface.mtu().unwrap_or(self.lateral.path_mtu);
         self.lateral.path_mtu = self.lateral.path_mtu.min(mtu);
+        self.ordered.path_mtu = self.ordered.path_mtu.min(mtu);
         self.lateral.validate()?;
+        self.ordered.validate()?;
         let has_multicast = self.path != PathChoice::Unicast;
         let sockets = Sockets::open(Places {
             interface: choice.interface.address,
@@ -307,6 +318,7 @@ impl Builder {
         }
         let founding = Founding {
             lateral: self.lateral,
+            ordered: self.ordered,
             guest: self.guest.map(|MakeGuest(make)| make(id, rng.next_u64())),
             membership,
             seed: node_seed,

@@ -8,7 +8,8 @@ use async_channel::{Receiver, Sender};
 use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo};
 
 /// The driver's end of a group's queue of events. What does not fit becomes [`Event::Lost`] with
-/// [`LossCause::QueueFull`], which waits here and is delivered before anything later.
+/// [`LossCause::QueueFull`], which waits here and is delivered before anything later; or, in a
+/// group that promises all messages in order, it waits here itself.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     group: GroupId,
@@ -16,6 +17,7 @@ pub(crate) struct Delivery {
     /// takes the memory for all its events at once, megabytes for each group.
     queue: Sender<Event>,
     capacity: usize,
+    keeps_all: bool,
     room_wanted: Arc<AtomicBool>,
     overflow: Overflow,
 }
@@ -38,13 +40,14 @@ struct Overflow {
 }
 
 impl Delivery {
-    /// A queue for `capacity` events of `group`.
-    pub(crate) fn new(group: GroupId, capacity: usize) -> (Self, Inlet) {
+    /// A queue for `capacity` events of `group`; whether it keeps what does not fit.
+    pub(crate) fn new(group: GroupId, capacity: usize, keeps_all: bool) -> (Self, Inlet) {
         let capacity = capacity.max(1);
         let (queue, receiver) = async_channel::unbounded();
         let room_wanted = Arc::new(AtomicBool::new(false));
         let inlet = Inlet { queue: receiver, capacity, room_wanted: Arc::clone(&room_wanted) };
-        (Self { group, queue, capacity, room_wanted, overflow: Overflow::default() }, inlet)
+        let overflow = Overflow::default();
+        (Self { group, queue, capacity, keeps_all, room_wanted, overflow }, inlet)
     }
 
     /// Hands `event` to the application, or keeps a note of it.
@@ -53,11 +56,11 @@ impl Delivery {
             self.flush();
         }
         if !self.overflow.is_empty() {
-            self.overflow.add(event);
+            self.overflow.add(event, self.keeps_all);
             return;
         }
         if let Err(event) = self.enqueue(event) {
-            self.overflow.add(event);
+            self.overflow.add(event, self.keeps_all);
             // Asks for room, or finds that there is some by now.
             self.flush();
         }
@@ -77,6 +80,11 @@ impl Delivery {
                 return;
             }
         }
+    }
+
+    /// How much waits beyond the capacity, as a part of it: 1 is as much again.
+    pub(crate) fn backlog(&self) -> f64 {
+        self.overflow.others.len() as f64 / self.capacity as f64
     }
 
     /// Events that found no room.
@@ -124,8 +132,9 @@ impl Overflow {
         self.ranges == 0 && self.others.is_empty()
     }
 
-    fn add(&mut self, event: Event) {
+    fn add(&mut self, event: Event, keeps_all: bool) {
         match event {
+            event if keeps_all => self.others.push_back(event),
             Event::Message(message) => {
                 self.dropped += 1;
                 self.add_lost(message.sender, message.seqno, message.seqno);
@@ -211,7 +220,7 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_told_as_lost_before_anything_later() {
-        let (mut delivery, inlet) = Delivery::new(GROUP, 2);
+        let (mut delivery, inlet) = Delivery::new(GROUP, 2, false);
         for seqno in 1..=9 {
             delivery.deliver(message(7, seqno));
         }
@@ -232,10 +241,22 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_keeps_all_loses_nothing_and_says_how_much_waits() {
+        let (mut delivery, inlet) = Delivery::new(GROUP, 2, true);
+        (1..=5).for_each(|seqno| delivery.deliver(message(7, seqno)));
+        assert_eq!(delivery.backlog(), 1.5);
+        for seqno in 1..=5 {
+            assert_eq!(inlet.queue.try_recv(), Ok(message(7, seqno)));
+            delivery.flush();
+        }
+        assert_eq!((delivery.backlog(), delivery.dropped()), (0.0, 0));
+    }
+
+    #[test]
     fn room_that_was_made_before_it_was_asked_for_is_used() {
-        let (mut delivery, inlet) = Delivery::new(GROUP, 1);
+        let (mut delivery, inlet) = Delivery::new(GROUP, 1, false);
         delivery.deliver(message(7, 1));
-        delivery.overflow.add(message(7, 2));
+        delivery.overflow.add(message(7, 2), false);
         assert_eq!(inlet.queue.try_recv(), Ok(message(7, 1)));
         assert!(!inlet.has_wanted_room(), "it was not asked for yet");
         delivery.flush();
@@ -244,7 +265,7 @@ mod tests {
 
     #[test]
     fn what_was_lost_is_told_before_the_end() {
-        let (mut delivery, inlet) = Delivery::new(GROUP, 1);
+        let (mut delivery, inlet) = Delivery::new(GROUP, 1, false);
         (1..=3).for_each(|seqno| delivery.deliver(message(7, seqno)));
         drop(delivery);
         assert_eq!(inlet.queue.try_recv(), Ok(message(7, 1)));
@@ -254,7 +275,7 @@ mod tests {
 
     #[test]
     fn an_application_that_takes_one_event_at_a_time_is_never_left_waiting() {
-        let (mut delivery, inlet) = Delivery::new(GROUP, 1);
+        let (mut delivery, inlet) = Delivery::new(GROUP, 1, false);
         let (ask, asked) = std::sync::mpsc::channel();
         const MESSAGES: u32 = 20_000;
         let application = std::thread::spawn(move || {
@@ -284,7 +305,7 @@ mod tests {
 
     #[test]
     fn ranges_of_several_senders_are_kept_apart_up_to_a_bound() {
-        let (mut delivery, inlet) = Delivery::new(GROUP, 1);
+        let (mut delivery, inlet) = Delivery::new(GROUP, 1, false);
         delivery.deliver(message(1, 1));
         (0..3000).for_each(|it| delivery.deliver(message(2, 1 + 2 * it)));
         assert_eq!(delivery.overflow.ranges, MAX_RANGES);

@@ -176,9 +176,25 @@ impl Loop {
             }
             let now = self.clock.now();
             self.alarms.ring(now);
-            for host in self.hosts.values_mut().filter(|host| host.has_work(now)) {
+            let mut ending = Vec::new();
+            for (key, host) in self.hosts.iter_mut().filter(|(_, host)| host.has_work(now)) {
                 host.turn(&self.clock, &mut self.landing, self.poll.registry());
+                ending.extend(host.is_closing().then_some(*key));
             }
+            for key in ending {
+                self.let_go(now, key);
+            }
+        }
+    }
+
+    /// Lets a node go that has come to its end.
+    fn let_go(&mut self, now: Time, key: usize) {
+        let Some(host) = self.hosts.get_mut(&key) else { return };
+        if let Some(reply) = host.closed(now) {
+            host.carry_links(now, self.poll.registry());
+            host.network.flush();
+            self.hosts.remove(&key);
+            let _ = reply.try_send(());
         }
     }
 
@@ -221,12 +237,8 @@ impl Loop {
                     #[cfg(test)]
                     assert!(!matches!(command, NodeCommand::Panic), "asked for");
                     let now = self.clock.now();
-                    if let Some(reply) = host.command(now, command) {
-                        host.carry_links(now, self.poll.registry());
-                        host.network.flush();
-                        self.hosts.remove(&key);
-                        let _ = reply.try_send(());
-                    }
+                    host.command(now, command);
+                    self.let_go(now, key);
                 }
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use carom_proto::loss::Loss;
+use carom_proto::rmp::{self, Qos, Removal};
 use carom_proto::{JoinError, NodeId, lateral};
 
 use crate::pool::MulticastPool;
@@ -78,6 +79,9 @@ pub enum StartError {
     /// The lateral engine's settings cannot work.
     #[error("lateral engine: {0}")]
     Lateral(#[from] lateral::ConfigError),
+    /// The settings of the engine of ordered groups cannot work.
+    #[error("ordered groups: {0}")]
+    Ordered(#[from] rmp::ConfigError),
     /// The driver that the node was to share has stopped.
     #[error("the driver has stopped")]
     DriverStopped,
@@ -129,6 +133,12 @@ pub enum PublishError {
         /// The largest size.
         limit: usize,
     },
+    /// The group does not give this guarantee.
+    #[error("this group cannot promise that a message is {asked}")]
+    Qos {
+        /// What was asked for.
+        asked: Qos,
+    },
     /// The group was left, refused later on, or its node is closed.
     #[error("the group is closed")]
     Closed,
@@ -155,8 +165,39 @@ pub enum TryPublishError {
         /// The largest size.
         limit: usize,
     },
+    /// As [`PublishError::Qos`].
+    #[error("this group cannot promise that a message is {asked}")]
+    Qos {
+        /// What was asked for.
+        asked: Qos,
+    },
     /// As [`PublishError::Closed`].
     #[error("the group is closed")]
+    Closed,
+}
+
+/// Why it is not known that a message's promise is kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotDelivered {
+    /// The ring went on without this node before the message had its place here: the others may
+    /// have been given it, or not.
+    #[error("this node was removed from the group's ring before it knew")]
+    Removed {
+        /// Why it was removed.
+        why: Removal,
+    },
+    /// Members have lost messages that were sent up to this one.
+    #[error("lost by {}", counts(lost_by))]
+    Incomplete {
+        /// Who, and how many messages of this node.
+        lost_by: Vec<(NodeId, u32)>,
+    },
+    /// Nothing was heard in this time; the promise may still be kept.
+    #[error("not known within {0:?}")]
+    Timeout(Duration),
+    /// The group or its node was closed.
+    #[error("the group was closed before it was known")]
     Closed,
 }
 
@@ -204,6 +245,7 @@ impl StartError {
                 "raise path_mtu and the interface's MTU (ip link set dev IF mtu 1500)".into()
             }
             Self::Lateral(_) => "see lateral::Config for what is possible".into(),
+            Self::Ordered(_) => "see rmp::Config for what is possible".into(),
             Self::DriverStopped => "make a new driver".into(),
             Self::System { source, .. } => match source.raw_os_error() {
                 Some(TOO_MANY_FILES) => "raise the limit of open files (ulimit -n)".into(),
@@ -265,6 +307,42 @@ fn refused_fix(error: &JoinError) -> String {
         JoinError::Contradiction { theirs, .. } => format!("join with {theirs}, as the group is"),
         JoinError::Unserved { .. } => "see the log of the membership service, and try again".into(),
     }
+}
+
+impl PublishError {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::TooLarge { limit, .. } => format!("send it in pieces of {limit} bytes"),
+            Self::Qos { asked: Qos::MajorityResilient } => {
+                "join with a partition of a majority, or of all".into()
+            }
+            Self::Qos { .. } => "join the group as an ordered one".into(),
+            Self::Closed => "join the group again".into(),
+        }
+    }
+}
+
+impl From<NotSafe> for NotDelivered {
+    /// Without a limit of time only a group that was closed is not safe.
+    fn from(_: NotSafe) -> Self {
+        Self::Closed
+    }
+}
+
+impl From<PublishError> for TryPublishError {
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::TooLarge { bytes, limit } => Self::TooLarge { bytes, limit },
+            PublishError::Qos { asked } => Self::Qos { asked },
+            PublishError::Closed => Self::Closed,
+        }
+    }
+}
+
+fn counts(lost_by: &[(NodeId, u32)]) -> String {
+    let each = lost_by.iter().map(|(node, count)| format!("{node} ({count})"));
+    each.collect::<Vec<String>>().join(", ")
 }
 
 fn held_back(by: Option<(NodeId, u32)>) -> String {

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use async_channel::{Receiver, TrySendError};
 use bytes::Bytes;
-use carom_proto::{Event, GroupId, NodeId, Safe, SendOptions};
+use carom_proto::rmp::{Partition, Qos};
+use carom_proto::{Event, GroupId, NodeId, Profile as Engine, Safe, SendOptions};
 use futures_core::Stream;
 
-use crate::alarms::before;
+use crate::alarms::{Sleep, before};
 use crate::blocking::within;
 use crate::command::NodeCommand;
 use crate::delivery::Inlet;
@@ -17,6 +18,7 @@ use crate::error::{NotSafe, PublishError, Timeout, TryPublishError};
 use crate::node::NodeShared;
 use crate::outgoing::{Outgoing, Queue, ReadyMark};
 use crate::profile::Profile;
+use crate::published::{Published, Receipt};
 
 /// Membership in a group: publishes to the other members and receives what they publish. Dropping
 /// it leaves the group. It can be used from several threads at once; each event goes to one of
@@ -32,17 +34,32 @@ pub struct Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline(pub Duration);
 
+impl From<Deadline> for SendOptions {
+    fn from(deadline: Deadline) -> Self {
+        Self { deadline: Some(deadline.0), ..Self::default() }
+    }
+}
+
 /// What the driver and the application know of a group.
 #[derive(Debug)]
 pub(crate) struct GroupShared {
     pub(crate) name: String,
     pub(crate) id: GroupId,
     pub(crate) profile: Profile,
-    pub(crate) payload_limit: usize,
+    pub(crate) limits: PayloadLimits,
     pub(crate) ready: ReadyMark,
     pub(crate) queue: Queue,
     held_back: Mutex<Option<(NodeId, u32)>>,
     members: Mutex<Vec<NodeId>>,
+}
+
+/// The largest messages of a group in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PayloadLimits {
+    /// Of any that is promised something.
+    pub(crate) message: usize,
+    /// Of unreliable ones in an ordered group.
+    pub(crate) unreliable: usize,
 }
 
 /// The application's ends of a group's queues, on their way to the application.
@@ -70,7 +87,7 @@ impl Group {
 
     /// The largest message in bytes; follows from r and the path MTU.
     pub fn payload_limit(&self) -> usize {
-        self.shared.payload_limit
+        self.shared.limits.message
     }
 
     /// The other members as this node sees them now, in order of their ids.
@@ -87,11 +104,12 @@ impl Group {
     /// # Panics
     /// On a simulated node, if it would have to block: see [`Group::publish_async`].
     #[track_caller]
-    pub fn publish(&self, payload: impl Into<Bytes>) -> Result<(), PublishError> {
+    pub fn publish(&self, payload: impl Into<Bytes>) -> Result<Published<'_>, PublishError> {
         self.publish_blocking(payload.into(), SendOptions::default())
     }
 
-    /// As [`Group::publish`], with a deadline of the message's own.
+    /// As [`Group::publish`], with what this message needs: a [`Deadline`], in an ordered group a
+    /// [`Qos`], or both.
     ///
     /// # Errors
     /// As [`Group::publish`].
@@ -102,16 +120,19 @@ impl Group {
     pub fn publish_with(
         &self,
         payload: impl Into<Bytes>,
-        deadline: Deadline,
-    ) -> Result<(), PublishError> {
-        self.publish_blocking(payload.into(), SendOptions { deadline: Some(deadline.0), qos: None })
+        options: impl Into<SendOptions>,
+    ) -> Result<Published<'_>, PublishError> {
+        self.publish_blocking(payload.into(), options.into())
     }
 
     /// As [`Group::publish`], on any async runtime.
     ///
     /// # Errors
     /// As [`Group::publish`].
-    pub async fn publish_async(&self, payload: impl Into<Bytes>) -> Result<(), PublishError> {
+    pub async fn publish_async(
+        &self,
+        payload: impl Into<Bytes>,
+    ) -> Result<Published<'_>, PublishError> {
         self.publish_waiting(payload.into(), SendOptions::default()).await
     }
 
@@ -122,10 +143,9 @@ impl Group {
     pub async fn publish_with_async(
         &self,
         payload: impl Into<Bytes>,
-        deadline: Deadline,
-    ) -> Result<(), PublishError> {
-        let options = SendOptions { deadline: Some(deadline.0), qos: None };
-        self.publish_waiting(payload.into(), options).await
+        options: impl Into<SendOptions>,
+    ) -> Result<Published<'_>, PublishError> {
+        self.publish_waiting(payload.into(), options.into()).await
     }
 
     /// As [`Group::publish`], without ever blocking.
@@ -133,19 +153,25 @@ impl Group {
     /// # Errors
     /// As [`Group::publish`], or the queue is full; the error has the message and tells who holds
     /// the group back.
-    pub fn try_publish(&self, payload: impl Into<Bytes>) -> Result<(), TryPublishError> {
-        let outgoing = match self.outgoing(payload.into(), SendOptions::default()) {
-            Ok(outgoing) => outgoing,
-            Err(PublishError::TooLarge { bytes, limit }) => {
-                return Err(TryPublishError::TooLarge { bytes, limit });
-            }
-            Err(PublishError::Closed) => return Err(TryPublishError::Closed),
-        };
+    pub fn try_publish(&self, payload: impl Into<Bytes>) -> Result<Published<'_>, TryPublishError> {
+        self.try_publish_with(payload, SendOptions::default())
+    }
+
+    /// As [`Group::publish_with`], without ever blocking.
+    ///
+    /// # Errors
+    /// As [`Group::try_publish`].
+    pub fn try_publish_with(
+        &self,
+        payload: impl Into<Bytes>,
+        options: impl Into<SendOptions>,
+    ) -> Result<Published<'_>, TryPublishError> {
+        let (outgoing, published) = self.outgoing(payload.into(), options.into())?;
         let Some(queue) = self.shared.queue.inlet() else { return Err(TryPublishError::Closed) };
         match queue.try_send(outgoing) {
             Ok(()) => {
                 self.wake_driver();
-                Ok(())
+                Ok(published)
             }
             Err(TrySendError::Full(Outgoing { payload, .. })) => {
                 Err(TryPublishError::Full { held_back_by: self.shared.held_back(), payload })
@@ -168,7 +194,7 @@ impl Group {
     /// On a simulated node: see [`Group::recv`].
     #[track_caller]
     pub fn recv_blocking(&self) -> Option<Event> {
-        self.node.home.must_not_block("Group::recv_blocking", "recv");
+        self.must_not_block("Group::recv_blocking", "recv");
         let event = self.inlet.queue.recv_blocking().ok();
         self.tell_of_room();
         event
@@ -183,7 +209,7 @@ impl Group {
     /// On a simulated node: see [`Group::recv_timeout_async`].
     #[track_caller]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Event>, Timeout> {
-        self.node.home.must_not_block("Group::recv_timeout", "recv_timeout_async");
+        self.must_not_block("Group::recv_timeout", "recv_timeout_async");
         if let Ok(event) = self.inlet.queue.try_recv() {
             self.tell_of_room();
             return Ok(Some(event));
@@ -222,7 +248,7 @@ impl Group {
     /// On a simulated node: see [`Group::confirm_async`].
     #[track_caller]
     pub fn confirm(&self, timeout: Duration) -> Result<Safe, NotSafe> {
-        self.node.home.must_not_block("Group::confirm", "confirm_async");
+        self.must_not_block("Group::confirm", "confirm_async");
         let answer = self.ask_to_confirm(timeout);
         answer.recv_blocking().unwrap_or_else(|_| Err(self.not_safe()))
     }
@@ -243,31 +269,35 @@ impl Group {
     }
 
     #[track_caller]
-    fn publish_blocking(&self, payload: Bytes, options: SendOptions) -> Result<(), PublishError> {
-        let outgoing = self.outgoing(payload, options)?;
+    fn publish_blocking(
+        &self,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<Published<'_>, PublishError> {
+        let (outgoing, published) = self.outgoing(payload, options)?;
         let queue = self.shared.queue.inlet().ok_or(PublishError::Closed)?;
         match queue.try_send(outgoing) {
             Ok(()) => {}
             Err(TrySendError::Closed(_)) => return Err(PublishError::Closed),
             Err(TrySendError::Full(outgoing)) => {
-                self.node.home.must_not_block("Group::publish", "publish_async");
+                self.must_not_block("Group::publish", "publish_async");
                 queue.send_blocking(outgoing).map_err(|_| PublishError::Closed)?;
             }
         }
         self.wake_driver();
-        Ok(())
+        Ok(published)
     }
 
     async fn publish_waiting(
         &self,
         payload: Bytes,
         options: SendOptions,
-    ) -> Result<(), PublishError> {
-        let outgoing = self.outgoing(payload, options)?;
+    ) -> Result<Published<'_>, PublishError> {
+        let (outgoing, published) = self.outgoing(payload, options)?;
         let queue = self.shared.queue.inlet().ok_or(PublishError::Closed)?;
         queue.send(outgoing).await.map_err(|_| PublishError::Closed)?;
         self.wake_driver();
-        Ok(())
+        Ok(published)
     }
 
     fn ask_to_confirm(&self, timeout: Duration) -> Receiver<Result<Safe, NotSafe>> {
@@ -280,12 +310,31 @@ impl Group {
         NotSafe { waiting_for: self.members(), closed: true }
     }
 
-    fn outgoing(&self, payload: Bytes, options: SendOptions) -> Result<Outgoing, PublishError> {
-        let (bytes, limit) = (payload.len(), self.payload_limit());
+    /// The message as the driver gets it, and what the caller gets, if the group can take it.
+    fn outgoing(
+        &self,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<(Outgoing, Published<'_>), PublishError> {
+        let limit = self.shared.limit(options.qos)?;
+        let bytes = payload.len();
         if bytes > limit {
             return Err(PublishError::TooLarge { bytes, limit });
         }
-        Ok(Outgoing { payload, options })
+        let tracked = self.shared.profile.is_ordered().then(Receipt::new);
+        let (receipt, answer) = tracked.unzip();
+        Ok((Outgoing { payload, options, receipt }, Published::new(self, answer)))
+    }
+
+    /// Refuses a call that would block for ever.
+    #[track_caller]
+    pub(crate) fn must_not_block(&self, call: &str, instead: &str) {
+        self.node.home.must_not_block(call, instead);
+    }
+
+    /// A time of the node's clock.
+    pub(crate) fn sleep(&self, span: Duration) -> Sleep {
+        self.node.sleep(span)
     }
 
     fn wake_driver(&self) {
@@ -314,16 +363,30 @@ impl fmt::Debug for Group {
 }
 
 impl GroupShared {
-    pub(crate) fn new(name: &str, id: GroupId, profile: Profile, payload_limit: usize) -> Self {
+    pub(crate) fn new(name: &str, id: GroupId, profile: Profile, limits: PayloadLimits) -> Self {
         Self {
             name: name.into(),
             id,
             profile,
-            payload_limit,
+            limits,
             ready: ReadyMark::default(),
             queue: Queue::default(),
             held_back: Mutex::new(None),
             members: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Bytes of the largest message with this promise.
+    fn limit(&self, qos: Option<Qos>) -> Result<usize, PublishError> {
+        let partition = match self.profile.settings() {
+            Engine::Ordered(partition) => Some(partition),
+            _ => None,
+        };
+        match (qos, partition) {
+            (Some(Qos::Unreliable), Some(_)) => Ok(self.limits.unreliable),
+            (Some(asked @ Qos::MajorityResilient), Some(Partition::AtLeast(_)))
+            | (Some(asked), None) => Err(PublishError::Qos { asked }),
+            _ => Ok(self.limits.message),
         }
     }
 

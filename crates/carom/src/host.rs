@@ -5,13 +5,14 @@ mod events;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use async_channel::Sender as Latch;
 use carom_proto::membership::Membership;
 use carom_proto::node::Node;
-use carom_proto::{Engine, GroupId, NodeId, Time, Wakeup, lateral};
+use carom_proto::{Engine, GroupId, NodeId, Time, Wakeup, lateral, rmp};
 use mio::Registry;
 
 use crate::clock::Clock;
@@ -45,6 +46,7 @@ pub(crate) struct Host<N> {
 /// What a host begins with.
 pub(crate) struct Founding {
     pub(crate) lateral: lateral::Config,
+    pub(crate) ordered: rmp::Config,
     /// The caller's own engine, if there is one.
     pub(crate) guest: Option<Box<dyn Engine>>,
     pub(crate) membership: Box<dyn Membership>,
@@ -69,11 +71,24 @@ struct State {
     held: Vec<GroupId>,
     joins: Vec<PendingJoin>,
     confirms: Vec<PendingConfirm>,
+    /// Groups that the application has left and the node has not, each with its multicast address:
+    /// what is sent there still has to be heard.
+    leaving: BTreeMap<GroupId, Option<Ipv4Addr>>,
+    /// The end of the node, while it leaves its groups.
+    closing: Option<Closing>,
     /// Counters of groups that were left.
     left: Stats,
     has_met_anyone: bool,
     /// A command or a writable socket asks for a turn.
     is_called: bool,
+}
+
+/// A node that is about to be gone.
+#[derive(Debug)]
+struct Closing {
+    /// When it goes, whatever it has not left by then.
+    deadline: Time,
+    reply: Latch<()>,
 }
 
 impl<N: Network> Host<N> {
@@ -84,7 +99,8 @@ impl<N: Network> Host<N> {
         let (ready, settled) = (Arc::new(ReadyList::default()), Arc::new(AtomicBool::new(false)));
         let away = Arc::new(AtomicBool::new(false));
         let id = first_status.id;
-        let node = Node::new(id, founding.lateral, founding.membership, founding.seed);
+        let node = Node::new(id, founding.lateral, founding.membership, founding.seed)
+            .with_ordered(founding.ordered, founding.seed);
         let node = match founding.guest {
             Some(guest) => node.with_guest(guest),
             None => node,
@@ -119,7 +135,9 @@ impl<N: Network> Host<N> {
             return Some(now);
         }
         let joins = state.joins.iter().map(|it| it.deadline);
-        let waiting = joins.chain(state.confirms.iter().map(|it| it.deadline)).min();
+        let confirms = state.confirms.iter().map(|it| it.deadline);
+        let closing = state.closing.iter().map(|it| it.deadline);
+        let waiting = joins.chain(confirms).chain(closing).min();
         let engines = Wakeup::earlier(self.node.poll_timeout(), self.network.poll_timeout());
         waiting.into_iter().chain(engines.map(|it| it.at)).min()
     }
@@ -127,6 +145,9 @@ impl<N: Network> Host<N> {
     /// Lets the timers, the publishers, the engines and those who wait have their turn.
     pub(crate) fn serve(&mut self, now: Time) {
         self.handle_timeouts(now);
+        // Who was removed from a ring hears what became of earlier messages before later ones,
+        // which begin with the same numbers, are sent.
+        self.take_events(now);
         self.publish(now);
         // The application has a message before its sender is told so: confirmed means there.
         self.take_events(now);
@@ -166,8 +187,8 @@ impl<N: Network> Host<N> {
         self.network.transmit(&mut self.node);
     }
 
-    fn members_of(&self, group: GroupId) -> &[NodeId] {
-        self.node.view(group).map_or(&[], |view| view.members())
+    fn members_of(&self, group: GroupId) -> Vec<NodeId> {
+        self.node.members(group)
     }
 }
 

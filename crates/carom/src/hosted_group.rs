@@ -1,15 +1,19 @@
 //! The driver's side of one group of one node.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use carom_proto::node::Node;
+use carom_proto::rmp::Removal;
 use carom_proto::{GroupId, SendError, SeqNo, Time};
 
 use crate::delivery::{Delivery, Inlet};
+use crate::error::NotDelivered;
 use crate::group::{GroupParts, GroupShared};
 use crate::outgoing::{Outgoing, QUEUE_MESSAGES};
-use crate::status::GroupStatus;
+use crate::published::Receipt;
+use crate::status::{GroupStatus, RingStatus};
 
 /// A group that the node is in: its queues to and from the application.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub(crate) struct HostedGroup {
     /// Its multicast address, if the node has multicast.
     pub(crate) address: Option<Ipv4Addr>,
     head: Option<Outgoing>,
+    /// Own messages whose senders wait until they come back, each at its place.
+    awaited: BTreeMap<u32, Receipt>,
     is_held: bool,
     accepted: u64,
     last: Option<SeqNo>,
@@ -32,7 +38,7 @@ pub(crate) enum Progress {
     Empty,
     /// There is more, for the next round.
     More,
-    /// A member is too far behind.
+    /// A member is too far behind, the engine has enough, or the group is still being joined.
     Held,
 }
 
@@ -44,13 +50,15 @@ impl HostedGroup {
         capacity: usize,
     ) -> (Self, GroupParts) {
         let shared = Arc::new(shared);
-        let (delivery, inlet): (Delivery, Inlet) = Delivery::new(shared.id, capacity);
+        let keeps_all = shared.profile.is_ordered();
+        let (delivery, inlet): (Delivery, Inlet) = Delivery::new(shared.id, capacity, keeps_all);
         let parts = GroupParts { shared: Arc::clone(&shared), inlet };
         let hosted = Self {
             shared,
             delivery,
             address,
             head: None,
+            awaited: BTreeMap::new(),
             is_held: false,
             accepted: 0,
             last: None,
@@ -71,28 +79,34 @@ impl HostedGroup {
         share: usize,
     ) -> (usize, Progress) {
         for taken in 0..share {
-            let Some(outgoing) = self.next() else { return (taken, Progress::Empty) };
+            let Some(mut outgoing) = self.next() else { return (taken, Progress::Empty) };
             // The engine keeps the payload only if it takes it; a reference is cheap.
             match node.send(now, self.id(), outgoing.payload.clone(), outgoing.options) {
                 Ok(seqno) => {
                     self.accepted += 1;
                     self.last = Some(seqno);
                     self.release();
+                    if let Some(receipt) = outgoing.receipt.take().filter(Receipt::is_wanted) {
+                        self.awaited.insert(seqno.0, receipt);
+                    }
                 }
-                Err(SendError::HeldBack { by, behind }) => {
+                Err(
+                    error @ (SendError::HeldBack { .. }
+                    | SendError::QueueFull { .. }
+                    | SendError::NotReady),
+                ) => {
                     self.head = Some(outgoing);
                     self.is_held = true;
-                    self.shared.set_held_back(Some((by, behind)));
+                    if let SendError::HeldBack { by, behind } = error {
+                        self.shared.set_held_back(Some((by, behind)));
+                    }
                     return (taken, Progress::Held);
                 }
                 // All of this is checked where the application publishes, so this is a leave that
                 // overtook the message.
-                Err(
-                    SendError::NotJoined
-                    | SendError::TooLarge { .. }
-                    | SendError::Qos { .. }
-                    | SendError::QueueFull { .. },
-                ) => self.dropped += 1,
+                Err(SendError::NotJoined | SendError::TooLarge { .. } | SendError::Qos { .. }) => {
+                    self.dropped += 1
+                }
             }
         }
         (share, Progress::More)
@@ -102,6 +116,20 @@ impl HostedGroup {
     /// meanwhile is not waited for: there might be no end to it.
     pub(crate) fn publish_rest(&mut self, node: &mut Node, now: Time) {
         let _ = self.publish(node, now, QUEUE_MESSAGES + 1);
+    }
+
+    /// An own message has come back.
+    pub(crate) fn on_delivered(&mut self, seqno: SeqNo) {
+        if let Some(receipt) = self.awaited.remove(&seqno.0) {
+            receipt.tell(Ok(()));
+        }
+    }
+
+    /// Nobody will tell any more what became of own messages.
+    pub(crate) fn on_removed(&mut self, why: Removal) {
+        for receipt in std::mem::take(&mut self.awaited).into_values() {
+            receipt.tell(Err(NotDelivered::Removed { why }));
+        }
     }
 
     /// How many messages the engine will have taken once the queue as it is now is empty.
@@ -129,13 +157,18 @@ impl HostedGroup {
     }
 
     /// As it is now; `address` is where it is multicast to.
-    pub(crate) fn status(&self, address: Option<SocketAddr>) -> GroupStatus {
+    pub(crate) fn status(
+        &self,
+        address: Option<SocketAddr>,
+        ring: Option<RingStatus>,
+    ) -> GroupStatus {
         GroupStatus {
             name: self.shared.name.clone(),
             id: self.id(),
             profile: self.shared.profile,
             members: self.shared.members(),
             address,
+            ring,
         }
     }
 

@@ -69,6 +69,7 @@ mod outgoing;
 mod paths;
 mod pool;
 mod profile;
+mod published;
 mod receive;
 mod routes;
 mod seeds;
@@ -86,12 +87,15 @@ pub use bytes::Bytes;
 pub use carom_proto::lateral;
 pub use carom_proto::loss::Loss;
 pub use carom_proto::node::NodeCounters;
+pub use carom_proto::rmp::{self, Partition, Qos, Removal, RingEvent, RingNews};
 pub use carom_proto::{
     Engine, Event, GroupId, GroupSettings, How, JoinError, LossCause, Lost, Message, NodeId,
-    RateOfFire, Safe, SeqNo, Slow, Time, ViewChange, ViewChangeKind,
+    RateOfFire, Safe, SendOptions, SeqNo, Slow, Time, ViewChange, ViewChangeKind,
 };
 pub use driver::Driver;
-pub use error::{JoinGroupError, NotSafe, PublishError, StartError, Timeout, TryPublishError};
+pub use error::{
+    JoinGroupError, NotDelivered, NotSafe, PublishError, StartError, Timeout, TryPublishError,
+};
 pub use group::{Deadline, Group};
 pub use interfaces::Interface;
 pub use node::Node;
@@ -100,8 +104,11 @@ pub use node::Node;
 pub use paths::fuzz_path_packet;
 pub use pool::{MulticastPool, PoolParseError};
 pub use profile::Profile;
+pub use published::Published;
 pub use routes::PathChoice;
-pub use status::{Buffers, GroupStatus, MemberPath, MemberStatus, Notice, Stats, Status};
+pub use status::{
+    Buffers, GroupStatus, MemberPath, MemberStatus, Notice, RingStatus, Stats, Status,
+};
 
 /// The page about simulation is tested with the documentation's examples.
 #[cfg(all(doctest, feature = "sim"))]

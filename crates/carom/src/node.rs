@@ -274,8 +274,8 @@ mod tests {
             assert_eq!(waiting.join().expect("it ends"), None);
         });
         // The thread takes its groups down one queue after the other.
-        while let Ok(()) = group.publish("too late") {}
-        assert_eq!(group.publish("too late"), Err(PublishError::Closed));
+        while group.publish("too late").is_ok() {}
+        assert_eq!(group.publish("too late").err(), Some(PublishError::Closed));
         assert!(group.confirm(Duration::MAX).expect_err("closed").closed);
         let again = node.join("others", Profile::time_critical());
         assert!(matches!(again, Err(JoinGroupError::Closed)));

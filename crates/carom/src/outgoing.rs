@@ -8,11 +8,15 @@ use async_channel::{Receiver, Sender};
 use bytes::Bytes;
 use carom_proto::{GroupId, SendOptions};
 
+use crate::published::Receipt;
+
 /// A message that waits to be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) payload: Bytes,
     pub(crate) options: SendOptions,
+    /// Who wants to know what becomes of it, in an ordered group.
+    pub(crate) receipt: Option<Receipt>,
 }
 
 /// The messages of one group that wait to be sent. A channel that is bounded takes the memory for

@@ -2,39 +2,79 @@
 
 use std::fmt;
 
+use carom_proto::rmp::Partition;
 use carom_proto::{self as proto, RateOfFire};
 
 /// The engine of a group with the settings that all its members must share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Profile(proto::Profile);
+pub struct Profile {
+    settings: proto::Profile,
+    rejoins: bool,
+}
 
 impl Profile {
     /// Losses are repaired in milliseconds by the receivers themselves; messages are delivered at
     /// once and possibly out of order. The rate-of-fire is (8,5) unless set.
     pub fn time_critical() -> Self {
-        Self(proto::Profile::TimeCritical(RateOfFire::default()))
+        Self::of(proto::Profile::TimeCritical(RateOfFire::default()))
     }
 
     /// For every `r` packets (1 to 32, the same in all groups of a node) that a member receives it
     /// sends repairs of them to `c` other members on average. The group is time-critical then.
     #[must_use]
     pub fn rate_of_fire(self, r: u8, c: u8) -> Self {
-        Self(proto::Profile::TimeCritical(RateOfFire::new(r, c)))
+        Self { settings: proto::Profile::TimeCritical(RateOfFire::new(r, c)), ..self }
+    }
+
+    /// All members, the sender among them, are given the messages in the same order, and each
+    /// message has a [`Qos`](crate::Qos) of its own. The members form a ring, of which
+    /// [`RingEvent`](crate::RingEvent) tells. After a fault the part with a majority of the members
+    /// goes on, unless [`Profile::partition`] says otherwise.
+    pub fn ordered() -> Self {
+        Self::of(proto::Profile::Ordered(Partition::Majority))
+    }
+
+    /// Which part of the ring goes on after a fault; the same for all members. The group is ordered
+    /// then. With [`Partition::AtLeast`] two parts may go on side by side, each with an order of
+    /// its own, until they meet again.
+    #[must_use]
+    pub fn partition(self, partition: Partition) -> Self {
+        Self { settings: proto::Profile::Ordered(partition), ..self }
+    }
+
+    /// Whether this node joins an ordered group again, as a new member that does not know what was
+    /// delivered meanwhile, when the ring has gone on without it. If not the group is closed then.
+    /// In both cases [`RingNews::Removed`](crate::RingNews::Removed) says so first. Default: yes.
+    #[must_use]
+    pub fn rejoin(self, rejoins: bool) -> Self {
+        Self { rejoins, ..self }
     }
 
     /// The group is carried by the engine that the node was given by
     /// [`Builder::guest`](crate::Builder::guest); without one the join is refused.
     pub fn guest() -> Self {
-        Self(proto::Profile::Guest)
+        Self::of(proto::Profile::Guest)
+    }
+
+    fn of(settings: proto::Profile) -> Self {
+        Self { settings, rejoins: true }
     }
 
     pub(crate) fn settings(self) -> proto::Profile {
-        self.0
+        self.settings
+    }
+
+    pub(crate) fn rejoins(self) -> bool {
+        self.rejoins
+    }
+
+    pub(crate) fn is_ordered(self) -> bool {
+        matches!(self.settings, proto::Profile::Ordered(_))
     }
 }
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.settings.fmt(f)
     }
 }

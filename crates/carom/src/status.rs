@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use carom_proto::node::NodeCounters;
+use carom_proto::rmp::{self, Process, RingView};
 use carom_proto::{GroupId, NodeId, lateral};
 
 use crate::profile::Profile;
@@ -81,6 +82,18 @@ pub struct GroupStatus {
     pub members: Vec<NodeId>,
     /// Its multicast address; `None` where the node does without multicast.
     pub address: Option<SocketAddr>,
+    /// Its ring; `None` if the group is not ordered, or this node is not in the ring yet.
+    pub ring: Option<RingStatus>,
+}
+
+/// The ring of an ordered group, as this node knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RingStatus {
+    /// The members in the order of their turns, what they ask for, and who holds which lock.
+    pub view: RingView,
+    /// Whose turn it is.
+    pub token: Process,
 }
 
 /// Counters since the node's start.
@@ -89,6 +102,8 @@ pub struct GroupStatus {
 pub struct Stats {
     /// The lateral engine's.
     pub lateral: lateral::Counters,
+    /// Those of the engine of ordered groups.
+    pub ordered: rmp::Counters,
     /// Those of the caller's own engine, by name; empty if there is none.
     pub guest: Vec<(&'static str, u64)>,
     /// What became of the datagrams at the engines' door.

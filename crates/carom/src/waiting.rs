@@ -62,6 +62,8 @@ impl PendingConfirm {
     }
 }
 
+/// How long a node that is closed waits for the rings of its groups to let it go.
+pub(crate) const CLOSE_WAIT: Duration = Duration::from_secs(3);
 /// How long a join waits for the node to find its place.
 pub(crate) const JOIN_WAIT: Duration = Duration::from_secs(2);
 /// As [`JOIN_WAIT`], where seeds were given that must answer.

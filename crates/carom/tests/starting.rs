@@ -57,7 +57,7 @@ fn closing_a_node_ends_its_groups() {
         node.close();
         assert_eq!(receiver.join().expect("it ends"), None);
     });
-    assert_eq!(group.publish("too late"), Err(PublishError::Closed));
+    assert_eq!(group.publish("too late").err(), Some(PublishError::Closed));
     assert!(group.confirm(PATIENCE).expect_err("closed").closed);
 }
 

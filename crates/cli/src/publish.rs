@@ -204,7 +204,7 @@ impl<'a> Publisher<'a> {
         let mut message = bytes::Bytes::from(message);
         loop {
             match self.group.try_publish(message) {
-                Ok(()) => {
+                Ok(_) => {
                     self.messages += 1;
                     self.bytes += bytes;
                     return Ok(true);

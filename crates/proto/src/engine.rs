@@ -148,6 +148,12 @@ pub struct SendOptions {
     pub qos: Option<Qos>,
 }
 
+impl From<Qos> for SendOptions {
+    fn from(qos: Qos) -> Self {
+        Self { qos: Some(qos), ..Self::default() }
+    }
+}
+
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
@@ -387,6 +393,9 @@ pub enum SendError {
     /// This node is not in the group.
     #[error("this node is not in the group")]
     NotJoined,
+    /// The group is still being joined: what was sent now would reach nobody.
+    #[error("the group is still being joined")]
+    NotReady,
     /// The message does not fit into a packet whose repairs fit into the path MTU.
     #[error("message of {bytes} bytes, where at most {limit} fit")]
     TooLarge {

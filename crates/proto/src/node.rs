@@ -5,29 +5,30 @@ use alloc::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use crate::lateral::{self, Lateral};
+use crate::membership::Membership;
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
-use crate::membership::{Membership, MembershipEvent};
+use crate::rmp::{self, Rmp};
 use crate::wire::{Header, Protocol};
 use crate::{
-    Endpoint, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Profile, SendError,
-    SendOptions, SeqNo, Time, Transmit, View, ViewChange, Wakeup,
+    Endpoint, Engine, Event, GroupId, JoinError, NodeId, Profile, SendError, SendOptions, SeqNo,
+    Time, Transmit, Wakeup,
 };
+
+mod groups;
+
+use self::groups::{Joined, Stage};
 
 /// One node: its engines, its membership provider and its groups. It is driven as an
 /// [engine](crate::engine) is.
 pub struct Node {
     id: NodeId,
     lateral: Lateral,
+    ordered: Rmp,
     guest: Option<Box<dyn Engine>>,
     membership: Box<dyn Membership>,
     groups: BTreeMap<GroupId, Joined>,
     events: VecDeque<NodeEvent>,
     counters: NodeCounters,
-}
-
-struct Joined {
-    settings: GroupSettings,
-    view: View,
 }
 
 /// What a node tells its driver.
@@ -47,6 +48,12 @@ pub enum NodeEvent {
     Returned,
     /// The group could not be joined after all: this node is not in it any more.
     Refused(GroupId, JoinError),
+    /// Other nodes than before are to be reached in this ordered group, whose application hears of
+    /// its ring instead.
+    Neighbours(GroupId),
+    /// The node has left the group, and nothing that is sent there concerns it any more. An ordered
+    /// group is left a while after [`Node::leave`].
+    Out(GroupId),
 }
 
 /// What became of the datagrams at the door.
@@ -71,12 +78,23 @@ impl Node {
         Self {
             id,
             lateral: Lateral::new(id, config, seed),
+            ordered: Rmp::new(id, rmp::Config::default(), seed),
             guest: None,
             membership,
             groups: BTreeMap::new(),
             events: VecDeque::new(),
             counters: NodeCounters::default(),
         }
+    }
+
+    /// Sets the engine of the ordered groups, before any was joined.
+    ///
+    /// # Panics
+    /// If the settings are not [valid](rmp::Config).
+    #[must_use]
+    pub fn with_ordered(mut self, config: rmp::Config, seed: u64) -> Self {
+        self.ordered = Rmp::new(self.id, config, seed);
+        self
     }
 
     /// Gives the node an engine of the caller's own, which carries the groups whose profile is
@@ -92,54 +110,6 @@ impl Node {
         self.id
     }
 
-    /// Joins the group called `name`.
-    ///
-    /// # Errors
-    /// The settings are out of bounds or contradict what is known already; the node is not in the
-    /// group then. A contradiction that becomes known later is a [`NodeEvent::Refused`].
-    pub fn join(&mut self, now: Time, name: &str, profile: Profile) -> Result<GroupId, JoinError> {
-        let group = GroupId::of_name(name);
-        let settings = GroupSettings::new(name, profile);
-        if let Some(joined) = self.groups.get(&group) {
-            let same_name = joined.settings.name_check == settings.name_check;
-            return Err(if same_name {
-                JoinError::AlreadyJoined
-            } else {
-                JoinError::NameCollision
-            });
-        }
-        let engine = self.engine_for(profile).ok_or(JoinError::NoEngine { profile })?;
-        engine.join(now, group, settings)?;
-        self.groups.insert(group, Joined { settings, view: View::default() });
-        let joined = self.membership.join(now, group, settings);
-        self.take_membership_events(now);
-        if let Err(error) = joined {
-            tracing::debug!(node = %self.id, %group, name, %error, "join refused");
-            self.forget(now, group);
-            return Err(error);
-        }
-        tracing::debug!(node = %self.id, %group, name, %profile, "joined");
-        Ok(group)
-    }
-
-    /// Leaves the group, if the node is in it.
-    pub fn leave(&mut self, now: Time, group: GroupId) {
-        tracing::debug!(node = %self.id, %group, "leaves");
-        self.membership.leave(now, group);
-        self.take_membership_events(now);
-        self.forget(now, group);
-    }
-
-    /// Leaves all groups and tells the other nodes that this one is about to stop.
-    pub fn shut_down(&mut self, now: Time) {
-        for (group, joined) in core::mem::take(&mut self.groups) {
-            if let Some(engine) = self.engine_for(joined.settings.profile) {
-                engine.leave(now, group);
-            }
-        }
-        self.membership.shut_down(now);
-    }
-
     /// Multicasts `payload` in `group`; see [`Engine::send`].
     ///
     /// # Errors
@@ -151,6 +121,10 @@ impl Node {
         payload: Bytes,
         options: SendOptions,
     ) -> Result<SeqNo, SendError> {
+        let joined = self.groups.get(&group).ok_or(SendError::NotJoined)?;
+        if joined.stage == Stage::Seeking {
+            return Err(SendError::NotReady);
+        }
         let engine = self.engine_of(group).ok_or(SendError::NotJoined)?;
         engine.send(now, group, payload, options)
     }
@@ -167,7 +141,7 @@ impl Node {
         let profile = self.groups.get(&group)?.settings.profile;
         match profile {
             Profile::TimeCritical(_) => Some(self.lateral.payload_limit(profile)),
-            Profile::Ordered(_) => None,
+            Profile::Ordered(_) => Some(self.ordered.payload_limit(profile)),
             Profile::Guest => self.guest.as_ref().map(|guest| guest.payload_limit(profile)),
         }
     }
@@ -202,11 +176,19 @@ impl Node {
                 let sender = guest.and_then(|guest| guest.handle_datagram(now, datagram));
                 return self.heard_from(now, sender);
             }
-            Some((Protocol::Lateral, _)) => self.counters.datagrams_foreign += 1,
+            Some((Protocol::Ordered, group)) if self.concerns(group) => {
+                self.counters.datagrams_received += 1;
+                let sender = self.ordered.handle_datagram(now, datagram);
+                self.forget_ended(now);
+                return self.heard_from(now, sender);
+            }
+            Some((Protocol::Lateral | Protocol::Ordered, _)) => {
+                self.counters.datagrams_foreign += 1
+            }
             Some((Protocol::Guest, _)) if self.guest.is_some() => {
                 self.counters.datagrams_foreign += 1;
             }
-            Some((Protocol::Guest | Protocol::Path | Protocol::Ordered, _)) | None => {
+            Some((Protocol::Guest | Protocol::Path, _)) | None => {
                 self.counters.datagrams_unknown += 1;
             }
         }
@@ -227,6 +209,8 @@ impl Node {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Time) {
         self.lateral.handle_timeout(now);
+        self.ordered.handle_timeout(now);
+        self.forget_ended(now);
         if let Some(guest) = &mut self.guest {
             guest.handle_timeout(now);
         }
@@ -236,9 +220,10 @@ impl Node {
 
     /// Appends the next datagram to `out` and says where it goes.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let Self { lateral, guest, membership, .. } = self;
+        let Self { lateral, ordered, guest, membership, .. } = self;
         lateral
             .poll_transmit(out)
+            .or_else(|| ordered.poll_transmit(out))
             .or_else(|| guest.as_mut().and_then(|guest| guest.poll_transmit(out)))
             .or_else(|| membership.poll_transmit(out))
     }
@@ -248,26 +233,17 @@ impl Node {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
-        let guest = &mut self.guest;
-        let event = self.lateral.poll_event();
+        let Self { lateral, ordered, guest, .. } = self;
+        let event = lateral.poll_event().or_else(|| ordered.poll_event());
         event.or_else(|| guest.as_mut().and_then(|it| it.poll_event())).map(NodeEvent::Group)
     }
 
     /// When [`Node::handle_timeout`] should be called next, and why.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let guest = self.guest.as_ref().and_then(|guest| guest.poll_timeout());
-        let engines = Wakeup::earlier(self.lateral.poll_timeout(), guest);
+        let ours = Wakeup::earlier(self.lateral.poll_timeout(), self.ordered.poll_timeout());
+        let engines = Wakeup::earlier(ours, guest);
         Wakeup::earlier(engines, self.membership.poll_timeout())
-    }
-
-    /// The groups this node is in, with their settings and views.
-    pub fn groups(&self) -> impl Iterator<Item = (GroupId, &GroupSettings, &View)> {
-        self.groups.iter().map(|(group, joined)| (*group, &joined.settings, &joined.view))
-    }
-
-    /// The view of `group`; `None` if the node is not in it.
-    pub fn view(&self, group: GroupId) -> Option<&View> {
-        self.groups.get(&group).map(|joined| &joined.view)
     }
 
     /// The membership provider, for status.
@@ -278,6 +254,11 @@ impl Node {
     /// The lateral engine, for its counters.
     pub fn lateral(&self) -> &Lateral {
         &self.lateral
+    }
+
+    /// The engine of the ordered groups, for its counters and rings.
+    pub fn ordered(&self) -> &Rmp {
+        &self.ordered
     }
 
     /// The caller's own engine, if the node was given one.
@@ -302,6 +283,7 @@ impl Node {
     /// If one of them is broken: that is a bug.
     pub fn check(&self) {
         self.lateral.check();
+        self.ordered.check();
         if let Some(guest) = &self.guest {
             guest.check();
         }
@@ -320,52 +302,6 @@ impl Node {
         Some(sender)
     }
 
-    fn take_membership_events(&mut self, now: Time) {
-        while let Some(event) = self.membership.poll_event() {
-            match event {
-                MembershipEvent::View(change) => self.on_view_change(now, change),
-                MembershipEvent::Met(node, endpoint) => {
-                    self.events.push_back(NodeEvent::Met(node, endpoint));
-                }
-                MembershipEvent::Parted(node) => self.events.push_back(NodeEvent::Parted(node)),
-                MembershipEvent::Settled => self.events.push_back(NodeEvent::Settled),
-                MembershipEvent::Away => {
-                    tracing::info!(node = %self.id, "the membership service is away");
-                    self.events.push_back(NodeEvent::Away);
-                }
-                MembershipEvent::Returned => {
-                    tracing::info!(node = %self.id, "the membership service is back");
-                    self.events.push_back(NodeEvent::Returned);
-                }
-                MembershipEvent::Refused(group, error) => {
-                    tracing::debug!(node = %self.id, %group, %error, "refused");
-                    self.forget(now, group);
-                    self.events.push_back(NodeEvent::Refused(group, error));
-                }
-            }
-        }
-    }
-
-    fn on_view_change(&mut self, now: Time, change: ViewChange) {
-        let Some(joined) = self.groups.get_mut(&change.group) else { return };
-        if joined.view.apply(&change) {
-            let ViewChange { group, node: member, kind, version } = change;
-            tracing::info!(node = %self.id, %group, %member, ?kind, version, "view change");
-            if let Some(engine) = self.engine_of(group) {
-                engine.handle_view(now, &change);
-            }
-            self.events.push_back(NodeEvent::Group(Event::View(change)));
-        }
-    }
-
-    fn forget(&mut self, now: Time, group: GroupId) {
-        if let Some(joined) = self.groups.remove(&group)
-            && let Some(engine) = self.engine_for(joined.settings.profile)
-        {
-            engine.leave(now, group);
-        }
-    }
-
     fn engine_of(&mut self, group: GroupId) -> Option<&mut dyn Engine> {
         let profile = self.groups.get(&group)?.settings.profile;
         self.engine_for(profile)
@@ -375,7 +311,7 @@ impl Node {
     fn engine_for(&mut self, profile: Profile) -> Option<&mut dyn Engine> {
         match profile {
             Profile::TimeCritical(_) => Some(&mut self.lateral),
-            Profile::Ordered(_) => None,
+            Profile::Ordered(_) => Some(&mut self.ordered),
             // A match and not `as_deref_mut`, which would ask for a guest without borrows.
             Profile::Guest => match &mut self.guest {
                 Some(guest) => Some(&mut **guest),

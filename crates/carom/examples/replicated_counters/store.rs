@@ -66,7 +66,7 @@ impl Counters {
             }
             encode_totals(counter, own, *totals)
         };
-        self.group.publish_async([&[TOTALS], &change[..]].concat()).await
+        self.group.publish_async([&[TOTALS], &change[..]].concat()).await.map(drop)
     }
 
     /// A counter's value, as far as it is known here.
@@ -139,7 +139,7 @@ impl Counters {
 
     async fn publish_digest(&self) -> Result<(), PublishError> {
         let digest = self.known().digest().to_be_bytes();
-        self.group.publish_async([&[DIGEST], &digest[..]].concat()).await
+        self.group.publish_async([&[DIGEST], &digest[..]].concat()).await.map(drop)
     }
 
     /// Multicasts all that is known, in as many messages as it takes.
@@ -153,7 +153,7 @@ impl Counters {
             }
             message.extend(entry);
         }
-        self.group.publish_async(message).await
+        self.group.publish_async(message).await.map(drop)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

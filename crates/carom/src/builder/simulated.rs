@@ -27,6 +27,7 @@ impl Builder {
     pub fn start_on(self, host: &sim::Host) -> Result<Node, StartError> {
         self.check()?;
         self.lateral.validate()?;
+        self.ordered.validate()?;
         for seed in &self.seeds {
             refuse_name(seed)?;
         }
@@ -53,6 +54,7 @@ impl Builder {
         };
         let founding = Founding {
             lateral: self.lateral,
+            ordered: self.ordered,
             guest: self.guest.map(|MakeGuest(make)| make(id, rng.next_u64())),
             membership: membership(provider, &founder),
             seed: rng.next_u64(),

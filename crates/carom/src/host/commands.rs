@@ -4,21 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_channel::Sender;
+use carom_proto::rmp::JoinOptions;
 use carom_proto::{GroupId, Time};
 
-use super::Host;
+use super::{Closing, Host};
 use crate::command::NodeCommand;
 use crate::error::JoinGroupError;
-use crate::group::{GroupParts, GroupShared};
+use crate::group::{GroupParts, GroupShared, PayloadLimits};
 use crate::hosted_group::HostedGroup;
 use crate::network::Network;
 use crate::profile::Profile;
-use crate::status::{GroupStatus, MemberStatus, Stats, Status};
-use crate::waiting::{JOIN_WAIT, PendingConfirm, PendingJoin, SEED_WAIT, SERVICE_WAIT};
+use crate::status::{GroupStatus, MemberStatus, RingStatus, Stats, Status};
+use crate::waiting::{CLOSE_WAIT, JOIN_WAIT, PendingConfirm, PendingJoin, SEED_WAIT, SERVICE_WAIT};
 
 impl<N: Network> Host<N> {
-    /// Does what a handle asks. If that was the node's end, returns whom to tell once it is gone.
-    pub(crate) fn command(&mut self, now: Time, command: NodeCommand) -> Option<Sender<()>> {
+    /// Does what a handle asks.
+    pub(crate) fn command(&mut self, now: Time, command: NodeCommand) {
         self.state.is_called = true;
         match command {
             NodeCommand::Join { name, profile, reply } => match self.join(now, &name, profile) {
@@ -56,12 +57,22 @@ impl<N: Network> Host<N> {
             }
             #[cfg(test)]
             NodeCommand::Panic => {}
-            NodeCommand::Close { reply } => {
-                self.close(now);
-                return Some(reply);
-            }
+            NodeCommand::Close { reply } => self.close(now, reply),
         }
-        None
+    }
+
+    /// Whether the node is about to end.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.state.closing.is_some()
+    }
+
+    /// Whether the node has come to its end; then whom to tell once it is gone.
+    pub(crate) fn closed(&mut self, now: Time) -> Option<Sender<()>> {
+        let is_leaving = self.node.is_leaving();
+        let closing = self.state.closing.take_if(|it| !is_leaving || it.deadline <= now)?;
+        self.node.shut_down(now);
+        self.transmit();
+        Some(closing.reply)
     }
 
     fn join(
@@ -70,11 +81,19 @@ impl<N: Network> Host<N> {
         name: &str,
         profile: Profile,
     ) -> Result<(GroupId, GroupParts), JoinGroupError> {
-        let group = self.node.join(now, name, profile.settings())?;
-        let address = self.network.listen_to(group);
-        let limit = self.node.payload_limit(group).unwrap_or(0);
-        let shared = GroupShared::new(name, group, profile, limit);
-        shared.set_members(self.members_of(group));
+        let options = JoinOptions { rejoin: profile.rejoins() };
+        let group = self.node.join_with(now, name, profile.settings(), options)?;
+        // What is still being left is heard already.
+        let address = match self.state.leaving.remove(&group) {
+            Some(address) => address,
+            None => self.network.listen_to(group),
+        };
+        let limits = PayloadLimits {
+            message: self.node.payload_limit(group).unwrap_or(0),
+            unreliable: self.node.ordered().unreliable_limit(),
+        };
+        let shared = GroupShared::new(name, group, profile, limits);
+        shared.set_members(&self.members_of(group));
         let (hosted, parts) = HostedGroup::new(shared, address, self.queue_events);
         self.state.groups.insert(group, hosted);
         Ok((group, parts))
@@ -84,13 +103,21 @@ impl<N: Network> Host<N> {
     /// and must not end another membership in the same group.
     pub(super) fn leave(&mut self, now: Time, handle: &Arc<GroupShared>) {
         let group = handle.id;
-        let Some(hosted) = self.state.groups.get_mut(&group) else { return };
-        if Arc::ptr_eq(&hosted.shared, handle) {
-            hosted.publish_rest(&mut self.node, now);
-            self.transmit();
-            self.node.leave(now, group);
-            self.forget_group(group);
+        let hosted = self.state.groups.get(&group);
+        if hosted.is_some_and(|hosted| Arc::ptr_eq(&hosted.shared, handle)) {
+            self.leave_group(now, group);
         }
+    }
+
+    /// Sends what the engine still takes, leaves, and closes the group's queues.
+    pub(super) fn leave_group(&mut self, now: Time, group: GroupId) {
+        if let Some(hosted) = self.state.groups.get_mut(&group) {
+            hosted.publish_rest(&mut self.node, now);
+        }
+        self.transmit();
+        self.node.leave(now, group);
+        self.forget_group(group);
+        self.take_events(now);
     }
 
     /// Closes the group's queues, which wakes whoever waits on them.
@@ -99,21 +126,21 @@ impl<N: Network> Host<N> {
         let Some(hosted) = self.state.groups.remove(&group) else { return };
         self.state.left.publish_dropped += hosted.unsent();
         self.state.left.queue_dropped += hosted.delivery.dropped();
-        self.network.stop_listening(group, hosted.address);
+        self.state.leaving.insert(group, hosted.address);
         let of_group = |it: &mut PendingConfirm| it.group == group;
         for confirm in self.state.confirms.extract_if(.., of_group) {
             confirm.fail(Vec::new(), true);
         }
     }
 
-    /// Sends what the engines still take, says good-bye, and flushes.
-    fn close(&mut self, now: Time) {
-        for hosted in self.state.groups.values_mut() {
-            hosted.publish_rest(&mut self.node, now);
+    /// Leaves all groups. The node is gone once it is out of their rings.
+    fn close(&mut self, now: Time, reply: Sender<()>) {
+        let groups: Vec<GroupId> = self.state.groups.keys().copied().collect();
+        for group in groups {
+            self.leave_group(now, group);
         }
         self.transmit();
-        self.node.shut_down(now);
-        self.transmit();
+        self.state.closing = Some(Closing { deadline: now + CLOSE_WAIT, reply });
     }
 
     fn status(&self) -> Status {
@@ -139,7 +166,11 @@ impl<N: Network> Host<N> {
 
     fn status_of(&self, hosted: &HostedGroup) -> GroupStatus {
         let address = hosted.address.and_then(|address| self.network.group_endpoint(address));
-        hosted.status(address)
+        let group = hosted.id();
+        let ring = self.node.ordered();
+        let ring = ring.view(group).zip(ring.token(group));
+        let ring = ring.map(|(view, token)| RingStatus { view: view.clone(), token });
+        hosted.status(address, ring)
     }
 
     fn stats(&self) -> Stats {
@@ -148,6 +179,7 @@ impl<N: Network> Host<N> {
         let publish_dropped: u64 = groups.map(HostedGroup::dropped).sum();
         let mut stats = Stats {
             lateral: self.node.lateral().counters(),
+            ordered: self.node.ordered().counters(),
             guest: self.node.guest().map_or_else(Vec::new, |guest| guest.stats()),
             node: self.node.counters(),
             queue_dropped: self.state.left.queue_dropped + queue_dropped,

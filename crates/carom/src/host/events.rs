@@ -1,8 +1,10 @@
 //! What the node tells its host, and who waits to hear it.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use carom_proto::node::NodeEvent;
+use carom_proto::rmp::{Removal, RingEvent, RingNews};
 use carom_proto::{Event, GroupId, JoinError, NodeId, Safe, SeqNo, Time};
 
 use super::Host;
@@ -16,7 +18,7 @@ impl<N: Network> Host<N> {
     pub(super) fn take_events(&mut self, now: Time) {
         while let Some(event) = self.node.poll_event() {
             match event {
-                NodeEvent::Group(event) => self.on_group_event(event),
+                NodeEvent::Group(event) => self.on_group_event(now, event),
                 NodeEvent::Met(node, endpoint) => {
                     self.state.has_met_anyone = true;
                     if !self.network.meet(now, node, endpoint) {
@@ -39,6 +41,8 @@ impl<N: Network> Host<N> {
                     self.notices.add(Notice::plain(text));
                 }
                 NodeEvent::Refused(group, error) => self.on_refused(group, error),
+                NodeEvent::Neighbours(_) => self.network.forget_views(),
+                NodeEvent::Out(group) => self.on_out(group),
             }
         }
     }
@@ -58,7 +62,7 @@ impl<N: Network> Host<N> {
         }
     }
 
-    fn on_group_event(&mut self, event: Event) {
+    fn on_group_event(&mut self, now: Time, event: Event) {
         let group = event.group();
         if let Event::Safe(safe) = &event {
             self.on_safe(safe);
@@ -66,12 +70,52 @@ impl<N: Network> Host<N> {
         if let Event::View(_) = &event {
             self.network.forget_views();
         }
-        let members = self.node.view(group).map_or(&[][..], |view| view.members());
         let Some(hosted) = self.state.groups.get_mut(&group) else { return };
-        if let Event::View(_) = &event {
-            hosted.shared.set_members(members);
+        match &event {
+            Event::View(_) => hosted.shared.set_members(&self.node.members(group)),
+            Event::Ring(RingEvent { news, .. }) => {
+                hosted.shared.set_members(&self.node.members(group));
+                if let RingNews::Removed { why, .. } = news {
+                    hosted.on_removed(*why);
+                }
+            }
+            Event::Message(message) if message.sender == self.node.id() => {
+                hosted.on_delivered(message.seqno);
+            }
+            _ => {}
         }
         hosted.delivery.deliver(event);
+        if hosted.shared.profile.is_ordered() {
+            self.watch_application(now, group);
+        }
+    }
+
+    /// An application that does not take what it is given slows the ring down, and one that is a
+    /// whole queue behind is out of it: the others do not wait for ever, and memory is bounded.
+    pub(super) fn watch_application(&mut self, now: Time, group: GroupId) {
+        let Some(hosted) = self.state.groups.get_mut(&group) else { return };
+        let backlog = hosted.delivery.backlog();
+        if backlog <= 1.0 {
+            return self.node.slow_down(group, SLOWEST.mul_f64(backlog));
+        }
+        let why = Removal::TooSlow;
+        let news = RingNews::Removed { why, unsent: None, rejoins: false };
+        hosted.on_removed(why);
+        hosted.delivery.deliver(Event::Ring(RingEvent { group, news }));
+        let name = &hosted.shared.name;
+        self.notices.add(Notice {
+            text: format!("group {name:?} is closed: its application did not take its messages"),
+            fix: Some("take events faster, or give the node a longer queue".into()),
+        });
+        self.leave_group(now, group);
+    }
+
+    /// The node is out of the group, because the application has left it or the ring has.
+    fn on_out(&mut self, group: GroupId) {
+        self.forget_group(group);
+        if let Some(address) = self.state.leaving.remove(&group) {
+            self.network.stop_listening(group, address);
+        }
     }
 
     fn on_refused(&mut self, group: GroupId, error: JoinError) {
@@ -102,9 +146,9 @@ impl<N: Network> Host<N> {
         if self.state.joins.is_empty() {
             return;
         }
-        let membership = self.node.membership();
+        let node = &self.node;
         let is_alone = !self.seeds.is_empty() && !self.state.has_met_anyone;
-        let has_joined = |join: &PendingJoin| membership.has_joined(join.group);
+        let has_joined = |join: &PendingJoin| node.has_joined(join.group);
         let due: Vec<(PendingJoin, bool)> = self
             .state
             .joins
@@ -121,8 +165,7 @@ impl<N: Network> Host<N> {
         }
         for (join, is_joined) in due {
             if let Some(error) = self.unanswered(is_joined, is_alone) {
-                self.node.leave(now, join.group);
-                self.forget_group(join.group);
+                self.leave_group(now, join.group);
                 join.refuse(error);
             } else if let Err(unwanted) = join.succeed() {
                 self.leave(now, &unwanted.shared);
@@ -188,3 +231,6 @@ impl<N: Network> Host<N> {
         self.node.unconfirmed(group)
     }
 }
+
+/// How long the token waits at a member whose application is a whole queue behind.
+const SLOWEST: Duration = Duration::from_millis(100);

@@ -16,6 +16,8 @@ pub(crate) struct SimMachine {
     /// The way to the membership provider, if that is the world's oracle.
     ear: Option<Arc<Mutex<Ear>>>,
     has_begun: bool,
+    /// It has said good-bye, and has nothing to do any more.
+    has_ended: bool,
 }
 
 /// What the world has a node do.
@@ -45,7 +47,18 @@ pub(crate) enum Told {
 
 impl SimMachine {
     pub(crate) fn new(host: Host<SimNetwork>, ear: Option<Arc<Mutex<Ear>>>) -> Self {
-        Self { host, ear, has_begun: false }
+        Self { host, ear, has_begun: false, has_ended: false }
+    }
+
+    fn serve(&mut self, now: Time) {
+        if !self.has_ended {
+            self.host.serve(now);
+        }
+        if let Some(reply) = self.host.closed(now) {
+            self.has_ended = true;
+            self.host.network.told.push_back(Told::Closed);
+            let _ = reply.try_send(());
+        }
     }
 
     fn hear(&mut self, news: News) {
@@ -61,23 +74,17 @@ impl Machine for SimMachine {
 
     fn handle_command(&mut self, now: Time, order: Order) {
         match order {
-            Order::Command(command) => {
-                if let Some(reply) = self.host.command(now, command) {
-                    self.host.network.told.push_back(Told::Closed);
-                    let _ = reply.try_send(());
-                    return;
-                }
-            }
+            Order::Command(command) => self.host.command(now, command),
             Order::Serve => {}
             Order::Hear(news) => self.hear(news),
         }
-        self.host.serve(now);
+        self.serve(now);
     }
 
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
         if self.host.network.accepts(datagram) {
             self.host.node.handle_datagram(now, source, datagram);
-            self.host.serve(now);
+            self.serve(now);
         }
     }
 
@@ -85,7 +92,7 @@ impl Machine for SimMachine {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.host.begin(now);
         }
-        self.host.serve(now);
+        self.serve(now);
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {

@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
         let counter = sender.counters[place];
         let label = Label { publisher: node as u32, group: group as u32, counter };
         match self.world.groups[node][place].try_publish(label.message(self.payload)) {
-            Ok(()) => {
+            Ok(_) => {
                 sender.counters[place] += 1;
                 sender.sent += 1;
                 self.sent += 1;

@@ -37,6 +37,8 @@ pub(super) enum Timer {
     Idle,
     /// The token site waits for more packets.
     Batch,
+    /// The token site's application does not keep up.
+    Slow,
     /// The token was accepted and nobody knows.
     Confirm,
     /// Something is missing.

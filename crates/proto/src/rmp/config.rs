@@ -50,6 +50,9 @@ pub struct Config {
     /// How often a ring tells nodes that are in the group and not in the ring about itself, so that
     /// two rings of one group become one. Default 500 ms.
     pub announce: Duration,
+    /// How long a member that leaves waits for the others to let it go, and before that for a place
+    /// for what it has sent. Default 2 s.
+    pub leave_within: Duration,
     /// How long a member that has left answers those who still lack something. Default 500 ms.
     pub linger: Duration,
 }
@@ -77,6 +80,7 @@ impl Default for Config {
             back_off: ms(60),
             minority_retry: ms(500),
             announce: ms(500),
+            leave_within: ms(2000),
             linger: ms(500),
         }
     }
@@ -100,16 +104,45 @@ impl Config {
         usize::from(self.path_mtu) - UDP_AND_IP_BYTES
     }
 
-    pub(super) fn validate(&self) {
-        assert!(self.path_mtu >= 576, "a path MTU below 576");
-        assert!(self.message_bytes <= MAX_MESSAGE_BYTES, "messages above 16 MiB");
-        assert!(self.window_bytes >= usize::from(self.path_mtu), "a window below one packet");
+    /// Checks the bounds.
+    ///
+    /// # Errors
+    /// What is out of bounds.
+    pub fn validate(&self) -> Result<(), ConfigError> {
         let span = self.least_timeout.min(self.recovery_retry).min(self.join_retry);
-        assert!(!span.is_zero(), "a timeout of zero would leave no time between two tries");
-        assert!((1..=MAX_BATCH).contains(&self.batch), "a batch of {}", self.batch);
+        let mtu = usize::from(self.path_mtu);
+        match () {
+            () if mtu < LEAST_MTU => Err(ConfigError::PathMtu(self.path_mtu)),
+            () if self.message_bytes > MAX_MESSAGE_BYTES => Err(ConfigError::MessageBytes),
+            () if self.window_bytes < mtu => Err(ConfigError::WindowBytes),
+            () if span.is_zero() => Err(ConfigError::Timeout),
+            () if !(1..=MAX_BATCH).contains(&self.batch) => Err(ConfigError::Batch),
+            () => Ok(()),
+        }
     }
 }
 
+/// Settings that cannot work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Too small for the largest packet that cannot be cut.
+    #[error("path_mtu {0}: at least 576")]
+    PathMtu(u16),
+    /// More than packets can number.
+    #[error("message_bytes: at most 16 MiB")]
+    MessageBytes,
+    /// Nothing could ever be sent.
+    #[error("window_bytes: at least one path MTU")]
+    WindowBytes,
+    /// No time between two tries.
+    #[error("least_timeout, recovery_retry and join_retry: more than zero")]
+    Timeout,
+    /// An ACK orders at least one packet and has to fit a packet itself.
+    #[error("batch: 1 to 64")]
+    Batch,
+}
+
+const LEAST_MTU: usize = 576;
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 const UDP_AND_IP_BYTES: usize = 28;
 /// An ACK has one entry of 18 bytes for each source at most, and has to fit a packet.

@@ -48,12 +48,18 @@ pub(super) struct Group {
     /// The token was accepted by the round before this place, and that was not said yet.
     pub(super) unconfirmed: Option<Timestamp>,
     pub(super) is_batch_due: bool,
+    /// How long the token waits here, because the application does not keep up.
+    pub(super) slowness: core::time::Duration,
+    /// The token has waited that long.
+    pub(super) has_waited: bool,
     /// A joiner and the creator of a ring speak at once: that is their acknowledgement.
     pub(super) must_speak: bool,
     pub(super) tries: Tries,
     pub(super) lacked: Lacks,
     pub(super) last_notice: Option<Time>,
     pub(super) is_leaving: bool,
+    /// The others were asked to let it go: nothing more is sent.
+    pub(super) is_leave_asked: bool,
     /// It leaves to join this larger ring of the group.
     pub(super) merging: Option<Epoch>,
     /// The ring that it asks to be let in; `None`: any.
@@ -93,11 +99,14 @@ impl Group {
             passed: None,
             unconfirmed: None,
             is_batch_due: false,
+            slowness: core::time::Duration::ZERO,
+            has_waited: false,
             must_speak: false,
             tries: Tries::default(),
             lacked: Lacks::default(),
             last_notice: None,
             is_leaving: false,
+            is_leave_asked: false,
             merging: None,
             target: None,
             is_over: false,
@@ -163,6 +172,10 @@ impl Group {
                 self.is_batch_due = true;
                 self.advance(cx, None);
             }
+            Timer::Slow => {
+                self.has_waited = true;
+                self.advance(cx, None);
+            }
             Timer::Confirm => self.on_confirm_timer(cx),
             Timer::Ask => self.on_ask_timer(cx),
             Timer::Request => self.on_request_timer(cx),
@@ -189,6 +202,7 @@ impl Group {
             }
             match self.send_next(cx) {
                 Some(seqno) => arrived = Some((self.me, seqno)),
+                None if self.leave_when_done(cx) => {}
                 None => break,
             }
         }
@@ -211,8 +225,8 @@ impl Group {
         }
         self.tries.ask = 0;
         self.unconfirmed = (round.next == self.me && round.site != self.me).then_some(round.at);
-        self.is_batch_due = false;
-        for timer in [Timer::Batch, Timer::Idle, Timer::Confirm, Timer::Ask] {
+        (self.is_batch_due, self.has_waited) = (false, false);
+        for timer in [Timer::Batch, Timer::Slow, Timer::Idle, Timer::Confirm, Timer::Ask] {
             cx.cancel(timer);
         }
         for run in round.runs().iter().filter(|run| run.source == self.me) {
@@ -298,7 +312,7 @@ impl Group {
         let largest = cx.config.piece_bytes();
         let sizes = Sizes { least: largest.min(LEAST_PIECE_BYTES), largest };
         let ring = self.ring.as_ref()?;
-        if !self.reforming.is_idle() || self.is_leaving || !ring.view().contains(self.me) {
+        if !self.reforming.is_idle() || self.is_leave_asked || !ring.view().contains(self.me) {
             return None;
         }
         self.send_unreliable(cx);

@@ -294,30 +294,48 @@ impl Group {
             core::cmp::Ordering::Equal => theirs.epoch < ours.epoch,
             order => order.is_gt(),
         };
-        let may_merge = self.terms.rejoin && !self.is_leaving;
+        let may_merge = !self.is_leaving;
         if may_merge && self.reforming.is_minority() && snapshot.is_working {
             self.merging = Some(theirs.epoch);
             self.on_removed(cx, Removal::Merged);
         } else if may_merge && is_working && is_theirs_larger && self.merging.is_none() {
             // In order: the others of this ring may need this member for their majority.
             self.merging = Some(theirs.epoch);
+            self.is_leave_asked = true;
             self.wish(cx, ListChangeKind::Leave);
             self.advance(cx, None);
         }
     }
 
-    /// Asks to be out of the ring; until then nothing changes but that nothing more is sent.
+    /// Wants to be out of the ring: once what was accepted has its place the others are asked.
     pub(super) fn leave(&mut self, cx: &mut Around<'_>) {
         if core::mem::replace(&mut self.is_leaving, true) {
             return;
         }
-        match &self.ring {
-            Some(ring) if ring.view().len() > 1 => {
-                self.wish(cx, ListChangeKind::Leave);
-                self.advance(cx, None);
-            }
-            _ => self.is_over = true,
+        if self.ring.is_none() {
+            self.is_over = true;
+            return;
         }
+        // A ring that may not go on lets nobody go either.
+        cx.set(Timer::Linger, cx.config.leave_within);
+        self.advance(cx, None);
+    }
+
+    /// A member that wants to leave asks for it when nothing of its own waits any more. Says
+    /// whether it does so now.
+    pub(super) fn leave_when_done(&mut self, cx: &mut Around<'_>) -> bool {
+        let is_done = self.sending.unplaced_messages().is_none();
+        let Some(ring) = self.ring.as_ref().filter(|_| is_done) else { return false };
+        if !self.is_leaving || self.is_over || core::mem::replace(&mut self.is_leave_asked, true) {
+            return false;
+        }
+        match ring.view().len() {
+            1 => self.is_over = true,
+            _ => {
+                self.wish(cx, ListChangeKind::Leave);
+            }
+        }
+        true
     }
 
     /// A node is in the group, as the membership provider says.
@@ -407,6 +425,7 @@ impl Group {
             Timer::Pass,
             Timer::Idle,
             Timer::Batch,
+            Timer::Slow,
             Timer::Confirm,
             Timer::Ask,
             Timer::Request,

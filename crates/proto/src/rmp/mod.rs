@@ -28,7 +28,7 @@
 //! * Messages that wait for a place when a fault occurs get one before the new list, as far as any
 //!   member of it has them: views are virtually synchronous at all levels from source order on.
 //! * Two rings of one group, born in a partition, become one when they hear of each other: the
-//!   members of the smaller one join the larger one ([`JoinOptions::rejoin`]).
+//!   members of the smaller one leave it and, with [`JoinOptions::rejoin`], join the larger one.
 //!
 //! # Verbs
 //!
@@ -67,8 +67,9 @@
 //! ```
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use bytes::Bytes;
 
@@ -101,7 +102,7 @@ mod turns;
 mod view;
 
 use self::around::{Around, Timer};
-pub use self::config::Config;
+pub use self::config::{Config, ConfigError};
 pub use self::counters::Counters;
 pub use self::delivery::ViewEvent;
 use self::group::Group;
@@ -127,6 +128,8 @@ pub struct Rmp {
     counters: Counters,
     lives: u32,
     parts: Parts,
+    /// Groups that are not there any more, and of which nobody was told so.
+    ended: BTreeSet<GroupId>,
 }
 
 /// What a node decides for itself when it joins a group.
@@ -188,6 +191,8 @@ pub enum Removal {
     Removed,
     /// There was a larger ring of the same group.
     Merged,
+    /// Its application did not take what was delivered.
+    TooSlow,
 }
 
 impl Default for JoinOptions {
@@ -200,10 +205,9 @@ impl Rmp {
     /// An engine for the node `id`. `seed` is the source of all its randomness.
     ///
     /// # Panics
-    /// If `config` is not valid: a path MTU below 576, messages above 16 MiB, a window below one
-    /// packet, a timeout of zero, a batch that does not fit an ACK.
+    /// If `config` is not [valid](Config::validate).
     pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
-        config.validate();
+        config.validate().expect("valid settings");
         Self {
             id,
             config,
@@ -215,12 +219,42 @@ impl Rmp {
             counters: Counters::default(),
             lives: 0,
             parts: Parts::default(),
+            ended: BTreeSet::new(),
         }
     }
 
     /// What was counted.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Whether this node has the group: it is a member, is about to be one, or has left and still
+    /// answers.
+    pub fn has(&self, group: GroupId) -> bool {
+        self.groups.contains_key(&group)
+    }
+
+    /// The next group that this node does not have any more, because it has left or was removed.
+    pub fn poll_ended(&mut self) -> Option<GroupId> {
+        self.ended.pop_first()
+    }
+
+    /// The application does not keep up: the token waits so long at this member each time it comes
+    /// by, and with it the whole ring. Zero when it keeps up again.
+    pub fn slow_down(&mut self, group: GroupId, by: Duration) {
+        if let Some(state) = self.groups.get_mut(&group) {
+            state.slowness = by.min(self.config.largest_timeout);
+        }
+    }
+
+    /// Bytes of the largest message that is sent [unreliably](Qos::Unreliable): one packet.
+    pub fn unreliable_limit(&self) -> usize {
+        self.config.piece_bytes()
+    }
+
+    /// Forgets the group at once. The others of its ring have to find out.
+    pub fn abandon(&mut self, now: Time, group: GroupId) {
+        self.with(now, group, |state, _| state.is_over = true);
     }
 
     /// The ring of a group as this node knows it; `None` while it is not in one.
@@ -335,6 +369,7 @@ impl Rmp {
         if state.is_over {
             state.stop_timers(&mut around);
             self.groups.remove(&group);
+            self.ended.insert(group);
         }
         Some(result)
     }
@@ -368,7 +403,7 @@ impl Engine for Rmp {
             return Err(SendError::Qos { asked: qos });
         }
         let limit = match qos {
-            Qos::Unreliable => self.config.piece_bytes(),
+            Qos::Unreliable => self.unreliable_limit(),
             _ => self.config.message_bytes,
         };
         if payload.len() > limit {

@@ -23,6 +23,10 @@ impl Group {
         if !self.has_turn() {
             return false;
         }
+        if !self.slowness.is_zero() && !self.has_waited {
+            cx.set_no_later(Timer::Slow, self.slowness);
+            return false;
+        }
         if let Some(change) = self.next_change(cx) {
             self.say(cx, What::List(change));
             return true;

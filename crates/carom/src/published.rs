@@ -1,0 +1,114 @@
+//! A message that was accepted: what becomes of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_channel::{Receiver, Sender};
+
+use crate::alarms::before;
+use crate::blocking::within;
+use crate::error::NotDelivered;
+use crate::group::Group;
+
+/// A message that a group has accepted. Whoever wants to know when its promise is kept asks for
+/// that here; others drop this.
+///
+/// * In an ordered group the promise is the message's [`Qos`](crate::Qos): it is kept when this
+///   node, too, has been given the message, at its place and with the resilience asked for.
+/// * In other groups it is kept when all members have the message, or know that they lost it, as
+///   with [`Group::confirm`].
+pub struct Published<'a> {
+    group: &'a Group,
+    /// `None` where the group tells of all messages together.
+    answer: Option<Receiver<Result<(), NotDelivered>>>,
+}
+
+/// Who tells what became of a message.
+#[derive(Clone, Debug)]
+pub(crate) struct Receipt(Sender<Result<(), NotDelivered>>);
+
+impl<'a> Published<'a> {
+    pub(crate) fn new(
+        group: &'a Group,
+        answer: Option<Receiver<Result<(), NotDelivered>>>,
+    ) -> Self {
+        Self { group, answer }
+    }
+
+    /// Waits until the promise is kept, on any async runtime.
+    ///
+    /// # Errors
+    /// It will not be, or nobody can tell any more; in groups that are not ordered, members have
+    /// lost messages.
+    pub async fn delivered(self) -> Result<(), NotDelivered> {
+        match self.answer {
+            Some(answer) => answer.recv().await.unwrap_or(Err(NotDelivered::Closed)),
+            None => {
+                let safe = self.group.confirm_async(Duration::MAX).await?;
+                if safe.incomplete.is_empty() {
+                    return Ok(());
+                }
+                Err(NotDelivered::Incomplete { lost_by: safe.incomplete })
+            }
+        }
+    }
+
+    /// As [`Published::delivered`], blocking the thread.
+    ///
+    /// # Errors
+    /// As [`Published::delivered`].
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Published::delivered`].
+    #[track_caller]
+    pub fn delivered_blocking(self) -> Result<(), NotDelivered> {
+        self.delivered_timeout(Duration::MAX)
+    }
+
+    /// As [`Published::delivered_blocking`], for no longer than `timeout`.
+    ///
+    /// # Errors
+    /// As [`Published::delivered`], or the time was over before.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Published::delivered_timeout_async`].
+    #[track_caller]
+    pub fn delivered_timeout(self, timeout: Duration) -> Result<(), NotDelivered> {
+        self.group.must_not_block("Published::delivered_timeout", "delivered_timeout_async");
+        within(timeout, self.delivered()).unwrap_or(Err(NotDelivered::Timeout(timeout)))
+    }
+
+    /// As [`Published::delivered`], for no longer than `timeout` of the node's clock.
+    ///
+    /// # Errors
+    /// As [`Published::delivered`], or the time was over before.
+    pub async fn delivered_timeout_async(self, timeout: Duration) -> Result<(), NotDelivered> {
+        let sleep = self.group.sleep(timeout);
+        before(sleep, self.delivered()).await.unwrap_or(Err(NotDelivered::Timeout(timeout)))
+    }
+}
+
+impl fmt::Debug for Published<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Published").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+impl Receipt {
+    /// A receipt, and where its answer comes.
+    pub(crate) fn new() -> (Self, Receiver<Result<(), NotDelivered>>) {
+        let (sender, answer) = async_channel::bounded(1);
+        (Self(sender), answer)
+    }
+
+    /// Whether anybody waits for it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.0.is_closed()
+    }
+
+    /// Tells what became of the message.
+    pub(crate) fn tell(self, what: Result<(), NotDelivered>) {
+        // Whoever does not wait any more does not want to know.
+        let _ = self.0.try_send(what);
+    }
+}

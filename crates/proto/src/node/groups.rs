@@ -1,0 +1,299 @@
+//! A node's groups: how they are joined, change and are left.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Node, NodeEvent};
+use crate::membership::MembershipEvent;
+use crate::rmp::JoinOptions;
+use crate::{
+    Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Profile, Time, View, ViewChange,
+    ViewChangeKind,
+};
+
+/// A group that the node is in.
+pub(super) struct Joined {
+    pub(super) settings: GroupSettings,
+    pub(super) view: View,
+    pub(super) stage: Stage,
+    options: JoinOptions,
+}
+
+/// How far a membership in a group has come. Only ordered groups have more than one stage: a ring
+/// is looked for when it is known who could be in it, and is left in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The node looks for the others; the engine knows nothing of the group yet.
+    Seeking,
+    /// The engine has the group.
+    In,
+    /// The application has left; the engine is about to.
+    Leaving,
+}
+
+impl Node {
+    /// Joins the group called `name`.
+    ///
+    /// # Errors
+    /// The settings are out of bounds or contradict what is known already; the node is not in the
+    /// group then. A contradiction that becomes known later is a [`NodeEvent::Refused`].
+    pub fn join(&mut self, now: Time, name: &str, profile: Profile) -> Result<GroupId, JoinError> {
+        self.join_with(now, name, profile, JoinOptions::default())
+    }
+
+    /// As [`Node::join`], with what this node decides for itself in an ordered group.
+    ///
+    /// # Errors
+    /// As [`Node::join`].
+    pub fn join_with(
+        &mut self,
+        now: Time,
+        name: &str,
+        profile: Profile,
+        options: JoinOptions,
+    ) -> Result<GroupId, JoinError> {
+        let group = GroupId::of_name(name);
+        let settings = GroupSettings::new(name, profile);
+        if let Some(joined) = self.groups.get(&group) {
+            if joined.settings.name_check != settings.name_check {
+                return Err(JoinError::NameCollision);
+            }
+            match joined.stage {
+                Stage::Leaving if joined.settings == settings => {
+                    self.ordered.join_with(now, group, settings, options)?;
+                    self.enter(now, group);
+                    return Ok(group);
+                }
+                // It is another group by now, and the same for whoever hears of it.
+                Stage::Leaving => {
+                    self.take_out(now, group);
+                }
+                Stage::Seeking | Stage::In => return Err(JoinError::AlreadyJoined),
+            }
+        }
+        let stage = match profile {
+            Profile::Ordered(_) => Stage::Seeking,
+            Profile::TimeCritical(_) | Profile::Guest => {
+                let engine = self.engine_for(profile).ok_or(JoinError::NoEngine { profile })?;
+                engine.join(now, group, settings)?;
+                Stage::In
+            }
+        };
+        self.groups.insert(group, Joined { settings, view: View::default(), stage, options });
+        let joined = self.membership.join(now, group, settings);
+        self.take_membership_events(now);
+        if let Err(error) = joined {
+            tracing::debug!(node = %self.id, %group, name, %error, "join refused");
+            self.drop_engine(now, group);
+            self.groups.remove(&group);
+            return Err(error);
+        }
+        self.begin_rings(now);
+        tracing::debug!(node = %self.id, %group, name, %profile, "joined");
+        Ok(group)
+    }
+
+    /// The application of an ordered group does not keep up; see
+    /// [`Rmp::slow_down`](crate::rmp::Rmp::slow_down).
+    pub fn slow_down(&mut self, group: GroupId, by: Duration) {
+        self.ordered.slow_down(group, by);
+    }
+
+    /// Leaves the group, if the node is in it; [`NodeEvent::Out`] tells when it is out. An ordered
+    /// group sends what was accepted first, and leaves its ring in order.
+    pub fn leave(&mut self, now: Time, group: GroupId) {
+        let Some(joined) = self.groups.get_mut(&group) else { return };
+        tracing::debug!(node = %self.id, %group, "leaves");
+        let is_ring = joined.is_ring();
+        match (is_ring, joined.stage) {
+            (true, Stage::In) => {
+                joined.stage = Stage::Leaving;
+                self.ordered.leave(now, group);
+                self.forget_ended(now);
+            }
+            (_, Stage::Leaving) => {}
+            (_, Stage::Seeking | Stage::In) => self.forget(now, group),
+        }
+    }
+
+    /// Whether a group is still being left.
+    pub fn is_leaving(&self) -> bool {
+        self.groups.values().any(|joined| joined.stage == Stage::Leaving)
+    }
+
+    /// Leaves all groups at once and tells the other nodes that this one is about to stop. Whoever
+    /// has the time calls [`Node::leave`] first, and waits while the node
+    /// [is leaving](Node::is_leaving): a ring that is left in order need not find out.
+    pub fn shut_down(&mut self, now: Time) {
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group in groups {
+            self.drop_engine(now, group);
+        }
+        self.groups.clear();
+        self.membership.shut_down(now);
+    }
+
+    /// The groups this node is in, with their settings and views.
+    pub fn groups(&self) -> impl Iterator<Item = (GroupId, &GroupSettings, &View)> {
+        let joined = self.groups.iter().filter(|(_, joined)| joined.stage != Stage::Leaving);
+        joined.map(|(group, joined)| (*group, &joined.settings, &joined.view))
+    }
+
+    /// Whether the node is in `group` for good: the membership has agreed, and in an ordered group
+    /// there is a ring.
+    pub fn has_joined(&self, group: GroupId) -> bool {
+        let needs_ring = self.groups.get(&group).is_some_and(Joined::is_ring);
+        self.membership.has_joined(group) && (!needs_ring || self.ordered.view(group).is_some())
+    }
+
+    /// The other members of `group` as an application should see them: of an ordered group those in
+    /// the ring.
+    pub fn members(&self, group: GroupId) -> Vec<NodeId> {
+        let Some(joined) = self.groups.get(&group) else { return Vec::new() };
+        if !joined.is_ring() {
+            return joined.view.members().to_vec();
+        }
+        let Some(ring) = self.ordered.view(group) else { return Vec::new() };
+        let mut members: Vec<NodeId> = ring.processes().map(|process| process.node).collect();
+        members.retain(|node| *node != self.id);
+        members.sort_unstable();
+        members
+    }
+
+    /// The nodes that what is sent to `group` should reach, as the membership says; `None` if the
+    /// node is not in it.
+    pub fn view(&self, group: GroupId) -> Option<&View> {
+        self.groups.get(&group).map(|joined| &joined.view)
+    }
+
+    pub(super) fn take_membership_events(&mut self, now: Time) {
+        while let Some(event) = self.membership.poll_event() {
+            match event {
+                MembershipEvent::View(change) => self.on_view_change(now, change),
+                MembershipEvent::Met(node, endpoint) => {
+                    self.events.push_back(NodeEvent::Met(node, endpoint));
+                }
+                MembershipEvent::Parted(node) => self.events.push_back(NodeEvent::Parted(node)),
+                MembershipEvent::Settled => self.events.push_back(NodeEvent::Settled),
+                MembershipEvent::Away => {
+                    tracing::info!(node = %self.id, "the membership service is away");
+                    self.events.push_back(NodeEvent::Away);
+                }
+                MembershipEvent::Returned => {
+                    tracing::info!(node = %self.id, "the membership service is back");
+                    self.events.push_back(NodeEvent::Returned);
+                }
+                MembershipEvent::Refused(group, error) => {
+                    tracing::debug!(node = %self.id, %group, %error, "refused");
+                    self.drop_engine(now, group);
+                    self.groups.remove(&group);
+                    self.events.push_back(NodeEvent::Refused(group, error));
+                    self.events.push_back(NodeEvent::Out(group));
+                }
+            }
+        }
+        self.begin_rings(now);
+    }
+
+    fn on_view_change(&mut self, now: Time, change: ViewChange) {
+        let Some(joined) = self.groups.get_mut(&change.group) else { return };
+        if joined.view.apply(&change) {
+            let ViewChange { group, node: member, kind, version } = change;
+            tracing::info!(node = %self.id, %group, %member, ?kind, version, "view change");
+            let is_ring = joined.is_ring();
+            let is_known = joined.stage != Stage::Seeking;
+            if let Some(engine) = self.engine_of(group).filter(|_| is_known) {
+                engine.handle_view(now, &change);
+            }
+            self.forget_ended(now);
+            self.events.push_back(match is_ring {
+                true => NodeEvent::Neighbours(group),
+                false => NodeEvent::Group(Event::View(change)),
+            });
+        }
+    }
+
+    /// Looks for the rings of groups in which it is known by now who could be there: whoever looks
+    /// sooner finds nobody, and begins a ring of its own.
+    fn begin_rings(&mut self, now: Time) {
+        if self.groups.values().all(|joined| joined.stage != Stage::Seeking) {
+            return;
+        }
+        let seeking = self.groups.iter().filter(|(_, joined)| joined.stage == Stage::Seeking);
+        let ready: Vec<(GroupId, GroupSettings, JoinOptions)> = seeking
+            .filter(|(group, _)| self.membership.has_joined(**group))
+            .map(|(group, joined)| (*group, joined.settings, joined.options))
+            .collect();
+        for (group, settings, options) in ready {
+            // The profile fits and the group is new to the engine: there is nothing to refuse.
+            if let Err(error) = self.ordered.join_with(now, group, settings, options) {
+                tracing::error!(node = %self.id, %group, %error, "the ring engine refuses");
+            }
+            self.enter(now, group);
+        }
+    }
+
+    /// The ring engine has the group from now on: it hears of everybody that the membership knows
+    /// there.
+    fn enter(&mut self, now: Time, group: GroupId) {
+        let Some(joined) = self.groups.get_mut(&group) else { return };
+        joined.stage = Stage::In;
+        let version = joined.view.version();
+        for node in joined.view.members() {
+            let kind = ViewChangeKind::Joined;
+            self.ordered.handle_view(now, &ViewChange { group, node: *node, kind, version });
+        }
+    }
+
+    /// Leaves the groups for good that the ring engine is done with.
+    pub(super) fn forget_ended(&mut self, now: Time) {
+        while let Some(group) = self.ordered.poll_ended() {
+            let is_begun = |it: &Joined| it.is_ring() && it.stage != Stage::Seeking;
+            let is_ours = self.groups.get(&group).is_some_and(is_begun);
+            if is_ours && !self.ordered.has(group) {
+                // What the ring told last comes before the end.
+                while let Some(event) = self.ordered.poll_event() {
+                    self.events.push_back(NodeEvent::Group(event));
+                }
+                self.forget(now, group);
+            }
+        }
+    }
+
+    /// Leaves the group at once.
+    fn forget(&mut self, now: Time, group: GroupId) {
+        if self.take_out(now, group) {
+            self.events.push_back(NodeEvent::Out(group));
+        }
+    }
+
+    /// Leaves the group at once, which nobody is told; says whether the node was in it.
+    fn take_out(&mut self, now: Time, group: GroupId) -> bool {
+        self.drop_engine(now, group);
+        if self.groups.remove(&group).is_none() {
+            return false;
+        }
+        self.membership.leave(now, group);
+        self.take_membership_events(now);
+        true
+    }
+
+    /// Takes the group from its engine.
+    fn drop_engine(&mut self, now: Time, group: GroupId) {
+        let Some(joined) = self.groups.get(&group) else { return };
+        match joined.settings.profile {
+            Profile::Ordered(_) => self.ordered.abandon(now, group),
+            profile => {
+                if let Some(engine) = self.engine_for(profile) {
+                    engine.leave(now, group);
+                }
+            }
+        }
+    }
+}
+
+impl Joined {
+    fn is_ring(&self) -> bool {
+        matches!(self.settings.profile, Profile::Ordered(_))
+    }
+}
