@@ -6,11 +6,13 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use async_channel::Sender;
+use carom_proto::rmp::{LockName, Timestamp};
 use carom_proto::{GroupId, Safe};
 
 use crate::error::{JoinGroupError, NotSafe};
 use crate::group::{GroupParts, GroupShared};
 use crate::host::Host;
+use crate::lock;
 use crate::profile::Profile;
 use crate::status::Status;
 use crate::udp::UdpNetwork;
@@ -32,6 +34,10 @@ pub(crate) enum NodeCommand {
     Leave { shared: Arc<GroupShared> },
     /// Find out whether all members have what was sent.
     Confirm { group: GroupId, timeout: Duration, reply: Sender<Result<Safe, NotSafe>> },
+    /// Ask for a lock; whether it is waited for.
+    Lock { group: GroupId, name: LockName, waits: bool, reply: lock::Reply },
+    /// Give a lock back that was granted with this number.
+    Unlock { shared: Arc<GroupShared>, name: LockName, fence: Timestamp },
     /// The application has made room in the group's queue of events.
     Room { group: GroupId },
     /// Tell the status.

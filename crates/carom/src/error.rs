@@ -201,6 +201,39 @@ pub enum NotDelivered {
     Closed,
 }
 
+/// Why a lock of a group was not had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Another node holds it.
+    #[error("{}", refused(*holder))]
+    Refused {
+        /// Who; `None` if nobody does, and the group has as many locks as it can keep.
+        holder: Option<NodeId>,
+    },
+    /// Another task of this node holds it or waits for it.
+    #[error("this node holds the lock or waits for it already")]
+    HeldHere,
+    /// The ring went on without this node before it was granted.
+    #[error("this node was removed from the group's ring before it had the lock")]
+    Lost,
+    /// So many requests for locks wait already.
+    #[error("{asked} requests for locks wait already")]
+    TooMany {
+        /// How many.
+        asked: usize,
+    },
+    /// It was not had in this time.
+    #[error("not had within {0:?}")]
+    Timeout(Duration),
+    /// The group is not an ordered one: it has no locks.
+    #[error("this group is not ordered: it has no locks")]
+    NoLocks,
+    /// The group or its node was closed.
+    #[error("the group is closed")]
+    Closed,
+}
+
 /// Not everything that was sent is known to be settled at all members.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", not_safe(*closed, waiting_for))]
@@ -323,6 +356,34 @@ impl PublishError {
     }
 }
 
+impl LockError {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Refused { holder: Some(_) } | Self::HeldHere | Self::Timeout(_) => {
+                "wait for it to be given back".into()
+            }
+            Self::Refused { holder: None } | Self::TooMany { .. } => {
+                "give others back first, or use other groups".into()
+            }
+            Self::Lost => "ask again once this node is back in the ring".into(),
+            Self::NoLocks => "join the group as an ordered one".into(),
+            Self::Closed => "join the group again".into(),
+        }
+    }
+}
+
+impl From<rmp::LockError> for LockError {
+    fn from(error: rmp::LockError) -> Self {
+        match error {
+            rmp::LockError::NotJoined => Self::Closed,
+            rmp::LockError::AlreadyAsked => Self::HeldHere,
+            rmp::LockError::NotAsked => Self::Lost,
+            rmp::LockError::TooMany { asked } => Self::TooMany { asked },
+        }
+    }
+}
+
 impl From<NotSafe> for NotDelivered {
     /// Without a limit of time only a group that was closed is not safe.
     fn from(_: NotSafe) -> Self {
@@ -337,6 +398,13 @@ impl From<PublishError> for TryPublishError {
             PublishError::Qos { asked } => Self::Qos { asked },
             PublishError::Closed => Self::Closed,
         }
+    }
+}
+
+fn refused(holder: Option<NodeId>) -> String {
+    match holder {
+        Some(node) => format!("{node} holds the lock"),
+        None => "the group has as many locks as it can keep".into(),
     }
 }
 

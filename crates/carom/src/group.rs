@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_channel::{Receiver, TrySendError};
 use bytes::Bytes;
-use carom_proto::rmp::{Partition, Qos};
+use carom_proto::rmp::{LockName, Partition, Qos};
 use carom_proto::{Event, GroupId, NodeId, Profile as Engine, Safe, SendOptions};
 use futures_core::Stream;
 
@@ -14,7 +14,8 @@ use crate::alarms::{Sleep, before};
 use crate::blocking::within;
 use crate::command::NodeCommand;
 use crate::delivery::Inlet;
-use crate::error::{NotSafe, PublishError, Timeout, TryPublishError};
+use crate::error::{LockError, NotSafe, PublishError, Timeout, TryPublishError};
+use crate::lock::{Asking, Lock};
 use crate::node::NodeShared;
 use crate::outgoing::{Outgoing, Queue, ReadyMark};
 use crate::profile::Profile;
@@ -262,6 +263,56 @@ impl Group {
         answer.recv().await.unwrap_or_else(|_| Err(self.not_safe()))
     }
 
+    /// Waits for a lock of an ordered group, behind all who have asked before, on any async
+    /// runtime. A lock is named by a text, or by a [`Handler`](crate::rmp::Handler). If the future
+    /// is dropped before it ends, the lock is not waited for any more.
+    ///
+    /// # Errors
+    /// The group is not ordered, the ring has gone on without this node, too many wait, or the
+    /// group is closed.
+    pub async fn lock(&self, name: impl Into<LockName>) -> Result<Lock<'_>, LockError> {
+        self.ask_for_lock(name.into(), true).await
+    }
+
+    /// As [`Group::lock`], for no longer than `timeout` of the node's clock.
+    ///
+    /// # Errors
+    /// As [`Group::lock`], or the time was over before.
+    pub async fn lock_timeout_async(
+        &self,
+        name: impl Into<LockName>,
+        timeout: Duration,
+    ) -> Result<Lock<'_>, LockError> {
+        let lock = self.ask_for_lock(name.into(), true);
+        before(self.node.sleep(timeout), lock).await.unwrap_or(Err(LockError::Timeout(timeout)))
+    }
+
+    /// As [`Group::lock`], blocking the thread for no longer than `timeout`.
+    ///
+    /// # Errors
+    /// As [`Group::lock`], or the time was over before.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Group::lock_timeout_async`].
+    #[track_caller]
+    pub fn lock_timeout(
+        &self,
+        name: impl Into<LockName>,
+        timeout: Duration,
+    ) -> Result<Lock<'_>, LockError> {
+        self.must_not_block("Group::lock_timeout", "lock_timeout_async");
+        let lock = self.ask_for_lock(name.into(), true);
+        within(timeout, lock).unwrap_or(Err(LockError::Timeout(timeout)))
+    }
+
+    /// As [`Group::lock`], but does not wait while another holds the lock.
+    ///
+    /// # Errors
+    /// As [`Group::lock`], or another holds it; the error says who.
+    pub async fn try_lock(&self, name: impl Into<LockName>) -> Result<Lock<'_>, LockError> {
+        self.ask_for_lock(name.into(), false).await
+    }
+
     /// Leaves the group. Messages that are still held back are not sent any more; see
     /// [`Group::confirm`].
     pub fn leave(self) {
@@ -308,6 +359,25 @@ impl Group {
     /// The group is closed, so nobody can say any more whether it is safe.
     fn not_safe(&self) -> NotSafe {
         NotSafe { waiting_for: self.members(), closed: true }
+    }
+
+    async fn ask_for_lock(&self, name: LockName, waits: bool) -> Result<Lock<'_>, LockError> {
+        if !self.shared.profile.is_ordered() {
+            return Err(LockError::NoLocks);
+        }
+        let group = self.id();
+        let answer = self.node.ask(|reply| NodeCommand::Lock { group, name, waits, reply });
+        let asking = Asking { group: self, name, answer };
+        let grant = asking.answer.recv().await.unwrap_or(Err(LockError::Closed))?;
+        Ok(Lock::new(self, name, grant))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<GroupShared> {
+        &self.shared
+    }
+
+    pub(crate) fn tell(&self, command: NodeCommand) {
+        self.node.home.tell(command);
     }
 
     /// The message as the driver gets it, and what the caller gets, if the group can take it.

@@ -11,6 +11,7 @@ use carom_proto::{GroupId, SendError, SeqNo, Time};
 use crate::delivery::{Delivery, Inlet};
 use crate::error::NotDelivered;
 use crate::group::{GroupParts, GroupShared};
+use crate::lock::Locks;
 use crate::outgoing::{Outgoing, QUEUE_MESSAGES};
 use crate::published::Receipt;
 use crate::status::{GroupStatus, RingStatus};
@@ -20,6 +21,7 @@ use crate::status::{GroupStatus, RingStatus};
 pub(crate) struct HostedGroup {
     pub(crate) shared: Arc<GroupShared>,
     pub(crate) delivery: Delivery,
+    pub(crate) locks: Locks,
     /// Its multicast address, if the node has multicast.
     pub(crate) address: Option<Ipv4Addr>,
     head: Option<Outgoing>,
@@ -56,6 +58,7 @@ impl HostedGroup {
         let hosted = Self {
             shared,
             delivery,
+            locks: Locks::default(),
             address,
             head: None,
             awaited: BTreeMap::new(),

@@ -62,6 +62,7 @@ mod hosted_group;
 mod interfaces;
 mod joiner;
 mod links;
+mod lock;
 mod membership;
 mod network;
 mod node;
@@ -94,10 +95,12 @@ pub use carom_proto::{
 };
 pub use driver::Driver;
 pub use error::{
-    JoinGroupError, NotDelivered, NotSafe, PublishError, StartError, Timeout, TryPublishError,
+    JoinGroupError, LockError, NotDelivered, NotSafe, PublishError, StartError, Timeout,
+    TryPublishError,
 };
 pub use group::{Deadline, Group};
 pub use interfaces::Interface;
+pub use lock::Lock;
 pub use node::Node;
 #[cfg(fuzzing)]
 #[doc(hidden)]

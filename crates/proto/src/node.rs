@@ -261,6 +261,12 @@ impl Node {
         &self.ordered
     }
 
+    /// The engine of the ordered groups, for the verbs that only it has: locks and requests. Groups
+    /// are joined and left by the node's own verbs.
+    pub fn ordered_mut(&mut self) -> &mut Rmp {
+        &mut self.ordered
+    }
+
     /// The caller's own engine, if the node was given one.
     pub fn guest(&self) -> Option<&dyn Engine> {
         self.guest.as_deref()

@@ -12,6 +12,7 @@ use crate::command::NodeCommand;
 use crate::error::JoinGroupError;
 use crate::group::{GroupParts, GroupShared, PayloadLimits};
 use crate::hosted_group::HostedGroup;
+use crate::lock::Ring;
 use crate::network::Network;
 use crate::profile::Profile;
 use crate::status::{GroupStatus, MemberStatus, RingStatus, Stats, Status};
@@ -45,6 +46,21 @@ impl<N: Network> Host<N> {
                     let (after, deadline) = (hosted.accepted_with_queue(), now + timeout);
                     let confirm = PendingConfirm { group, after, up_to: None, deadline, reply };
                     self.state.confirms.push(confirm);
+                }
+            }
+            NodeCommand::Lock { group, name, waits, reply } => {
+                // For a group that is gone the reply is dropped, which says so.
+                if let Some(hosted) = self.state.groups.get_mut(&group) {
+                    let mut ring = Ring { now, group, engine: self.node.ordered_mut() };
+                    hosted.locks.ask(&mut ring, name, waits, reply);
+                }
+            }
+            NodeCommand::Unlock { shared, name, fence } => {
+                let group = shared.id;
+                let hosted = self.state.groups.get_mut(&group);
+                if let Some(hosted) = hosted.filter(|it| Arc::ptr_eq(&it.shared, &shared)) {
+                    let mut ring = Ring { now, group, engine: self.node.ordered_mut() };
+                    hosted.locks.give_back(&mut ring, name, fence);
                 }
             }
             NodeCommand::Room { group } => {

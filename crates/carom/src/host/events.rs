@@ -9,6 +9,7 @@ use carom_proto::{Event, GroupId, JoinError, NodeId, Safe, SeqNo, Time};
 
 use super::Host;
 use crate::error::JoinGroupError;
+use crate::lock::Ring;
 use crate::network::Network;
 use crate::status::Notice;
 use crate::waiting::{PendingConfirm, PendingJoin, SERVICE_WAIT};
@@ -75,8 +76,13 @@ impl<N: Network> Host<N> {
             Event::View(_) => hosted.shared.set_members(&self.node.members(group)),
             Event::Ring(RingEvent { news, .. }) => {
                 hosted.shared.set_members(&self.node.members(group));
-                if let RingNews::Removed { why, .. } = news {
-                    hosted.on_removed(*why);
+                match news {
+                    RingNews::Removed { why, .. } => hosted.on_removed(*why),
+                    RingNews::Lock(news) => {
+                        let mut ring = Ring { now, group, engine: self.node.ordered_mut() };
+                        hosted.locks.hear(&mut ring, *news);
+                    }
+                    _ => {}
                 }
             }
             Event::Message(message) if message.sender == self.node.id() => {

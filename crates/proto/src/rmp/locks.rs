@@ -122,6 +122,18 @@ impl LockName {
     }
 }
 
+impl From<&str> for LockName {
+    fn from(name: &str) -> Self {
+        Self::of_name(name)
+    }
+}
+
+impl From<Handler> for LockName {
+    fn from(handler: Handler) -> Self {
+        handler.lock()
+    }
+}
+
 impl Locks {
     /// No more than so many holders and waiting members are kept in all.
     pub const MAX_ENTRIES: usize = 4096;

@@ -1,0 +1,222 @@
+//! A lock of a group: the handle of whoever holds it, and the tasks of one node that wait for it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use async_channel::{Receiver, Sender, TrySendError};
+use carom_proto::rmp::{LockChange, LockName, LockNews, Rmp, Timestamp};
+use carom_proto::{GroupId, Time};
+
+use crate::command::NodeCommand;
+use crate::error::LockError;
+use crate::group::Group;
+
+/// A lock of an ordered group, held until this is dropped.
+///
+/// It can be lost before: when the ring goes on without this node another may be given the lock.
+/// Whoever writes to something that others write to as well gives [`Lock::fence`] along, so that a
+/// late write of a holder that has lost the lock is refused there.
+pub struct Lock<'a> {
+    group: &'a Group,
+    name: LockName,
+    grant: Grant,
+}
+
+/// What a task is given that waited for a lock.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) fence: Timestamp,
+    /// Closes when the lock is lost.
+    lost: Receiver<()>,
+}
+
+/// Where a task waits for a lock.
+pub(crate) type Reply = Sender<Result<Grant, LockError>>;
+
+/// The locks of one group that tasks of this node hold or wait for. The ring knows of one request
+/// of the node for each of them; the tasks take turns.
+#[derive(Debug, Default)]
+pub(crate) struct Locks(BTreeMap<LockName, Local>);
+
+#[derive(Debug, Default)]
+struct Local {
+    holder: Option<Holder>,
+    waiting: VecDeque<Reply>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    fence: Timestamp,
+    /// Dropped when the lock is lost.
+    _lost: Sender<()>,
+}
+
+impl<'a> Lock<'a> {
+    pub(crate) fn new(group: &'a Group, name: LockName, grant: Grant) -> Self {
+        Self { group, name, grant }
+    }
+
+    /// The lock.
+    pub fn name(&self) -> LockName {
+        self.name
+    }
+
+    /// A number that is larger each time that the lock is granted to anybody in the group.
+    pub fn fence(&self) -> u64 {
+        self.grant.fence.0
+    }
+
+    /// Whether the lock is not known to be lost.
+    pub fn is_held(&self) -> bool {
+        !self.grant.lost.is_closed()
+    }
+
+    /// Waits until the lock is lost: this node is not in the group's ring any more, or is closed.
+    pub async fn lost(&self) {
+        // It closes without ever holding anything.
+        let _ = self.grant.lost.recv().await;
+    }
+}
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        self.group.give_back(self.name, &self.grant);
+    }
+}
+
+impl fmt::Debug for Lock<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A lock that a task waits for. If the task gives up nobody would ever give back what it is given.
+pub(crate) struct Asking<'a> {
+    pub(crate) group: &'a Group,
+    pub(crate) name: LockName,
+    pub(crate) answer: Receiver<Result<Grant, LockError>>,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        // From here on the host finds that nobody waits.
+        self.answer.close();
+        if let Ok(Ok(grant)) = self.answer.try_recv() {
+            self.group.give_back(self.name, &grant);
+        }
+    }
+}
+
+impl Group {
+    fn give_back(&self, name: LockName, grant: &Grant) {
+        let (shared, fence) = (Arc::clone(self.shared()), grant.fence);
+        self.tell(NodeCommand::Unlock { shared, name, fence });
+    }
+}
+
+/// Where a group's locks are: in the ring.
+pub(crate) struct Ring<'a> {
+    pub(crate) now: Time,
+    pub(crate) group: GroupId,
+    pub(crate) engine: &'a mut Rmp,
+}
+
+impl Locks {
+    /// A task wants a lock, and waits for it or not.
+    pub(crate) fn ask(&mut self, ring: &mut Ring<'_>, name: LockName, waits: bool, reply: Reply) {
+        if let Some(local) = self.0.get_mut(&name) {
+            match (waits, local.waiting.len() < MAX_WAITING) {
+                (true, true) => local.waiting.push_back(reply),
+                (true, false) => refuse(&reply, LockError::TooMany { asked: MAX_WAITING }),
+                (false, _) => refuse(&reply, LockError::HeldHere),
+            }
+            return;
+        }
+        let asked = match waits {
+            true => ring.engine.lock(ring.now, ring.group, name),
+            false => ring.engine.try_lock(ring.now, ring.group, name),
+        };
+        match asked {
+            Ok(()) => {
+                self.0.insert(name, Local { holder: None, waiting: VecDeque::from([reply]) });
+            }
+            Err(error) => refuse(&reply, error.into()),
+        }
+    }
+
+    /// A task gives a lock back, if it still has it.
+    pub(crate) fn give_back(&mut self, ring: &mut Ring<'_>, name: LockName, fence: Timestamp) {
+        let Some(local) = self.0.get_mut(&name) else { return };
+        if local.holder.as_ref().is_some_and(|holder| holder.fence == fence) {
+            local.holder = None;
+            self.pass_on(ring, name);
+        }
+    }
+
+    /// The ring says something about a lock.
+    pub(crate) fn hear(&mut self, ring: &mut Ring<'_>, news: LockNews) {
+        let name = news.name;
+        let Some(local) = self.0.get_mut(&name) else { return };
+        match news.change {
+            LockChange::Granted { fence } => {
+                while let Some(reply) = local.waiting.pop_front() {
+                    let (sender, lost) = async_channel::bounded(1);
+                    if reply.try_send(Ok(Grant { fence, lost })).is_ok() {
+                        local.holder = Some(Holder { fence, _lost: sender });
+                        return;
+                    }
+                }
+                self.pass_on(ring, name);
+            }
+            LockChange::Refused { holder } => {
+                let holder = holder.map(|process| process.node);
+                let refused = LockError::Refused { holder };
+                if let Some(reply) = local.waiting.pop_front() {
+                    refuse(&reply, refused.clone());
+                }
+                self.ask_again(ring, name);
+            }
+            LockChange::Lost => {
+                if let Some(local) = self.0.remove(&name) {
+                    local.waiting.iter().for_each(|reply| refuse(reply, LockError::Lost));
+                }
+            }
+            // It was given back here, and is asked for anew where somebody waits.
+            LockChange::Released => {}
+        }
+    }
+
+    /// No task of this node has the lock any more: others have their turn first.
+    fn pass_on(&mut self, ring: &mut Ring<'_>, name: LockName) {
+        if let Err(error) = ring.engine.unlock(ring.now, ring.group, name) {
+            tracing::debug!(?name, %error, "a lock was not given back: it is lost");
+        }
+        self.ask_again(ring, name);
+    }
+
+    /// Asks for the lock for those who still wait; forgets it if nobody does.
+    fn ask_again(&mut self, ring: &mut Ring<'_>, name: LockName) {
+        let Some(local) = self.0.get_mut(&name) else { return };
+        local.waiting.retain(|reply| !reply.is_closed());
+        if local.waiting.is_empty() {
+            self.0.remove(&name);
+            return;
+        }
+        if let Err(error) = ring.engine.lock(ring.now, ring.group, name)
+            && let Some(local) = self.0.remove(&name)
+        {
+            local.waiting.iter().for_each(|reply| refuse(reply, error.into()));
+        }
+    }
+}
+
+fn refuse(reply: &Reply, error: LockError) {
+    // Who does not wait any more need not be told.
+    if let Err(TrySendError::Full(_)) = reply.try_send(Err(error)) {
+        tracing::warn!("a lock was answered twice");
+    }
+}
+
+/// Tasks of one node that wait for one lock.
+const MAX_WAITING: usize = 1024;

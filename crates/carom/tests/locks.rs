@@ -1,0 +1,125 @@
+//! Locks of ordered groups on the public API, in a simulated world.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use carom::sim::{Fault, Link, Topology, World, WorldConfig};
+use carom::{Group, LockError, Loss, Node, Profile};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn world(hosts: u32, seed: u64) -> (World, Vec<Node>) {
+    let config = WorldConfig::new(Topology::lan(hosts, Link::default()), seed);
+    let world = World::new(WorldConfig { loss: Loss::Uniform(0.02), ..config });
+    let start = |host| Node::builder().start_on(host).expect("a node");
+    let nodes = world.hosts().iter().map(start).collect();
+    (world, nodes)
+}
+
+async fn join_all(nodes: &[Node]) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for node in nodes {
+        groups.push(node.join_async("jobs", Profile::ordered()).await.expect("a group"));
+    }
+    while groups.iter().any(|group| group.members().len() + 1 < nodes.len()) {
+        nodes[0].sleep(Duration::from_millis(5)).await;
+    }
+    groups
+}
+
+/// All at the same time.
+async fn all(mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>>) {
+    std::future::poll_fn(|context| {
+        tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
+        if tasks.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[test]
+fn only_one_task_of_all_nodes_holds_a_lock_and_each_has_its_turn() {
+    let (mut world, nodes) = world(3, 1);
+    let (inside, last_fence) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let turns = Rc::new(Cell::new(0));
+    let program = async {
+        let groups = join_all(&nodes).await;
+        let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
+        for (node, group) in nodes.iter().zip(&groups).chain(nodes.iter().zip(&groups)) {
+            let (inside, last_fence) = (Rc::clone(&inside), Rc::clone(&last_fence));
+            let turns = Rc::clone(&turns);
+            tasks.push(Box::pin(async move {
+                for _ in 0..5 {
+                    let lock = group.lock("the ledger").await.expect("it is given back");
+                    assert_eq!(inside.replace(1), 0, "two hold it");
+                    assert!(lock.is_held() && lock.fence() > last_fence.replace(lock.fence()));
+                    node.sleep(Duration::from_millis(3)).await;
+                    inside.set(0);
+                    turns.set(turns.get() + 1);
+                }
+            }));
+        }
+        all(tasks).await;
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+    assert_eq!(turns.get(), 30);
+}
+
+#[test]
+fn a_lock_that_is_held_is_refused_to_who_does_not_wait_and_says_by_whom() {
+    let (mut world, nodes) = world(2, 2);
+    let program = async {
+        let groups = join_all(&nodes).await;
+        let held = groups[0].lock("a").await.expect("free");
+        let refused = groups[1].try_lock("a").await.err();
+        assert_eq!(refused, Some(LockError::Refused { holder: Some(nodes[0].id()) }));
+        assert_eq!(groups[0].try_lock("a").await.err(), Some(LockError::HeldHere));
+        let limit = Duration::from_millis(200);
+        let late = groups[1].lock_timeout_async("a", limit).await.err();
+        assert_eq!(late, Some(LockError::Timeout(limit)));
+        drop(groups[1].try_lock("b").await.expect("another lock is free"));
+        drop(held);
+        // Who gave up waiting is passed over, and does not keep what nobody takes.
+        let lock = groups[0].lock_timeout_async("a", Duration::from_secs(5)).await;
+        drop(lock.expect("it was passed on"));
+        drop(groups[1].lock_timeout_async("a", Duration::from_secs(5)).await.expect("free"));
+        let unordered = nodes[0].join_async("b", Profile::time_critical()).await.expect("a group");
+        assert_eq!(unordered.lock("a").await.err(), Some(LockError::NoLocks));
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
+
+#[test]
+fn the_lock_of_a_crashed_node_goes_to_the_next() {
+    let (mut world, nodes) = world(3, 3);
+    let groups = world.block_on(PATIENCE, join_all(&nodes)).expect("joined");
+    let held = world.block_on(PATIENCE, groups[2].lock("a")).expect("in time").expect("free");
+    let fence = held.fence();
+    world.crash(&world.host(2));
+    let next = world.block_on(PATIENCE, groups[0].lock("a")).expect("in time").expect("freed");
+    assert!(next.fence() > fence);
+    assert!(!held.is_held(), "the node is gone");
+}
+
+#[test]
+fn who_is_cut_off_loses_its_lock_and_is_told_so() {
+    let (mut world, nodes) = world(3, 4);
+    let groups = world.block_on(PATIENCE, join_all(&nodes)).expect("joined");
+    let held = world.block_on(PATIENCE, groups[2].lock("a")).expect("in time").expect("free");
+    world.apply(&Fault::Partition(vec![world.host(2).ix()]));
+    let next = world.block_on(PATIENCE, groups[0].lock("a")).expect("in time").expect("freed");
+    assert!(next.fence() > held.fence());
+    world.apply(&Fault::Heal);
+    world.block_on(PATIENCE, held.lost()).expect("it is told");
+    assert!(!held.is_held());
+    drop(held);
+    // What was given back too late changes nothing for the other holder.
+    world.run_for(Duration::from_secs(2));
+    assert!(next.is_held());
+    drop(next);
+    let again = world.block_on(PATIENCE, groups[2].lock("a")).expect("in time");
+    again.expect("it is back in the ring");
+}
