@@ -31,6 +31,7 @@ pub const HEADER_BYTES: usize = size_of::<RawHeader>();
 /// The largest datagram that the length field can tell and UDP over IPv4 can carry.
 pub const MAX_DATAGRAM_BYTES: usize = 65_507;
 
+const FLAGS_OFFSET: usize = 5;
 const CHECKSUM_OFFSET: usize = 8;
 
 /// Which state machine of the node a datagram is for.
@@ -205,6 +206,15 @@ pub fn seal(out: &mut [u8], start: usize) {
     datagram[6..8].copy_from_slice(&length.to_be_bytes());
     let sum = checksum(datagram);
     datagram[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 4].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Takes flags out of the header of the datagram that begins at `start` and ends where `out` ends.
+///
+/// # Panics
+/// As [`seal`].
+pub(crate) fn clear_flags(out: &mut [u8], start: usize, flags: u8) {
+    out[start + FLAGS_OFFSET] &= !flags;
+    seal(out, start);
 }
 
 fn checksum(datagram: &[u8]) -> u32 {

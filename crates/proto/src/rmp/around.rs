@@ -5,7 +5,8 @@ use alloc::collections::VecDeque;
 use super::config::Config;
 use super::counters::Counters;
 use super::outbox::Outbox;
-use super::packet::{PART_BYTES, Packet};
+use super::packet::{FORWARD, PART_BYTES, Packet};
+use super::sending::Sizes;
 use super::{RingEvent, RingNews, parts};
 use crate::{Class, Destination, Event, GroupId, NodeId, Rng, Time, Timers, Transmit};
 
@@ -51,6 +52,10 @@ pub(super) enum Timer {
     Recovery,
     /// Others of the group are not in the ring.
     Announce,
+    /// Requests wait for their answers.
+    Call,
+    /// A caller that is not a member has nothing to ask.
+    Forget,
     /// This node has left, and answers for a while.
     Linger,
 }
@@ -58,14 +63,27 @@ pub(super) enum Timer {
 impl Around<'_> {
     /// Sends to all members.
     pub(super) fn multicast(&mut self, packet: &Packet) {
-        self.send(Destination::Group(self.group), packet);
+        self.send(Destination::Group(self.group), packet, 0);
     }
 
     /// Sends to one node.
     pub(super) fn unicast(&mut self, to: NodeId, packet: &Packet) {
         if to != self.node {
-            self.send(Destination::Node(to), packet);
+            self.send(Destination::Node(to), packet, 0);
         }
+    }
+
+    /// Sends to one member, which multicasts it on (3.4).
+    pub(super) fn unicast_to_forward(&mut self, to: NodeId, packet: &Packet) {
+        if to != self.node {
+            self.send(Destination::Node(to), packet, FORWARD);
+        }
+    }
+
+    /// How large data packets are.
+    pub(super) fn sizes(&self) -> Sizes {
+        let largest = self.config.piece_bytes();
+        Sizes { least: largest.min(LEAST_PIECE_BYTES), largest }
     }
 
     /// Sets a timer of the group.
@@ -100,9 +118,9 @@ impl Around<'_> {
         core::time::Duration::from_nanos(self.rng.below(nanos + 1) as u64)
     }
 
-    fn send(&mut self, destination: Destination, packet: &Packet) {
+    fn send(&mut self, destination: Destination, packet: &Packet, flags: u8) {
         let class = match packet {
-            Packet::Data(_) => match destination {
+            Packet::Data(_) | Packet::NonMemberData(_) => match destination {
                 Destination::Group(_) => Class::Data,
                 _ => Class::Retransmission,
             },
@@ -110,7 +128,8 @@ impl Around<'_> {
         };
         let transmit = Transmit { destination, class };
         let (group, node, version) = (self.group, self.node, self.version);
-        let bytes = self.outbox.push(transmit, |out| packet.encode(out, group, node, version));
+        let put = |out: &mut Vec<u8>| packet.encode_with(flags, out, group, node, version);
+        let bytes = self.outbox.push(transmit, put);
         let largest = self.config.datagram_bytes();
         if bytes <= largest {
             return;
@@ -123,3 +142,6 @@ impl Around<'_> {
         }
     }
 }
+
+/// The least packet (MIN_PACKET of figure 4.2).
+const LEAST_PIECE_BYTES: usize = 512;

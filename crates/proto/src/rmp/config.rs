@@ -53,6 +53,17 @@ pub struct Config {
     /// How long a member that leaves waits for the others to let it go, and before that for a place
     /// for what it has sent. Default 2 s.
     pub leave_within: Duration,
+    /// How long a request waits for its answer, unless it says otherwise. Default 10 s.
+    pub call_patience: Duration,
+    /// A request without an answer is made again after this time, and then after twice as long each
+    /// time, up to 2 s. Default 500 ms.
+    pub call_retry: Duration,
+    /// A caller that is not a member forgets a group after this time without requests to it.
+    /// Default 60 s.
+    pub call_forget: Duration,
+    /// Bytes of replies that are kept for callers who ask again; the last one is kept whatever its
+    /// size. Default 32 MiB.
+    pub reply_bytes: usize,
     /// How long a member that has left answers those who still lack something. Default 500 ms.
     pub linger: Duration,
 }
@@ -81,6 +92,10 @@ impl Default for Config {
             minority_retry: ms(500),
             announce: ms(500),
             leave_within: ms(2000),
+            call_patience: ms(10_000),
+            call_retry: ms(500),
+            call_forget: ms(60_000),
+            reply_bytes: 32 << 20,
             linger: ms(500),
         }
     }
@@ -110,6 +125,7 @@ impl Config {
     /// What is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let span = self.least_timeout.min(self.recovery_retry).min(self.join_retry);
+        let span = span.min(self.call_retry);
         let mtu = usize::from(self.path_mtu);
         match () {
             () if mtu < LEAST_MTU => Err(ConfigError::PathMtu(self.path_mtu)),

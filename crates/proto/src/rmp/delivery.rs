@@ -28,6 +28,13 @@ pub(super) enum Queued {
         /// What changed.
         event: ViewEvent,
     },
+    /// A caller that is not a member was flushed.
+    Flushed {
+        /// By this round.
+        round: Timestamp,
+        /// The caller.
+        source: Process,
+    },
 }
 
 /// What is delivered.

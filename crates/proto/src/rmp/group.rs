@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use super::around::{Around, Timer};
+use super::calling::Calling;
 use super::config::Config;
 use super::delivery::{Delivery, ViewEvent};
 use super::flow::{Limits, VanJacobson};
@@ -19,9 +20,10 @@ use super::names::{Epoch, Process, Timestamp};
 use super::packet::{DataPacket, NewList, Packet};
 use super::qos::Qos;
 use super::reforming::{Reforming, Start};
+use super::requests::Answering;
 use super::ring::{Lacks, Ring};
-use super::sending::{Sending, Sizes};
-use super::stream::{Arrival, Data};
+use super::sending::{Outgoing, Sending};
+use super::stream::{Arrival, Data, Whole};
 use super::view::{Member, Partition};
 use super::{RingNews, Terms};
 use crate::{Event, How, Message, NodeId, SeqNo, Time};
@@ -43,6 +45,8 @@ pub(super) struct Group {
     pub(super) wishes: VecDeque<ListChange>,
     pub(super) next_request: u32,
     pub(super) locks: OwnLocks,
+    pub(super) calling: Calling,
+    pub(super) answering: Answering,
     /// The last round of this member's own, until its token is known to be accepted.
     pub(super) passed: Option<Timestamp>,
     /// The token was accepted by the round before this place, and that was not said yet.
@@ -79,23 +83,19 @@ pub(super) struct Tries {
 impl Group {
     /// A group that this node is about to join.
     pub(super) fn new(me: Process, terms: Terms, config: &Config) -> Self {
-        let limits = Limits {
-            packet_bytes: config.piece_bytes() + super::packet::DATA_BYTES,
-            window_bytes: config.window_bytes,
-            least_timeout: config.least_timeout,
-            largest_timeout: config.largest_timeout,
-        };
         Self {
             me,
             terms,
             ring: None,
             reforming: Reforming::default(),
-            sending: Sending::new(Box::new(VanJacobson::new(limits))),
+            sending: Self::sending(config),
             known: BTreeSet::new(),
             requests: BTreeMap::new(),
             wishes: VecDeque::new(),
             next_request: 1,
             locks: OwnLocks::default(),
+            calling: Calling::default(),
+            answering: Answering::default(),
             passed: None,
             unconfirmed: None,
             is_batch_due: false,
@@ -113,6 +113,22 @@ impl Group {
         }
     }
 
+    /// A sender that has sent nothing yet.
+    pub(super) fn sending(config: &Config) -> Sending {
+        let limits = Limits {
+            packet_bytes: config.piece_bytes() + super::packet::DATA_BYTES,
+            window_bytes: config.window_bytes,
+            least_timeout: config.least_timeout,
+            largest_timeout: config.largest_timeout,
+        };
+        Sending::new(Box::new(VanJacobson::new(limits)))
+    }
+
+    /// Whether this node calls the group without being in it.
+    pub(super) fn is_of_guest(&self) -> bool {
+        self.calling.guest.is_some()
+    }
+
     /// The version of the ring's epoch; 0 without a ring.
     pub(super) fn version(&self) -> u32 {
         self.ring.as_ref().map_or(0, |ring| ring.view().epoch.version)
@@ -125,7 +141,8 @@ impl Group {
 
     /// Takes a message of this node's own.
     pub(super) fn send(&mut self, cx: &mut Around<'_>, qos: Qos, payload: Bytes) -> SeqNo {
-        let number = self.sending.push(qos, None, payload);
+        let outgoing = Outgoing { qos, handler: None, is_call: false, payload };
+        let number = self.sending.push(outgoing);
         self.advance(cx, None);
         number
     }
@@ -157,6 +174,8 @@ impl Group {
             Packet::RecoveryAbort { ballot, seen } => {
                 self.on_recovery_abort(cx, sender, ballot, seen);
             }
+            Packet::NonMemberData(packet) => self.on_non_member_data(cx, sender, packet),
+            Packet::NonMemberAck(ack) => self.on_non_member_ack(cx, sender, ack),
             // The engine has put it together before it came here: a part of a part is nonsense.
             Packet::Part(_) => cx.counters.malformed += 1,
         }
@@ -165,6 +184,7 @@ impl Group {
     /// A timer of the group is due.
     pub(super) fn on_timer(&mut self, cx: &mut Around<'_>, timer: Timer) {
         match timer {
+            Timer::Retransmit if self.is_of_guest() => self.on_guest_retransmit_timer(cx),
             Timer::Retransmit => self.on_retransmit_timer(cx),
             Timer::Pass => self.on_pass_timer(cx),
             Timer::Idle => self.on_idle_timer(cx),
@@ -182,12 +202,16 @@ impl Group {
             Timer::Join => self.on_join_timer(cx),
             Timer::Recovery => self.on_recovery_timer(cx),
             Timer::Announce => self.on_announce_timer(cx),
-            Timer::Linger => self.is_over = true,
+            Timer::Call => self.on_call_timer(cx),
+            Timer::Forget | Timer::Linger => self.is_over = true,
         }
     }
 
     /// Does all that can be done now: applies rounds, delivers, takes the token's turn, sends.
     pub(super) fn advance(&mut self, cx: &mut Around<'_>, arrived: Option<(Process, SeqNo)>) {
+        if self.is_of_guest() {
+            return self.advance_as_guest(cx);
+        }
         let mut arrived = arrived;
         loop {
             while let Some(round) = self.apply_next(cx) {
@@ -236,10 +260,16 @@ impl Group {
         if let What::List(change) = round.what {
             self.on_list(cx, round, change);
         }
+        if round.site == self.me {
+            self.tell_guests(cx, round);
+        }
     }
 
     fn hand_out(&mut self, cx: &mut Around<'_>, delivery: Delivery) {
         match delivery {
+            Delivery::Message { source, whole, round } if whole.is_call => {
+                self.on_call(cx, source, whole, round);
+            }
             Delivery::Message { source, whole, round } => {
                 cx.counters.delivered += 1;
                 cx.counters.bytes_delivered += whole.payload.len() as u64;
@@ -285,15 +315,17 @@ impl Group {
         }
     }
 
-    fn on_unreliable(&mut self, cx: &mut Around<'_>, source: Process, data: Data) {
-        if !self.ring.as_ref().is_some_and(|ring| ring.view().contains(source)) {
+    pub(super) fn on_unreliable(&mut self, cx: &mut Around<'_>, source: Process, data: Data) {
+        let ring = self.ring.as_ref();
+        if !ring.is_some_and(|it| it.view().contains(source) || it.is_guest(source)) {
             cx.counters.data_unknown_source += 1;
             return;
         }
         if data.is_first && data.is_last {
-            let (number, qos, handler) = (data.message, data.qos, data.handler);
-            let whole = super::stream::Whole { number, qos, handler, payload: data.payload };
+            let Data { message: number, qos, handler, is_call, payload, .. } = data;
+            let whole = Whole { number, qos, handler, is_call, payload };
             self.hand_out(cx, Delivery::Message { source, whole, round: None });
+            self.advance(cx, None);
         }
     }
 
@@ -309,15 +341,13 @@ impl Group {
 
     /// Sends the next packet that the window lets out. It is here then like any other.
     fn send_next(&mut self, cx: &mut Around<'_>) -> Option<SeqNo> {
-        let largest = cx.config.piece_bytes();
-        let sizes = Sizes { least: largest.min(LEAST_PIECE_BYTES), largest };
         let ring = self.ring.as_ref()?;
         if !self.reforming.is_idle() || self.is_leave_asked || !ring.view().contains(self.me) {
             return None;
         }
         self.send_unreliable(cx);
         let ring = self.ring.as_mut()?;
-        let (seqno, data) = self.sending.next_packet(cx.now, sizes)?;
+        let (seqno, data) = self.sending.next_packet(cx.now, cx.sizes())?;
         ring.insert(self.me, seqno, data.clone());
         cx.counters.data_sent += 1;
         if ring.view().len() > 1 {
@@ -369,6 +399,7 @@ impl Group {
             ring.check();
         }
         self.locks.check();
+        self.answering.check();
         assert!(self.wishes.len() <= MAX_WISHES, "too many wishes");
     }
 
@@ -395,7 +426,5 @@ impl Group {
 
 /// Requests for changes of the view that wait at most.
 const MAX_WISHES: usize = 64;
-/// The least packet (MIN_PACKET of figure 4.2).
-const LEAST_PIECE_BYTES: usize = 512;
 /// Packets that are sent again at once after a timeout.
 const RESENT_AT_ONCE: usize = 8;

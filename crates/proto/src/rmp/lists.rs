@@ -42,6 +42,10 @@ impl Group {
             self.tries.join = 0;
             return self.ask_to_join(cx);
         }
+        // A ring that has let this node in without its hearing of it waits for a life that is over.
+        *cx.lives += 1;
+        self.me = Process { node: cx.node, life: *cx.lives };
+        self.wishes.iter_mut().for_each(|wish| wish.process = self.me);
         tracing::info!(me = ?self.me, group = %cx.group, "begins a ring");
         self.enter(cx, Ring::founded_by(self.member()));
     }
@@ -227,7 +231,8 @@ impl Group {
     /// All that there is to know of the ring, for who joins it or is not in it.
     pub(super) fn send_snapshot(&mut self, cx: &mut Around<'_>, to: NodeId) {
         if let Some(ring) = &self.ring {
-            let snapshot = ring.snapshot(self.reforming.is_idle());
+            let mut snapshot = ring.snapshot(self.reforming.is_idle());
+            snapshot.seen = self.seen_for_joiner();
             cx.unicast(to, &Packet::NewList(NewList::Whole(snapshot)));
         }
     }
@@ -260,6 +265,7 @@ impl Group {
             // There is a ring: this node need not begin one.
             self.tries.join = 0;
             if snapshot.view.contains(self.me) && snapshot.token == self.me {
+                self.answering.enter(snapshot.seen.clone());
                 let ring = Ring::entered(self.me, snapshot);
                 self.enter(cx, ring);
             }
@@ -312,6 +318,7 @@ impl Group {
         if core::mem::replace(&mut self.is_leaving, true) {
             return;
         }
+        self.give_up_calls(cx);
         if self.ring.is_none() {
             self.is_over = true;
             return;
@@ -341,7 +348,7 @@ impl Group {
     /// A node is in the group, as the membership provider says.
     pub(super) fn on_neighbour(&mut self, cx: &mut Around<'_>, node: NodeId) {
         self.known.insert(node);
-        if self.ring.is_none() {
+        if self.ring.is_none() && !self.is_of_guest() {
             // It may know of a ring: it is asked at once.
             self.ask_to_join(cx);
         }
@@ -407,15 +414,17 @@ impl Group {
         self.lose_locks(cx);
         cx.tell(RingNews::Removed { why, unsent, rejoins: is_back });
         if !is_back {
+            self.give_up_calls(cx);
             self.is_over = true;
             return;
         }
         *cx.lives += 1;
         let me = Process { node: self.me.node, life: *cx.lives };
         let (terms, known) = (self.terms, core::mem::take(&mut self.known));
-        let target = self.merging;
+        let (target, calling) = (self.merging, core::mem::take(&mut self.calling));
         *self = Self::new(me, terms, cx.config);
-        (self.known, self.target) = (known, target);
+        (self.known, self.target, self.calling) = (known, target, calling);
+        self.make_all_again(cx);
         self.begin_joining(cx);
     }
 
@@ -432,6 +441,8 @@ impl Group {
             Timer::Join,
             Timer::Recovery,
             Timer::Announce,
+            Timer::Call,
+            Timer::Forget,
         ] {
             cx.cancel(timer);
         }

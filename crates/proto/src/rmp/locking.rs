@@ -22,6 +22,7 @@ impl Group {
     /// Gives a lock back, or stops waiting for it.
     pub(super) fn unlock(&mut self, cx: &mut Around<'_>, name: LockName) -> Result<(), LockError> {
         self.locks.may_give_back(name)?;
+        self.end_serving(name);
         self.wish_for_lock(cx, name, ListChangeKind::Unlock(name))
     }
 
@@ -61,6 +62,14 @@ impl Group {
             self.locks.on_ended(news.name, request);
         }
         cx.tell(RingNews::Lock(news));
+        match news.change {
+            // It may have been given back since.
+            LockChange::Granted { .. } if self.locks.may_give_back(news.name).is_ok() => {
+                self.begin_serving(cx, news.name);
+            }
+            LockChange::Granted { .. } | LockChange::Refused { .. } => {}
+            LockChange::Released | LockChange::Lost => self.end_serving(news.name),
+        }
     }
 
     /// This member is not in the ring any more.

@@ -10,6 +10,7 @@
 //! | 4.2 basic delivery: DataList, OrderingQ, token, NACK | `stream`, `log`, `turns` |
 //! | 4.3 membership view changes, locks | `lists`, `locks`, `locking` |
 //! | 4.4 fault recovery | `reforming` |
+//! | 4.5 multi-RPC | `calls`, `calling`, `answering`, `requests`, `ring::guests` |
 //! | 4.6 flow and congestion control, figure 4.2 | `flow`, `sending` |
 //!
 //! # Deviations, each with its reason
@@ -25,6 +26,13 @@
 //!   its message, but not its place.
 //! * Who asks for a lock that is held may wait for it, in the order of asking; the paper refuses.
 //!   A lock is granted when a majority knows it, so that no reformation forgets it.
+//! * A guest (a caller that is not a member) is a process of the ring like others, and its packets
+//!   are ordered like others'. It begins a new life where the paper sets the first packet flag
+//!   again. Of more than 256 guests the one ordered longest ago is flushed: an age in the order is
+//!   the same at all members, a time is not.
+//! * A request that is made again has the number that it had, so that members deliver it once. The
+//!   group is told that a guest has its reply; the reply itself goes to the guest alone, in pieces
+//!   that it asks for. What is open is given to the next holder of the handler's lock.
 //! * Messages that wait for a place when a fault occurs get one before the new list, as far as any
 //!   member of it has them: views are virtually synchronous at all levels from source order on.
 //! * Two rings of one group, born in a partition, become one when they hear of each other: the
@@ -32,11 +40,13 @@
 //!
 //! # Verbs
 //!
-//! Beside those of [`Engine`] there are [`Rmp::join_with`], [`Rmp::lock`], [`Rmp::try_lock`] and
-//! [`Rmp::unlock`]; what comes of them is [`RingNews`].
+//! Beside those of [`Engine`] there are [`Rmp::join_with`], [`Rmp::lock`], [`Rmp::try_lock`],
+//! [`Rmp::unlock`], [`Rmp::request`] and [`Rmp::reply`]; what comes of them is [`RingNews`].
 //!
 //! ```
-//! use carom_proto::rmp::{Config, LockChange, LockName, LockNews, Partition, RingNews, Rmp};
+//! use carom_proto::rmp::{
+//!     Config, Handler, LockChange, LockName, Outcome, Partition, RequestOptions, RingNews, Rmp,
+//! };
 //! use carom_proto::*;
 //!
 //! let (group, mut now) = (GroupId::of_name("accounts"), Time(1_000_000_000));
@@ -63,6 +73,25 @@
 //! assert_eq!(news.name, LockName::of_name("month's end"));
 //! assert!(matches!(news.change, LockChange::Granted { .. }));
 //! alice.unlock(now, group, news.name)?;
+//!
+//! // She asks for a handler's lock as for any other. Then requests to it are hers to reply to.
+//! let handler = Handler::new(0).expect("there are six");
+//! alice.lock(now, group, handler.lock())?;
+//! let options = RequestOptions { handler: Some(handler), ..RequestOptions::default() };
+//! let asked = alice.request(now, group, "how much?".into(), options)?;
+//! while let Some(event) = alice.poll_event() {
+//!     let Event::Ring(event) = event else { continue };
+//!     match event.news {
+//!         RingNews::Request(request) if request.is_ours => {
+//!             alice.reply(now, group, request.id, "42".into())?;
+//!         }
+//!         RingNews::Answer(answer) => {
+//!             assert_eq!(answer.id, asked);
+//!             assert!(matches!(answer.outcome, Outcome::Reply { .. }));
+//!         }
+//!         other => println!("{other:?}"),
+//!     }
+//! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -73,13 +102,16 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
-use crate::wire::Header;
+use crate::wire::{self, Header};
 use crate::{
-    Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Profile, Rng, SendError, SendOptions,
-    SeqNo, Time, Timers, Transmit, ViewChange, ViewChangeKind, Wakeup,
+    Class, Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Profile, Rng,
+    SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, ViewChangeKind, Wakeup,
 };
 
+mod answering;
 mod around;
+mod calling;
+mod calls;
 mod config;
 mod counters;
 mod delivery;
@@ -95,13 +127,18 @@ pub mod packet;
 mod parts;
 mod qos;
 mod reforming;
+mod requests;
 mod ring;
 mod sending;
 mod stream;
 mod turns;
+mod verbs;
 mod view;
 
 use self::around::{Around, Timer};
+pub use self::calls::{
+    Answer, Outcome, ReplyError, Request, RequestError, RequestId, RequestOptions, Seen,
+};
 pub use self::config::{Config, ConfigError};
 pub use self::counters::Counters;
 pub use self::delivery::ViewEvent;
@@ -127,6 +164,8 @@ pub struct Rmp {
     events: VecDeque<Event>,
     counters: Counters,
     lives: u32,
+    /// The number of the next request to each group that this node has ever called.
+    requests: BTreeMap<GroupId, u32>,
     parts: Parts,
     /// Groups that are not there any more, and of which nobody was told so.
     ended: BTreeSet<GroupId>,
@@ -164,6 +203,10 @@ pub enum RingNews {
     View(Box<ViewEvent>),
     /// A lock that this node has asked for was granted, refused, given back or lost.
     Lock(LockNews),
+    /// A request of a member or of a node that is not one, at its place among the messages.
+    Request(Request),
+    /// What became of a request of this node's own.
+    Answer(Answer),
     /// This partition may not go on: it looks for the others. Locks that this node holds are in
     /// doubt until the next view, which still shows them, or until they are told as lost.
     Minority {
@@ -218,6 +261,7 @@ impl Rmp {
             events: VecDeque::new(),
             counters: Counters::default(),
             lives: 0,
+            requests: BTreeMap::new(),
             parts: Parts::default(),
             ended: BTreeSet::new(),
         }
@@ -231,7 +275,7 @@ impl Rmp {
     /// Whether this node has the group: it is a member, is about to be one, or has left and still
     /// answers.
     pub fn has(&self, group: GroupId) -> bool {
-        self.groups.contains_key(&group)
+        self.groups.get(&group).is_some_and(|state| !state.is_of_guest())
     }
 
     /// The next group that this node does not have any more, because it has left or was removed.
@@ -254,7 +298,10 @@ impl Rmp {
 
     /// Forgets the group at once. The others of its ring have to find out.
     pub fn abandon(&mut self, now: Time, group: GroupId) {
-        self.with(now, group, |state, _| state.is_over = true);
+        self.with(now, group, |state, around| {
+            state.give_up_calls(around);
+            state.is_over = true;
+        });
     }
 
     /// The ring of a group as this node knows it; `None` while it is not in one.
@@ -267,74 +314,19 @@ impl Rmp {
         self.groups.get(&group)?.ring.as_ref().map(|ring| ring.token())
     }
 
-    /// Joins a group as [`Engine::join`] does, with what only this node decides.
-    ///
-    /// # Errors
-    /// The group is not an ordered one, or the node is in it already.
-    pub fn join_with(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        settings: GroupSettings,
-        options: JoinOptions,
-    ) -> Result<(), JoinError> {
-        let Profile::Ordered(partition) = settings.profile else {
-            return Err(JoinError::NoEngine { profile: settings.profile });
-        };
-        if self.groups.get(&group).is_some_and(|state| !state.is_leaving) {
-            return Err(JoinError::AlreadyJoined);
+    /// Who is in the group multicasts on what was sent to it for that (3.4).
+    fn forward(&mut self, header: &Header, datagram: &[u8]) {
+        let group = header.group;
+        if header.flags & packet::FORWARD == 0 || !self.is_in(group) {
+            return;
         }
-        self.lives += 1;
-        let me = Process { node: self.id, life: self.lives };
-        let terms = Terms { partition, rejoin: options.rejoin };
-        self.timers.cancel((group, Timer::Linger));
-        self.groups.insert(group, Group::new(me, terms, &self.config));
-        self.with(now, group, Group::begin_joining);
-        Ok(())
-    }
-
-    /// Asks for a lock of a group. It is granted at once if nobody holds it; else this node waits,
-    /// behind all who have asked before. [`RingNews::Lock`] answers: granted, or refused where the
-    /// ring has as many locks as it keeps. A node that is still joining may ask already.
-    ///
-    /// One node holds a lock once, whatever number of its threads want it. Locks are given back by
-    /// [`Rmp::unlock`] and by leaving; who is removed from the ring is told that they are
-    /// [lost](LockChange::Lost).
-    ///
-    /// # Errors
-    /// The node is not in the group, holds the lock or has asked for it, or has asked for too many.
-    pub fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
-        self.of_member(now, group, |state, around| state.lock(around, name, true))
-    }
-
-    /// Asks for a lock as [`Rmp::lock`] does, but does not wait: where another holds it the answer
-    /// is [`LockChange::Refused`], as in the paper.
-    ///
-    /// # Errors
-    /// As with [`Rmp::lock`].
-    pub fn try_lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
-        self.of_member(now, group, |state, around| state.lock(around, name, false))
-    }
-
-    /// Gives a lock back, or stops waiting for it; [`LockChange::Released`] answers. It may be
-    /// asked for again without waiting for the answer.
-    ///
-    /// # Errors
-    /// The node is not in the group, or has not asked for the lock.
-    pub fn unlock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
-        self.of_member(now, group, |state, around| state.unlock(around, name))
-    }
-
-    fn of_member(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        call: impl FnOnce(&mut Group, &mut Around<'_>) -> Result<(), LockError>,
-    ) -> Result<(), LockError> {
-        if self.groups.get(&group).is_none_or(|state| state.is_leaving) {
-            return Err(LockError::NotJoined);
-        }
-        self.with(now, group, call).unwrap_or(Err(LockError::NotJoined))
+        self.counters.forwarded += 1;
+        let transmit = Transmit { destination: Destination::Group(group), class: Class::Data };
+        self.outbox.push(transmit, |out| {
+            let start = out.len();
+            out.extend_from_slice(datagram);
+            wire::clear_flags(out, start, packet::FORWARD);
+        });
     }
 
     fn decode(&mut self, datagram: &[u8]) -> Option<(Header, Packet)> {
@@ -368,8 +360,11 @@ impl Rmp {
         let result = call(state, &mut around);
         if state.is_over {
             state.stop_timers(&mut around);
+            let was_in = !state.is_of_guest();
             self.groups.remove(&group);
-            self.ended.insert(group);
+            if was_in {
+                self.ended.insert(group);
+            }
         }
         Some(result)
     }
@@ -396,8 +391,8 @@ impl Engine for Rmp {
         payload: Bytes,
         options: SendOptions,
     ) -> Result<SeqNo, SendError> {
-        let state = self.groups.get(&group).filter(|state| !state.is_leaving);
-        let state = state.ok_or(SendError::NotJoined)?;
+        let is_in = self.is_in(group);
+        let state = self.groups.get(&group).filter(|_| is_in).ok_or(SendError::NotJoined)?;
         let qos = options.qos.unwrap_or_default();
         if !state.allows(qos) {
             return Err(SendError::Qos { asked: qos });
@@ -425,6 +420,7 @@ impl Engine for Rmp {
         if sender == self.id {
             return None;
         }
+        self.forward(&header, datagram);
         if let Packet::Part(part) = packet {
             let Some(whole) = self.parts.take(sender, part) else { return Some(sender) };
             let (inner, of_parts) = self.decode(&whole)?;
@@ -471,7 +467,10 @@ impl Engine for Rmp {
     fn held_bytes(&self) -> usize {
         let rings = self.groups.values().filter_map(|state| state.ring.as_ref());
         let waiting = self.groups.values().map(|state| state.sending.waiting_bytes());
-        rings.map(|ring| ring.held_bytes()).sum::<usize>() + waiting.sum::<usize>()
+        let calls = self.groups.values();
+        let calls = calls.map(|it| it.calling.held_bytes() + it.answering.held_bytes());
+        let of_rings: usize = rings.map(|ring| ring.held_bytes()).sum();
+        of_rings + waiting.sum::<usize>() + calls.sum::<usize>()
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {

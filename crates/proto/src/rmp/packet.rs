@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
+use super::calls::Seen;
 use super::log::{ListChange, Round, Run};
 use super::names::{Epoch, Process, Timestamp};
 use super::stream::Data;
@@ -83,6 +84,10 @@ pub enum Packet {
         /// The highest that the header's sender has seen.
         seen: Epoch,
     },
+    /// From a node that is not a member.
+    NonMemberData(NonMemberData),
+    /// An answer to that.
+    NonMemberAck(NonMemberAck),
     /// A piece of a packet that does not fit a datagram.
     Part(Part),
 }
@@ -116,7 +121,7 @@ pub struct Part {
 /// | 36 | 4 | number of the message |
 /// | 40 | 2 | [quality of service](super::Qos) |
 /// | 42 | 1 | handler plus 1, 0 for none |
-/// | 43 | 1 | flags: 1 first, 2 last piece of the message, 4 the source has more |
+/// | 43 | 1 | flags: 1 first, 2 last piece of the message, 4 the source has more, 8 a call |
 /// | 44 | 8 | source, only with the header's flag 1 |
 /// | 44 or 52 | n | the piece |
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,6 +183,83 @@ pub struct Snapshot {
     pub is_working: bool,
     /// How far each source has come.
     pub sources: Vec<SourceState>,
+    /// Callers that are not members.
+    pub guests: Vec<GuestState>,
+    /// Which requests of each caller were delivered, the caller heard of last in the end.
+    pub seen: Vec<(NodeId, Seen)>,
+}
+
+/// A caller that is not a member, and how far it has come in the total order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestState {
+    /// The caller.
+    pub source: Process,
+    /// As with [`SourceState`].
+    pub open_from: SeqNo,
+    /// The first packet without a place.
+    pub ordered_to: SeqNo,
+    /// The last round that gave a packet of its a place.
+    pub used: Timestamp,
+}
+
+/// A Non Member Data packet.
+///
+/// The paper's flags that ask for an acknowledgement or for replies again are not sent: a packet
+/// without a handler asks for the one, a packet with one for the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NonMemberData {
+    /// A piece of a request.
+    Data {
+        /// The ring, or one that it descends from; `None`: whichever has the group's name.
+        epoch: Option<Epoch>,
+        /// Whether the caller introduces itself with it.
+        is_first: bool,
+        /// The piece.
+        data: DataPacket,
+    },
+    /// More of a reply is wanted.
+    Pull {
+        /// The request.
+        number: u32,
+        /// From here on.
+        offset: u32,
+    },
+}
+
+/// A Non Member ACK packet: an acknowledgement or a piece of a reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NonMemberAck {
+    /// The caller's packets before this have their places.
+    Placed {
+        /// The ring.
+        epoch: Epoch,
+        /// Life of the caller.
+        life: u32,
+        /// The first packet without a place.
+        to: SeqNo,
+    },
+    /// A request was delivered as it was promised.
+    Delivered {
+        /// The ring.
+        epoch: Epoch,
+        /// The request.
+        number: u32,
+    },
+    /// A piece of the reply to a request.
+    Reply {
+        /// The ring.
+        epoch: Epoch,
+        /// The request.
+        number: u32,
+        /// Bytes of the whole reply.
+        total: u32,
+        /// Where the piece stands in it.
+        offset: u32,
+        /// Whether nothing more comes unless the caller asks for it.
+        is_end: bool,
+        /// The piece.
+        bytes: Bytes,
+    },
 }
 
 /// How far a source has come in the total order.
@@ -235,6 +317,9 @@ pub const PART_BYTES: usize = HEADER_BYTES + 6;
 /// Bytes of a data packet around its piece.
 pub const DATA_BYTES: usize = HEADER_BYTES + 16;
 
+/// Bytes that a non-member's packet has more than a member's.
+pub(super) const NON_MEMBER_BYTES: usize = 18;
+
 const DATA: u8 = 1;
 const ACK: u8 = 2;
 const CONFIRM: u8 = 3;
@@ -245,16 +330,32 @@ const RECOVERY_START: u8 = 7;
 const RECOVERY_VOTE: u8 = 8;
 const RECOVERY_ACK_NEW_LIST: u8 = 9;
 const RECOVERY_ABORT: u8 = 10;
+const NON_MEMBER_DATA: u8 = 11;
+const NON_MEMBER_ACK: u8 = 12;
 const PART: u8 = 13;
 
 /// Flag of data packets: the source is not the header's sender.
 const ON_BEHALF: u8 = 1;
+/// Flag of packets that were sent by unicast: who gets it multicasts it on (3.4).
+pub(super) const FORWARD: u8 = 2;
 
 impl Packet {
     /// Appends the datagram of `sender`, whose ring has this version, to `out`.
     pub fn encode(&self, out: &mut Vec<u8>, group: GroupId, sender: NodeId, version: u32) {
+        self.encode_with(0, out, group, sender, version);
+    }
+
+    /// Appends the datagram with these flags in its header, too.
+    pub(super) fn encode_with(
+        &self,
+        flags: u8,
+        out: &mut Vec<u8>,
+        group: GroupId,
+        sender: NodeId,
+        version: u32,
+    ) {
         let is_foreign = matches!(self, Self::Data(data) if data.source.node != sender);
-        let flags = if is_foreign { ON_BEHALF } else { 0 };
+        let flags = flags | if is_foreign { ON_BEHALF } else { 0 };
         let protocol = Protocol::Ordered;
         let kind = self.kind();
         let header = Header { protocol, kind, flags, group, sender, view: version };
@@ -283,7 +384,20 @@ impl Packet {
             Self::RecoveryVote { .. } => RECOVERY_VOTE,
             Self::RecoveryAckNewList { .. } => RECOVERY_ACK_NEW_LIST,
             Self::RecoveryAbort { .. } => RECOVERY_ABORT,
+            Self::NonMemberData(_) => NON_MEMBER_DATA,
+            Self::NonMemberAck(_) => NON_MEMBER_ACK,
             Self::Part(_) => PART,
+        }
+    }
+}
+
+impl NonMemberAck {
+    /// The ring that answers.
+    pub fn epoch(&self) -> Epoch {
+        match self {
+            Self::Placed { epoch, .. }
+            | Self::Delivered { epoch, .. }
+            | Self::Reply { epoch, .. } => *epoch,
         }
     }
 }

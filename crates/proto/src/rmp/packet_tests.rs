@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rmp::locks::{LockName, Locks};
+use crate::rmp::locks::{Handler, LockName, Locks};
 use crate::rmp::log::{ListChangeKind, What};
 use crate::rmp::qos::Qos;
 use crate::rmp::view::{Member, Partition};
@@ -76,7 +76,7 @@ fn positions() -> impl Strategy<Value = Position> {
     })
 }
 
-fn data() -> impl Strategy<Value = Packet> {
+fn data() -> impl Strategy<Value = DataPacket> {
     let qos = prop_oneof![
         Just(Qos::Unreliable),
         Just(Qos::Unordered),
@@ -86,15 +86,23 @@ fn data() -> impl Strategy<Value = Packet> {
         Just(Qos::MajorityResilient),
         Just(Qos::TotallyResilient),
     ];
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-    let handler = prop::option::of(0_u8..6);
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let handler = prop::option::of((0_u8..6).prop_map(|it| Handler::new(it).expect("below 6")));
     let bytes = prop::collection::vec(any::<u8>(), 0..40);
     let numbers = (any::<u32>(), any::<u32>());
     (processes(), numbers, qos, handler, flags, bytes).prop_map(
-        |(source, (seqno, message), qos, handler, (is_first, is_last, has_more), bytes)| {
+        |(
+            source,
+            (seqno, message),
+            qos,
+            handler,
+            (is_first, is_last, has_more, is_call),
+            bytes,
+        )| {
             let (message, payload) = (SeqNo(message), bytes.into());
-            let data = Data { message, qos, handler, is_first, is_last, has_more, payload };
-            Packet::Data(DataPacket { source, seqno: SeqNo(seqno), data })
+            let data =
+                Data { message, qos, handler, is_call, is_first, is_last, has_more, payload };
+            DataPacket { source, seqno: SeqNo(seqno), data }
         },
     )
 }
@@ -111,10 +119,23 @@ fn lists() -> impl Strategy<Value = NewList> {
         },
     );
     let sources = prop::collection::vec(source, 0..4);
-    let whole = (views(), any::<u64>(), any::<bool>(), sources).prop_map(
-        |(view, next, is_working, sources)| {
+    let guest = (processes(), any::<u32>(), 0_u32..100, any::<u64>()).prop_map(
+        |(source, open_from, open, used)| {
+            let open_from = SeqNo(open_from);
+            let (ordered_to, used) = (open_from.plus(open), Timestamp(used));
+            GuestState { source, open_from, ordered_to, used }
+        },
+    );
+    let guests = prop::collection::vec(guest, 0..3);
+    let seen = (any::<u64>(), any::<u32>(), any::<u128>())
+        .prop_map(|(node, base, bits)| (NodeId(node), Seen { base, bits }));
+    let seen = prop::collection::vec(seen, 0..3);
+    let whole = (views(), any::<u64>(), any::<bool>(), sources, guests, seen).prop_map(
+        |(view, next, is_working, sources, mut guests, seen)| {
+            guests.retain(|guest| !view.contains(guest.source));
             let token = view.members[0].process;
-            NewList::Whole(Snapshot { view, next: Timestamp(next), token, is_working, sources })
+            let next = Timestamp(next);
+            NewList::Whole(Snapshot { view, next, token, is_working, sources, guests, seen })
         },
     );
     let refuted = prop::collection::vec(epochs(), 0..3);
@@ -154,6 +175,35 @@ fn recovery() -> impl Strategy<Value = Packet> {
     ]
 }
 
+/// From the node that [`datagram`] sends as.
+fn non_member_data() -> impl Strategy<Value = NonMemberData> {
+    let data = (prop::option::of(epochs()), any::<bool>(), data()).prop_map(
+        |(epoch, is_first, mut data)| {
+            data.source.node = NodeId(9);
+            NonMemberData::Data { epoch, is_first, data }
+        },
+    );
+    let pull = (any::<u32>(), any::<u32>())
+        .prop_map(|(number, offset)| NonMemberData::Pull { number, offset });
+    prop_oneof![data, pull]
+}
+
+fn non_member_acks() -> impl Strategy<Value = NonMemberAck> {
+    let placed = (epochs(), any::<u32>(), any::<u32>())
+        .prop_map(|(epoch, life, to)| NonMemberAck::Placed { epoch, life, to: SeqNo(to) });
+    let delivered = (epochs(), any::<u32>())
+        .prop_map(|(epoch, number)| NonMemberAck::Delivered { epoch, number });
+    let bytes = prop::collection::vec(any::<u8>(), 0..40);
+    let reply = (epochs(), any::<u32>(), 0_u32..1000, any::<bool>(), bytes).prop_map(
+        |(epoch, number, offset, is_end, bytes)| {
+            let total = offset + bytes.len() as u32;
+            let bytes = bytes.into();
+            NonMemberAck::Reply { epoch, number, total, offset, is_end, bytes }
+        },
+    );
+    prop_oneof![placed, delivered, reply]
+}
+
 fn packets() -> impl Strategy<Value = Packet> {
     let ack = (epochs(), rounds(runs().prop_map(What::Order)))
         .prop_map(|(epoch, round)| Packet::Ack { epoch, round });
@@ -170,7 +220,9 @@ fn packets() -> impl Strategy<Value = Packet> {
         },
     );
     prop_oneof![
-        data(),
+        data().prop_map(Packet::Data),
+        non_member_data().prop_map(Packet::NonMemberData),
+        non_member_acks().prop_map(Packet::NonMemberAck),
         ack,
         (epochs(), any::<u64>())
             .prop_map(|(epoch, at)| Packet::Confirm { epoch, at: Timestamp(at) }),
@@ -218,7 +270,8 @@ fn data_on_the_wire_is_this() {
     let data = Data {
         message: SeqNo(4),
         qos: Qos::Resilient(2),
-        handler: Some(0),
+        handler: Handler::new(0),
+        is_call: false,
         is_first: true,
         is_last: false,
         has_more: true,
@@ -246,7 +299,13 @@ proptest! {
         let whole = datagram(&packet);
         let mut short = whole[..whole.len() - cut.min(whole.len() - HEADER_BYTES)].to_vec();
         wire::seal(&mut short, 0);
-        let is_open_ended = matches!(packet, Packet::Data(_) | Packet::Part(_));
+        let is_open_ended = matches!(
+            packet,
+            Packet::Data(_)
+                | Packet::Part(_)
+                | Packet::NonMemberData(NonMemberData::Data { .. })
+                | Packet::NonMemberAck(NonMemberAck::Reply { .. })
+        );
         if short.len() < whole.len() && !is_open_ended {
             prop_assert!(decoded(&short).is_err());
         }

@@ -11,6 +11,8 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
+use bytes::Bytes;
+
 use super::delivery::{Grant, Queued, ViewEvent};
 use super::locks::Locks;
 use super::log::{ListChange, ListChangeKind, Log, Offered, Round, Run, What};
@@ -21,8 +23,11 @@ use super::view::{Member, RingView};
 use crate::SeqNo;
 
 mod delivering;
+mod guests;
 mod lacking;
 
+use self::guests::Guest;
+pub(super) use self::guests::GuestArrival;
 pub(super) use self::lacking::Lacks;
 
 /// A ring as one member knows it.
@@ -34,6 +39,10 @@ pub(super) struct Ring {
     token: Process,
     streams: BTreeMap<Process, Stream>,
     standings: BTreeMap<Process, Standing>,
+    /// Callers that are not members.
+    guests: BTreeMap<Process, Guest>,
+    /// Guests that were flushed, the last in the end.
+    former: VecDeque<Process>,
     queue: VecDeque<Queued>,
     /// Locks of the view that was delivered last.
     shown_locks: Locks,
@@ -77,13 +86,15 @@ impl Ring {
             token: founder.process,
             is_working: true,
             sources: Vec::new(),
+            guests: Vec::new(),
+            seen: Vec::new(),
         };
         Self::entered(founder.process, snapshot)
     }
 
     /// The ring of a snapshot, in which `me` is a member.
     pub(super) fn entered(me: Process, snapshot: Snapshot) -> Self {
-        let Snapshot { view, next, token, sources, .. } = snapshot;
+        let Snapshot { view, next, token, sources, guests, .. } = snapshot;
         let last = Timestamp(next.0.saturating_sub(1));
         let standing = Standing { joined: Timestamp(0), accepted: last, request: 0 };
         let mut ring = Self {
@@ -92,6 +103,8 @@ impl Ring {
             token,
             streams: view.processes().map(|it| (it, Stream::new(SeqNo(1), SeqNo(1)))).collect(),
             standings: view.processes().map(|process| (process, standing)).collect(),
+            guests: BTreeMap::new(),
+            former: VecDeque::new(),
             queue: VecDeque::new(),
             shown_locks: view.locks.clone(),
             grants: VecDeque::new(),
@@ -110,6 +123,7 @@ impl Ring {
                 standing.request = state.request;
             }
         }
+        ring.enter_guests(guests);
         let joined = ring.view.processes().collect();
         let event = ViewEvent { joined, ..ViewEvent::of(ring.view.clone(), token) };
         ring.queue.push_back(Queued::View { round: last, event });
@@ -130,6 +144,8 @@ impl Ring {
             token: self.token,
             is_working,
             sources: sources.filter(|it| self.view.contains(it.source)).collect(),
+            guests: self.guest_states(),
+            seen: Vec::new(),
         }
     }
 
@@ -172,6 +188,7 @@ impl Ring {
     /// Applies the next round if it and all its data are here. A round that cannot be is dropped,
     /// and counted in `impossible`.
     pub(super) fn apply_next(&mut self, impossible: &mut u64) -> Option<Round> {
+        self.admit_guests();
         let round = self.log.ready()?;
         if !self.is_possible(round) {
             tracing::warn!(?round, view = ?self.view, "a round that cannot be");
@@ -195,7 +212,7 @@ impl Ring {
     /// gap, at most `limit` in all; and whether some source has said that there is more to come.
     pub(super) fn orderable(&self, limit: usize) -> (Vec<Run>, bool) {
         let (mut runs, mut left, mut has_more) = (Vec::new(), limit, false);
-        for (source, stream) in self.streams.iter().filter(|(it, _)| self.view.contains(**it)) {
+        for (source, stream) in self.streams.iter().filter(|(it, _)| self.may_order(**it)) {
             let (first, end) = (stream.ordered_to(), stream.received_to());
             let count = (end.distance_from(first).max(0) as usize).min(left);
             if count == 0 {
@@ -259,6 +276,14 @@ impl Ring {
         self.queue.push_back(Queued::View { round: at, event });
     }
 
+    /// The heads of the requests and replies that have places and were not delivered yet.
+    pub(super) fn calls_in_queue(&self) -> impl Iterator<Item = (Process, Bytes)> {
+        self.queue.iter().filter_map(|queued| {
+            let Queued::Packet { source, seqno, .. } = queued else { return None };
+            Some((*source, self.streams.get(source)?.head_of_call(*seqno)?))
+        })
+    }
+
     /// Bytes of messages that are kept.
     pub(super) fn held_bytes(&self) -> usize {
         self.streams.values().map(Stream::held_bytes).sum()
@@ -276,6 +301,7 @@ impl Ring {
         for member in members {
             assert!(self.streams.contains_key(&member), "{member:?} has no stream");
         }
+        self.check_guests();
         assert!(self.settled < self.log.next(), "more is settled than there is");
     }
 
@@ -307,6 +333,7 @@ impl Ring {
                     }
                     self.enqueue(round.at, run.source, run.first, run.end());
                 }
+                self.on_guests_ordered(round);
             }
             What::List(change) => self.change_list(round, *change),
         }

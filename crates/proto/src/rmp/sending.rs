@@ -6,6 +6,7 @@ use alloc::collections::VecDeque;
 use bytes::Bytes;
 
 use super::flow::{self, Congestion};
+use super::locks::Handler;
 use super::qos::Qos;
 use super::stream::Data;
 use crate::{SeqNo, Time};
@@ -34,9 +35,20 @@ pub(super) struct Sending {
 struct Waiting {
     number: SeqNo,
     qos: Qos,
-    handler: Option<u8>,
+    handler: Option<Handler>,
+    is_call: bool,
     rest: Bytes,
     is_begun: bool,
+}
+
+/// A message that is to be sent.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) qos: Qos,
+    pub(super) handler: Option<Handler>,
+    /// Whether an [envelope](super::calls::Envelope) stands before it.
+    pub(super) is_call: bool,
+    pub(super) payload: Bytes,
 }
 
 #[derive(Debug)]
@@ -72,7 +84,8 @@ impl Sending {
     }
 
     /// Takes a message; returns its number.
-    pub(super) fn push(&mut self, qos: Qos, handler: Option<u8>, payload: Bytes) -> SeqNo {
+    pub(super) fn push(&mut self, outgoing: Outgoing) -> SeqNo {
+        let Outgoing { qos, handler, is_call, payload } = outgoing;
         let number = self.next_message;
         self.next_message = number.next();
         self.waiting_bytes += payload.len();
@@ -80,16 +93,18 @@ impl Sending {
             Qos::Unreliable => &mut self.unreliable,
             _ => &mut self.waiting,
         };
-        queue.push_back(Waiting { number, qos, handler, rest: payload, is_begun: false });
+        let is_begun = false;
+        queue.push_back(Waiting { number, qos, handler, is_call, rest: payload, is_begun });
         number
     }
 
     /// The next unreliable message. It takes no number among the packets: nobody misses it.
     pub(super) fn next_unreliable(&mut self) -> Option<Data> {
-        let Waiting { number, qos, handler, rest, .. } = self.unreliable.pop_front()?;
+        let Waiting { number, qos, handler, is_call, rest, .. } = self.unreliable.pop_front()?;
         self.waiting_bytes -= rest.len();
         let (is_first, is_last, has_more) = (true, true, false);
-        Some(Data { message: number, qos, handler, is_first, is_last, has_more, payload: rest })
+        let (message, payload) = (number, rest);
+        Some(Data { message, qos, handler, is_call, is_first, is_last, has_more, payload })
     }
 
     /// The next packet that the window lets out.
@@ -105,7 +120,8 @@ impl Sending {
         let payload = front.rest.split_to(size);
         let is_first = !core::mem::replace(&mut front.is_begun, true);
         let is_last = front.rest.is_empty();
-        let (message, qos, handler) = (front.number, front.qos, front.handler);
+        let (message, qos, handler, is_call) =
+            (front.number, front.qos, front.handler, front.is_call);
         self.waiting_bytes -= size;
         if is_last {
             self.waiting.pop_front();
@@ -122,7 +138,7 @@ impl Sending {
             is_resent: false,
         });
         let has_more = !self.waiting.is_empty() && self.under_way_bytes < window;
-        Some((seqno, Data { message, qos, handler, is_first, is_last, has_more, payload }))
+        Some((seqno, Data { message, qos, handler, is_call, is_first, is_last, has_more, payload }))
     }
 
     /// Everything before `to` has its place.

@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
+use super::locks::Handler;
 use super::qos::Qos;
 use crate::SeqNo;
 
@@ -50,7 +51,9 @@ pub struct Data {
     /// What its message is promised.
     pub qos: Qos,
     /// Who is to answer: the holder of this handler lock.
-    pub handler: Option<u8>,
+    pub handler: Option<Handler>,
+    /// Whether the message is a request or a reply, and not the application's own.
+    pub is_call: bool,
     /// Whether a message begins here.
     pub is_first: bool,
     /// Whether it ends here.
@@ -67,7 +70,8 @@ pub(super) struct Whole {
     /// Its number among the messages of its source.
     pub(super) number: SeqNo,
     pub(super) qos: Qos,
-    pub(super) handler: Option<u8>,
+    pub(super) handler: Option<Handler>,
+    pub(super) is_call: bool,
     pub(super) payload: Bytes,
 }
 
@@ -218,7 +222,7 @@ impl Stream {
             return None;
         }
         let data = self.slots[to].data.as_ref().expect("the bound is here");
-        let (number, qos, handler) = (data.message, data.qos, data.handler);
+        let (number, qos, handler, is_call) = (data.message, data.qos, data.handler, data.is_call);
         let payload = match from == to {
             true => data.payload.clone(),
             false => {
@@ -231,7 +235,15 @@ impl Stream {
             self.delivered_to = self.delivered_to.next();
         }
         self.forget();
-        Some(Whole { number, qos, handler, payload })
+        Some(Whole { number, qos, handler, is_call, payload })
+    }
+
+    /// The first piece of the request or reply that ends here, if it was not delivered yet.
+    pub(super) fn head_of_call(&self, seqno: SeqNo) -> Option<Bytes> {
+        self.ends_undelivered(seqno)?;
+        let first = self.bound(seqno, |data| data.is_first, |at| at.minus(1))?;
+        let data = self.packet(first).filter(|data| data.is_call)?;
+        Some(data.payload.clone())
     }
 
     /// What is promised of the message that ends here, if it was not delivered yet.

@@ -2,7 +2,16 @@ use super::*;
 
 fn packet(qos: Qos, is_first: bool, is_last: bool, payload: &'static str) -> Data {
     let payload = Bytes::from_static(payload.as_bytes());
-    Data { message: SeqNo(1), qos, handler: None, is_first, is_last, has_more: false, payload }
+    Data {
+        message: SeqNo(1),
+        qos,
+        handler: None,
+        is_call: false,
+        is_first,
+        is_last,
+        has_more: false,
+        payload,
+    }
 }
 
 fn single(qos: Qos, payload: &'static str) -> Data {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use carom_proto::NodeId;
-use carom_proto::rmp::{Epoch, LockChange, LockNews, Qos, RingView};
+use carom_proto::rmp::{Epoch, LockChange, LockNews, Outcome, Qos, RingView};
 
 use crate::rig::{Host, Told, World};
 
@@ -20,6 +20,7 @@ pub(crate) struct Sent {
 #[derive(Clone, Debug)]
 pub(crate) struct Chapter {
     view: (Epoch, u32),
+    origin: Epoch,
     pub(crate) messages: Vec<Sent>,
 }
 
@@ -30,14 +31,23 @@ pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
         let life = lives.last_mut().expect("there is one");
         match told {
             Told::View { view } => {
-                let view = (view.epoch, view.version);
-                life.push(Chapter { view, messages: Vec::new() });
+                let (origin, view) = (view.origin, (view.epoch, view.version));
+                life.push(Chapter { view, origin, messages: Vec::new() });
             }
             Told::Message { sender, payload } => {
                 let chapter = life.last_mut().expect("no message comes before the first view");
                 chapter.messages.push(sent(*sender, payload));
             }
-            Told::Lock { .. } | Told::Minority => {}
+            Told::Request { request } => {
+                let message = sent(request.id.caller, &request.payload);
+                // A handler may be told again, and a message below the total order is delivered
+                // in another view where it comes from a caller that is in none.
+                if !request.is_again && message.qos.is_ordered() {
+                    let chapter = life.last_mut().expect("no request comes before the first view");
+                    chapter.messages.push(message);
+                }
+            }
+            Told::Answer { .. } | Told::Lock { .. } | Told::Minority => {}
             Told::Removed => lives.push(Vec::new()),
         }
     }
@@ -51,6 +61,7 @@ pub(crate) fn check_safety(world: &World) {
             check_once_and_in_source_order(host, &life);
         }
     }
+    check_answers(world);
     check_virtual_synchrony(world);
     check_views_and_locks(world);
 }
@@ -73,11 +84,12 @@ pub(crate) fn check_one_lineage(world: &World) {
 
 fn check_once_and_in_source_order(host: &Host, life: &[Chapter]) {
     let mut seen = BTreeSet::new();
-    let mut last: BTreeMap<NodeId, u32> = BTreeMap::new();
+    // Requests are numbered apart from messages.
+    let mut last: BTreeMap<(NodeId, u32), u32> = BTreeMap::new();
     for message in life.iter().flat_map(|chapter| &chapter.messages) {
         assert!(seen.insert(*message), "{:?} was told {message:?} twice", host.id);
         if message.qos >= Qos::SourceOrdered {
-            let before = last.insert(message.sender, message.number);
+            let before = last.insert((message.sender, message.number >> 20), message.number);
             let is_later = before.is_none_or(|before| before < message.number);
             assert!(is_later, "{:?}: {message:?} after {before:?}", host.id);
         }
@@ -102,6 +114,23 @@ fn check_views_and_locks(world: &World) {
                     assert_eq!(holder, Some(host.id), "{name} in {view:?}");
                 }
                 _ => {}
+            }
+        }
+    }
+}
+
+/// Each request has one answer at most, and a reply is to what was asked.
+fn check_answers(world: &World) {
+    for host in &world.hosts {
+        let mut answered = BTreeSet::new();
+        for told in &host.story {
+            let Told::Answer { answer } = told else { continue };
+            let id = answer.id;
+            assert!(answered.insert(id), "{id:?} was answered twice");
+            let asked = host.calls.get(&id).expect("a request of its own");
+            if let Outcome::Reply { payload, .. } = &answer.outcome {
+                assert_eq!(payload[..6], asked[..6], "{id:?}: the reply to another request");
+                assert_eq!(payload.len(), world.reply_bytes.max(6), "{id:?}");
             }
         }
     }
@@ -169,21 +198,28 @@ fn check_virtual_synchrony(world: &World) {
 
 /// The order of majority resilient messages is the same for all, whatever became of them.
 fn check_agreed_order(world: &World) {
-    let sequences: Vec<Vec<Sent>> = world
+    let sequences: Vec<(Option<Epoch>, Vec<Sent>)> = world
         .hosts
         .iter()
         .flat_map(lives)
         .map(|life| {
+            let origin = life.first().map(|chapter| chapter.origin);
             let messages = life.into_iter().flat_map(|chapter| chapter.messages);
-            messages.filter(|message| message.qos >= Qos::MajorityResilient).collect()
+            let agreed = messages.filter(|message| message.qos >= Qos::MajorityResilient);
+            (origin, agreed.collect())
         })
         .collect();
-    for (place, first) in sequences.iter().enumerate() {
+    for (place, (origin, first)) in sequences.iter().enumerate() {
         let places: BTreeMap<Sent, usize> =
             first.iter().enumerate().map(|(at, message)| (*message, at)).collect();
-        for second in &sequences[place + 1..] {
-            let common: Vec<usize> =
-                second.iter().filter_map(|it| places.get(it).copied()).collect();
+        for (other, second) in &sequences[place + 1..] {
+            // Before two rings that were born apart are one, both serve who calls them by name.
+            let is_one_order = |it: &&Sent| origin == other || it.number >> 20 == 0;
+            let common: Vec<usize> = second
+                .iter()
+                .filter(is_one_order)
+                .filter_map(|it| places.get(it).copied())
+                .collect();
             assert!(common.is_sorted(), "two members disagree about the order");
         }
     }

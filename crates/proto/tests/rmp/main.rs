@@ -1,5 +1,6 @@
 //! Token rings of several members, in virtual time.
 
+mod calls;
 mod checks;
 mod locks;
 mod random;

@@ -1,10 +1,11 @@
 //! Random histories: joins, leaves, crashes, partitions, pauses, losses, all levels mixed.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
 use carom_proto::Rng;
-use carom_proto::rmp::{LockName, Partition, Qos};
+use carom_proto::rmp::{LockName, Outcome, Partition, Qos, RequestId};
 
 use crate::checks;
 use crate::rig::{GROUP, Host, MS, Told, World};
@@ -27,6 +28,8 @@ fn random_history(partition: Partition, seed: u64) -> World {
     world.duplicates = [0.0, 0.05][rng.below(2)];
     world.delay.1 = [MS / 5, MS, 5 * MS, 30 * MS][rng.below(4)];
     (0..count).for_each(|number| world.join(number));
+    // Two that only call.
+    (0..2).for_each(|_| _ = world.add());
     world.run_for(Duration::from_millis(rng.below(1500) as u64));
     let acts = 20 + rng.below(60);
     for _ in 0..acts {
@@ -43,13 +46,18 @@ fn act(world: &mut World, rng: &mut Rng, partition: Partition) {
     match rng.below(20) {
         0 if is_up => world.crash(number),
         1 if is_up => world.leave(number),
-        2 if world.hosts.len() < 12 => {
+        2 if world.hosts.len() < 14 => {
             let number = world.add();
             world.join(number);
         }
         3 => {
             let parts = 1 + rng.below(2);
             world.part.iter_mut().for_each(|part| *part = rng.below(parts) as u8);
+        }
+        8 | 9 if host.is_alive => {
+            let level = [2, 3, 6, 1, 0][rng.below(5)];
+            let handler = [None, Some(0), Some(1)][rng.below(3)];
+            world.call(number, handler, level, 6 + rng.below(2000));
         }
         4 => world.hosts[number].is_paused = rng.chance(0.5),
         5 | 6 if is_up => world.lock(number, LockName(rng.below(3) as u64), rng.chance(0.7)),
@@ -74,6 +82,11 @@ fn settle(world: &mut World) {
     world.hosts.iter_mut().for_each(|host| host.is_paused = false);
     world.run_for(Duration::from_secs(2));
     world.tell_views();
+    for number in 0..world.hosts.len() {
+        if world.hosts[number].is_alive && world.hosts[number].is_joined {
+            (0..2).for_each(|handler| world.lock(number, LockName(handler), true));
+        }
+    }
     world.run_for(Duration::from_secs(20));
 }
 
@@ -88,6 +101,7 @@ fn check_liveness(world: &World, seed: u64) {
             .is_none_or(|ring| ring.as_ref().is_some_and(|ring| ring.len() == left.len()));
     if is_one {
         check_locks(world, seed);
+        check_all_answered(world, &left, seed);
         return check_all_delivered(world, &left, seed);
     }
     for number in &left {
@@ -113,6 +127,25 @@ fn check_locks(world: &World, seed: u64) {
         let is_wanted = world.hosts.iter().any(wants);
         let holders = world.holders(name);
         assert_eq!(holders.len(), usize::from(is_wanted), "seed {seed}, {name}: {holders:?}");
+    }
+}
+
+/// Every request of a live caller has an answer, and it is not that there was none.
+fn check_all_answered(world: &World, left: &[usize], seed: u64) {
+    if left.is_empty() {
+        return;
+    }
+    for host in world.hosts.iter().filter(|host| host.is_alive && !host.has_left) {
+        let answers = host.story.iter().filter_map(|told| match told {
+            Told::Answer { answer } => Some((answer.id, &answer.outcome)),
+            _ => None,
+        });
+        let answers: BTreeMap<RequestId, &Outcome> = answers.collect();
+        for id in host.calls.keys() {
+            let outcome = answers.get(id);
+            let is_answered = outcome.is_some_and(|it| **it != Outcome::Unanswered);
+            assert!(is_answered, "seed {seed}: {:?}: {id:?}: {outcome:?}", host.id);
+        }
     }
 }
 

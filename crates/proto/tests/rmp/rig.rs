@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use carom_proto::rmp::{
-    Config, JoinOptions, LockChange, LockName, LockNews, Partition, Process, Qos, RingNews,
-    RingView, Rmp,
+    Answer, Config, Handler, JoinOptions, LockChange, LockName, LockNews, Partition, Process, Qos,
+    Request, RequestId, RequestOptions, RingNews, RingView, Rmp,
 };
 use carom_proto::*;
 
@@ -23,6 +23,8 @@ pub(crate) struct World {
     /// In which part of the network each host is.
     pub(crate) part: Vec<u8>,
     pub(crate) profile: Profile,
+    /// Bytes of the replies of handlers.
+    pub(crate) reply_bytes: usize,
     config: Config,
     in_flight: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
     datagrams: u64,
@@ -37,12 +39,18 @@ pub(crate) struct Host {
     pub(crate) is_alive: bool,
     pub(crate) is_paused: bool,
     pub(crate) is_joined: bool,
+    /// It was a member and is none any more, by its own will.
+    pub(crate) has_left: bool,
     pub(crate) story: Vec<Told>,
     pub(crate) sent: u32,
     /// Locks that it wants, or has.
     pub(crate) wanted: BTreeSet<LockName>,
     /// Locks that it may use now.
     pub(crate) held: BTreeSet<LockName>,
+    /// Requests made, each with what was asked.
+    pub(crate) calls: BTreeMap<RequestId, Bytes>,
+    /// Requests that it works at, and when it is done.
+    work: BTreeMap<(Time, RequestId), Bytes>,
 }
 
 /// What an application was told, in order.
@@ -51,6 +59,8 @@ pub(crate) enum Told {
     Message { sender: NodeId, payload: Bytes },
     View { view: RingView },
     Lock { news: LockNews },
+    Request { request: Request },
+    Answer { answer: Answer },
     Minority,
     Removed,
 }
@@ -82,6 +92,7 @@ impl World {
             delay: (MS / 10, MS / 5),
             part: Vec::new(),
             profile: Profile::Ordered(partition),
+            reply_bytes: 20,
             config: Config::default(),
             in_flight: BTreeMap::new(),
             datagrams: 0,
@@ -105,10 +116,13 @@ impl World {
             is_alive: true,
             is_paused: false,
             is_joined: false,
+            has_left: false,
             story: Vec::new(),
             sent: 0,
             wanted: BTreeSet::new(),
             held: BTreeSet::new(),
+            calls: BTreeMap::new(),
+            work: BTreeMap::new(),
         });
         self.part.push(0);
         number
@@ -130,7 +144,7 @@ impl World {
         let now = self.now;
         self.hosts[number].engine.leave(now, GROUP);
         let host = &mut self.hosts[number];
-        host.is_joined = false;
+        (host.is_joined, host.has_left) = (false, true);
         (host.wanted, host.held) = Default::default();
         self.drain(number);
     }
@@ -159,6 +173,60 @@ impl World {
         if host.wanted.contains(&name) && host.engine.unlock(now, GROUP, name).is_ok() {
             host.wanted.remove(&name);
             host.held.remove(&name);
+        }
+        self.drain(number);
+    }
+
+    /// Makes a request that names its caller, its number and its level; see [`World::send_level`].
+    pub(crate) fn call(&mut self, number: usize, handler: Option<u8>, level: u8, bytes: usize) {
+        self.call_for(number, handler, level, bytes, Duration::from_secs(120));
+    }
+
+    pub(crate) fn call_for(
+        &mut self,
+        number: usize,
+        handler: Option<u8>,
+        level: u8,
+        bytes: usize,
+        patience: Duration,
+    ) {
+        let (now, host) = (self.now, &mut self.hosts[number]);
+        let mut payload = vec![host.id.0 as u8; bytes.max(6)];
+        let call = host.calls.len() as u32 | 1 << 20;
+        payload[1..5].copy_from_slice(&call.to_be_bytes());
+        payload[5] = level;
+        let payload = Bytes::from(payload);
+        let options = RequestOptions {
+            handler: handler.and_then(Handler::new),
+            qos: crate::random::LEVELS[usize::from(level)],
+            patience: Some(patience),
+            via: None,
+        };
+        if let Ok(id) = host.engine.request(now, GROUP, payload.clone(), options) {
+            host.calls.insert(id, payload);
+        }
+        self.drain(number);
+    }
+
+    /// The members that are to reply think for a while.
+    fn on_request(&mut self, number: usize, request: Request) -> Told {
+        if request.is_ours {
+            let thinks = Duration::from_micros(self.rng.below(20_000) as u64);
+            let mut reply = request.payload.to_vec();
+            reply.resize(self.reply_bytes.max(6), 0);
+            let work = &mut self.hosts[number].work;
+            work.insert((self.now + thinks, request.id), reply.into());
+        }
+        Told::Request { request }
+    }
+
+    /// The members whose work is done reply.
+    fn reply(&mut self, number: usize) {
+        let (now, host) = (self.now, &mut self.hosts[number]);
+        while let Some(entry) = host.work.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((_, id), reply) = entry.remove_entry();
+            // It may be closed by now: another has replied, or the member was removed.
+            let _closed = host.engine.reply(now, GROUP, id, reply);
         }
         self.drain(number);
     }
@@ -244,8 +312,11 @@ impl World {
     fn next_event(&self) -> Option<Time> {
         let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
         let awake = self.hosts.iter().filter(|host| host.is_alive && !host.is_paused);
-        let timers = awake.filter_map(|host| host.engine.poll_timeout());
-        timers.map(|wakeup| wakeup.at).chain(arrival).min()
+        let timers = awake.flat_map(|host| {
+            let wakeup = host.engine.poll_timeout().map(|wakeup| wakeup.at);
+            wakeup.into_iter().chain(host.work.keys().next().map(|(at, _)| *at))
+        });
+        timers.chain(arrival).min()
     }
 
     fn step(&mut self) {
@@ -263,6 +334,9 @@ impl World {
             if is_due && host.is_alive && !host.is_paused {
                 host.engine.handle_timeout(now);
                 self.drain(number);
+            }
+            if self.hosts[number].is_alive && !self.hosts[number].is_paused {
+                self.reply(number);
             }
         }
     }
@@ -293,6 +367,8 @@ impl World {
                 }
                 Event::Ring(event) => match event.news {
                     RingNews::View(event) => Told::View { view: event.view },
+                    RingNews::Request(request) => self.on_request(number, request),
+                    RingNews::Answer(answer) => Told::Answer { answer },
                     RingNews::Lock(news) => self.hosts[number].on_lock(news),
                     RingNews::Minority { .. } => Told::Minority,
                     RingNews::Removed { .. } => Told::Removed,

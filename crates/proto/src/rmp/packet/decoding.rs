@@ -6,11 +6,13 @@ use alloc::vec::Vec;
 use bytes::Buf;
 
 use super::{
-    ACK, Accepted, CONFIRM, DATA, DataPacket, LIST_CHANGE_REQUEST, NACK, NEW_LIST, Nack, NewList,
+    ACK, Accepted, CONFIRM, DATA, DataPacket, FORWARD, GuestState, LIST_CHANGE_REQUEST, NACK,
+    NEW_LIST, NON_MEMBER_ACK, NON_MEMBER_DATA, Nack, NewList, NonMemberAck, NonMemberData,
     ON_BEHALF, PART, Packet, Part, Position, Proposal, RECOVERY_ABORT, RECOVERY_ACK_NEW_LIST,
     RECOVERY_START, RECOVERY_VOTE, Snapshot, SourceState,
 };
-use crate::rmp::locks::{LockName, Locks};
+use crate::rmp::calls::Seen;
+use crate::rmp::locks::{Handler, LockName, Locks};
 use crate::rmp::log::{ListChange, ListChangeKind, Round, Run, What};
 use crate::rmp::names::{Epoch, Process, Timestamp};
 use crate::rmp::qos::Qos;
@@ -23,7 +25,9 @@ pub(super) fn take_body(header: &Header, body: &[u8]) -> Result<Packet, DecodeEr
     let mut bytes = body;
     let bytes = &mut bytes;
     let packet = match header.kind {
-        DATA => return take_data(header, body),
+        DATA => return take_data(header, body).map(Packet::Data),
+        NON_MEMBER_DATA => return take_non_member_data(header, body),
+        NON_MEMBER_ACK => return take_non_member_ack(body),
         PART => return take_part(body),
         ACK => Packet::Ack { epoch: take_epoch(bytes)?, round: take_round(bytes)? },
         CONFIRM => Packet::Confirm { epoch: take_epoch(bytes)?, at: take_timestamp(bytes)? },
@@ -58,15 +62,66 @@ pub(super) fn take_body(header: &Header, body: &[u8]) -> Result<Packet, DecodeEr
     if bytes.is_empty() { Ok(packet) } else { Err(DecodeError::Length) }
 }
 
-fn take_data(header: &Header, body: &[u8]) -> Result<Packet, DecodeError> {
+fn take_non_member_data(header: &Header, body: &[u8]) -> Result<Packet, DecodeError> {
+    let mut bytes = body;
+    let kind = take_u8(&mut bytes)?;
+    let packet = match kind {
+        1 | 2 => {
+            let is_first = take_flag(&mut bytes)?;
+            let epoch = if kind == 2 { Some(take_epoch(&mut bytes)?) } else { None };
+            let data = take_data(header, bytes)?;
+            if data.source.node != header.sender {
+                return Err(DecodeError::Value);
+            }
+            NonMemberData::Data { epoch, is_first, data }
+        }
+        3 => {
+            let (number, offset) = (take_u32(&mut bytes)?, take_u32(&mut bytes)?);
+            if !bytes.is_empty() {
+                return Err(DecodeError::Length);
+            }
+            NonMemberData::Pull { number, offset }
+        }
+        _ => return Err(DecodeError::Value),
+    };
+    Ok(Packet::NonMemberData(packet))
+}
+
+fn take_non_member_ack(body: &[u8]) -> Result<Packet, DecodeError> {
+    let mut bytes = body;
+    let (kind, epoch) = (take_u8(&mut bytes)?, take_epoch(&mut bytes)?);
+    let ack = match kind {
+        1 => {
+            NonMemberAck::Placed { epoch, life: take_u32(&mut bytes)?, to: take_seqno(&mut bytes)? }
+        }
+        2 => NonMemberAck::Delivered { epoch, number: take_u32(&mut bytes)? },
+        3 | 4 => {
+            let (number, total) = (take_u32(&mut bytes)?, take_u32(&mut bytes)?);
+            let offset = take_u32(&mut bytes)?;
+            let piece = DataPacket::piece(bytes);
+            bytes = &[];
+            if u64::from(offset) + piece.len() as u64 > total.into() {
+                return Err(DecodeError::Value);
+            }
+            NonMemberAck::Reply { epoch, number, total, offset, is_end: kind == 4, bytes: piece }
+        }
+        _ => return Err(DecodeError::Value),
+    };
+    if bytes.is_empty() { Ok(Packet::NonMemberAck(ack)) } else { Err(DecodeError::Length) }
+}
+
+fn take_data(header: &Header, body: &[u8]) -> Result<DataPacket, DecodeError> {
     let mut bytes = body;
     let bytes = &mut bytes;
     let (life, seqno) = (take_u32(bytes)?, take_seqno(bytes)?);
     let message = take_seqno(bytes)?;
     let qos = Qos::from_wire([take_u8(bytes)?, take_u8(bytes)?])?;
-    let handler = take_u8(bytes)?.checked_sub(1);
+    let handler = match take_u8(bytes)? {
+        0 => None,
+        above => Some(Handler::new(above - 1).ok_or(DecodeError::Value)?),
+    };
     let flags = take_u8(bytes)?;
-    if flags > 7 || header.flags > ON_BEHALF {
+    if flags > 15 || header.flags & !(ON_BEHALF | FORWARD) != 0 {
         return Err(DecodeError::Value);
     }
     let node = match header.flags & ON_BEHALF {
@@ -80,9 +135,10 @@ fn take_data(header: &Header, body: &[u8]) -> Result<Packet, DecodeError> {
         is_first: flags & 1 != 0,
         is_last: flags & 2 != 0,
         has_more: flags & 4 != 0,
+        is_call: flags & 8 != 0,
         payload: DataPacket::piece(bytes),
     };
-    Ok(Packet::Data(DataPacket { source: Process { node, life }, seqno, data }))
+    Ok(DataPacket { source: Process { node, life }, seqno, data })
 }
 
 fn take_part(body: &[u8]) -> Result<Packet, DecodeError> {
@@ -122,14 +178,30 @@ fn take_snapshot(bytes: &mut &[u8]) -> Result<Snapshot, DecodeError> {
     }
     let sources = take_list(bytes, PROCESS_BYTES + 12, |bytes| {
         let source = take_process(bytes)?;
-        let (open_from, ordered_to) = (take_seqno(bytes)?, take_seqno(bytes)?);
-        let open = ordered_to.distance_from(open_from);
-        if !(0..super::super::stream::MAX_SLOTS as i32).contains(&open) {
-            return Err(DecodeError::Value);
-        }
+        let (open_from, ordered_to) = take_open(bytes)?;
         Ok(SourceState { source, open_from, ordered_to, request: take_u32(bytes)? })
     })?;
-    Ok(Snapshot { view, next, token, is_working, sources })
+    let guests = take_list(bytes, PROCESS_BYTES + 16, |bytes| {
+        let source = take_process(bytes)?;
+        let (open_from, ordered_to) = take_open(bytes)?;
+        Ok(GuestState { source, open_from, ordered_to, used: take_timestamp(bytes)? })
+    })?;
+    if guests.iter().any(|guest| view.contains(guest.source)) {
+        return Err(DecodeError::Value);
+    }
+    let seen = take_list(bytes, 28, |bytes| {
+        let node = take_node(bytes)?;
+        let (base, bits) = (take_u32(bytes)?, take_u128(bytes)?);
+        Ok((node, Seen { base, bits }))
+    })?;
+    Ok(Snapshot { view, next, token, is_working, sources, guests, seen })
+}
+
+fn take_open(bytes: &mut &[u8]) -> Result<(SeqNo, SeqNo), DecodeError> {
+    let (open_from, ordered_to) = (take_seqno(bytes)?, take_seqno(bytes)?);
+    let open = ordered_to.distance_from(open_from);
+    let is_in_window = (0..super::super::stream::MAX_SLOTS as i32).contains(&open);
+    if is_in_window { Ok((open_from, ordered_to)) } else { Err(DecodeError::Value) }
 }
 
 fn take_proposal(bytes: &mut &[u8]) -> Result<Proposal, DecodeError> {
@@ -270,6 +342,10 @@ fn take_u32(bytes: &mut &[u8]) -> Result<u32, DecodeError> {
 
 fn take_u64(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
     bytes.try_get_u64().map_err(|_| DecodeError::Length)
+}
+
+fn take_u128(bytes: &mut &[u8]) -> Result<u128, DecodeError> {
+    bytes.try_get_u128().map_err(|_| DecodeError::Length)
 }
 
 const PROCESS_BYTES: usize = 12;

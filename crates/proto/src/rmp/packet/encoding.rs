@@ -4,7 +4,9 @@ use alloc::vec::Vec;
 
 use bytes::BufMut;
 
-use super::{DataPacket, NewList, Packet, Position, Proposal, Snapshot};
+use super::{
+    DataPacket, NewList, NonMemberAck, NonMemberData, Packet, Position, Proposal, Snapshot,
+};
 use crate::rmp::log::{ListChange, ListChangeKind, Round, Run, What};
 use crate::rmp::names::{Epoch, Process};
 use crate::rmp::view::{Member, RingView};
@@ -54,11 +56,47 @@ pub(super) fn put_body(packet: &Packet, is_foreign: bool, out: &mut Vec<u8>) {
             put_epoch(*ballot, out);
             put_epoch(*seen, out);
         }
+        Packet::NonMemberData(NonMemberData::Data { epoch, is_first, data }) => {
+            out.put_u8(1 + u8::from(epoch.is_some()));
+            out.put_u8((*is_first).into());
+            epoch.iter().for_each(|epoch| put_epoch(*epoch, out));
+            put_data(data, false, out);
+        }
+        Packet::NonMemberData(NonMemberData::Pull { number, offset }) => {
+            out.put_u8(3);
+            out.put_u32(*number);
+            out.put_u32(*offset);
+        }
+        Packet::NonMemberAck(ack) => put_non_member_ack(ack, out),
         Packet::Part(part) => {
             out.put_u32(part.id);
             out.put_u8(part.index);
             out.put_u8(part.count);
             out.put_slice(&part.bytes);
+        }
+    }
+}
+
+fn put_non_member_ack(ack: &NonMemberAck, out: &mut Vec<u8>) {
+    match ack {
+        NonMemberAck::Placed { epoch, life, to } => {
+            out.put_u8(1);
+            put_epoch(*epoch, out);
+            out.put_u32(*life);
+            out.put_u32(to.0);
+        }
+        NonMemberAck::Delivered { epoch, number } => {
+            out.put_u8(2);
+            put_epoch(*epoch, out);
+            out.put_u32(*number);
+        }
+        NonMemberAck::Reply { epoch, number, total, offset, is_end, bytes } => {
+            out.put_u8(if *is_end { 4 } else { 3 });
+            put_epoch(*epoch, out);
+            out.put_u32(*number);
+            out.put_u32(*total);
+            out.put_u32(*offset);
+            out.put_slice(bytes);
         }
     }
 }
@@ -69,8 +107,8 @@ fn put_data(packet: &DataPacket, is_foreign: bool, out: &mut Vec<u8>) {
     out.put_u32(seqno.0);
     out.put_u32(data.message.0);
     out.put_slice(&data.qos.to_wire());
-    out.put_u8(data.handler.map_or(0, |handler| handler + 1));
-    let flags = [(data.is_first, 1), (data.is_last, 2), (data.has_more, 4)];
+    out.put_u8(data.handler.map_or(0, |handler| handler.number() + 1));
+    let flags = [(data.is_first, 1), (data.is_last, 2), (data.has_more, 4), (data.is_call, 8)];
     out.put_u8(flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 }).sum());
     if is_foreign {
         out.put_u64(source.node.0);
@@ -106,6 +144,17 @@ fn put_snapshot(snapshot: &Snapshot, out: &mut Vec<u8>) {
         out.put_u32(state.open_from.0);
         out.put_u32(state.ordered_to.0);
         out.put_u32(state.request);
+    });
+    put_list(&snapshot.guests, out, |state, out| {
+        put_process(state.source, out);
+        out.put_u32(state.open_from.0);
+        out.put_u32(state.ordered_to.0);
+        out.put_u64(state.used.0);
+    });
+    put_list(&snapshot.seen, out, |(node, seen), out| {
+        out.put_u64(node.0);
+        out.put_u32(seen.base);
+        out.put_u128(seen.bits);
     });
 }
 

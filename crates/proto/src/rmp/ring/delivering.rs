@@ -28,6 +28,10 @@ impl Ring {
                         break;
                     }
                 }
+                Queued::Flushed { round, source } => {
+                    self.gone.insert(source, round);
+                    self.forget_gone();
+                }
                 Queued::Packet { round, source, seqno } => {
                     if !self.deliver_packet(round, source, seqno, &mut out) {
                         self.queue.push_front(Queued::Packet { round, source, seqno });
@@ -121,7 +125,7 @@ impl Ring {
     }
 
     fn deliver_early(&mut self, source: Process, arrived: Option<SeqNo>, out: &mut Vec<Delivery>) {
-        if !self.shown.contains(&source) {
+        if !self.shown.contains(&source) && !self.is_guest(source) {
             return;
         }
         let Some(stream) = self.streams.get_mut(&source) else { return };

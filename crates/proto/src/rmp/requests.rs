@@ -1,0 +1,196 @@
+//! The requests of a group's callers, as one member knows them: which were delivered, which are
+//! open, and the replies that this member keeps (4.5). All of it is bounded.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::calls::{RequestId, Seen, Sight};
+use super::locks::Handler;
+use super::names::Process;
+use crate::NodeId;
+
+/// What a member knows of the requests of all callers.
+#[derive(Debug, Default)]
+pub(super) struct Answering {
+    callers: BTreeMap<NodeId, Caller>,
+    /// Counts deliveries: the caller that was not heard of for longest is forgotten first.
+    clock: u64,
+    /// Handlers whose locks this member holds.
+    pub(super) serving: BTreeSet<Handler>,
+    /// Replies that are kept, the oldest first.
+    kept: VecDeque<RequestId>,
+    kept_bytes: usize,
+    open_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Caller {
+    used: u64,
+    seen: Seen,
+    entries: BTreeMap<u32, Entry>,
+}
+
+/// A request to a handler.
+#[derive(Debug)]
+pub(super) struct Entry {
+    handler: Handler,
+    /// What is asked, until it is answered.
+    payload: Option<Bytes>,
+    /// Whether another member held the handler's lock when it was delivered.
+    pub(super) was_held: bool,
+    /// Whether this member was told to reply.
+    pub(super) is_told: bool,
+    pub(super) answered_by: Option<Process>,
+    /// This member's own reply.
+    pub(super) reply: Option<Bytes>,
+}
+
+impl Answering {
+    /// Which requests were delivered, for a joiner, the caller heard of last in the end.
+    pub(super) fn seen(&self) -> Vec<(NodeId, Seen)> {
+        let mut callers: Vec<(u64, NodeId, Seen)> =
+            self.callers.iter().map(|(node, caller)| (caller.used, *node, caller.seen)).collect();
+        callers.sort_unstable_by_key(|(used, node, _)| (*used, *node));
+        callers.into_iter().map(|(_, node, seen)| (node, seen)).collect()
+    }
+
+    /// What a joiner learns.
+    pub(super) fn enter(&mut self, seen: Vec<(NodeId, Seen)>) {
+        for (node, seen) in seen {
+            self.clock += 1;
+            let caller = Caller { used: self.clock, seen, entries: BTreeMap::new() };
+            self.callers.insert(node, caller);
+        }
+    }
+
+    /// Notes a request, and says whether it is new.
+    pub(super) fn note(&mut self, id: RequestId, oldest: u32) -> Sight {
+        self.clock += 1;
+        let clock = self.clock;
+        let caller = self.callers.entry(id.caller).or_insert_with(|| Caller {
+            used: clock,
+            seen: Seen::before(oldest),
+            entries: BTreeMap::new(),
+        });
+        caller.used = clock;
+        caller.seen.forget_before(oldest);
+        let sight = caller.seen.note(id.number);
+        let over: Vec<u32> = caller
+            .entries
+            .keys()
+            .filter(|number| (number.wrapping_sub(oldest) as i32) < 0)
+            .copied()
+            .collect();
+        for number in over {
+            self.forget(RequestId { number, ..id });
+        }
+        while self.callers.len() > MAX_CALLERS {
+            let oldest = self.callers.iter().min_by_key(|(_, caller)| caller.used);
+            let Some((node, caller)) = oldest else { break };
+            let (node, numbers) = (*node, caller.entries.keys().copied().collect::<Vec<_>>());
+            numbers.into_iter().for_each(|number| self.forget(RequestId { caller: node, number }));
+            self.callers.remove(&node);
+        }
+        sight
+    }
+
+    /// Somebody has replied.
+    pub(super) fn on_answered(&mut self, id: RequestId, by: Process) {
+        let Some(entry) = self.entry(id) else { return };
+        entry.answered_by = Some(by);
+        let payload = entry.payload.take();
+        self.open_bytes -= payload.map_or(0, |payload| payload.len());
+    }
+
+    /// Keeps what is asked until it is answered, unless that is too much.
+    pub(super) fn keep(
+        &mut self,
+        id: RequestId,
+        handler: Handler,
+        payload: Bytes,
+        limit: usize,
+    ) -> &mut Entry {
+        let has_room = self.open_bytes + payload.len() <= limit;
+        let caller = self.callers.get_mut(&id.caller).expect("the request was noted");
+        let entry = caller.entries.entry(id.number).or_insert(Entry {
+            handler,
+            payload: None,
+            was_held: false,
+            is_told: false,
+            answered_by: None,
+            reply: None,
+        });
+        if has_room && entry.payload.is_none() {
+            self.open_bytes += payload.len();
+            entry.payload = Some(payload);
+        }
+        entry
+    }
+
+    pub(super) fn entry(&mut self, id: RequestId) -> Option<&mut Entry> {
+        self.callers.get_mut(&id.caller)?.entries.get_mut(&id.number)
+    }
+
+    fn forget(&mut self, id: RequestId) {
+        let caller = self.callers.get_mut(&id.caller);
+        let Some(entry) = caller.and_then(|caller| caller.entries.remove(&id.number)) else {
+            return;
+        };
+        self.open_bytes -= entry.payload.map_or(0, |payload| payload.len());
+        if let Some(reply) = entry.reply {
+            self.kept_bytes -= reply.len();
+            self.kept.retain(|kept| *kept != id);
+        }
+    }
+
+    /// Keeps a reply, to be sent again when the request is repeated; of too many the oldest go.
+    pub(super) fn keep_reply(&mut self, id: RequestId, reply: Bytes, limit: usize) -> u64 {
+        self.kept_bytes += reply.len();
+        self.kept.push_back(id);
+        if let Some(entry) = self.entry(id) {
+            entry.reply = Some(reply);
+        }
+        let mut forgotten = 0;
+        while self.kept_bytes > limit && self.kept.len() > 1 {
+            let Some(oldest) = self.kept.pop_front() else { break };
+            let reply = self.entry(oldest).and_then(|entry| entry.reply.take());
+            self.kept_bytes -= reply.map_or(0, |reply| reply.len());
+            forgotten += 1;
+        }
+        forgotten
+    }
+
+    /// The requests to a handler that nobody has answered, and that this member was not told of.
+    pub(super) fn open(&self, handler: Handler) -> Vec<(RequestId, Bytes, bool)> {
+        let entries = self.callers.iter().flat_map(|(caller, it)| {
+            it.entries
+                .iter()
+                .map(|(number, entry)| (RequestId { caller: *caller, number: *number }, entry))
+        });
+        let open = entries.filter(|(_, entry)| {
+            entry.handler == handler && !entry.is_told && entry.answered_by.is_none()
+        });
+        open.filter_map(|(id, entry)| Some((id, entry.payload.clone()?, entry.was_held))).collect()
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        self.open_bytes + self.kept_bytes
+    }
+
+    pub(super) fn check(&self) {
+        let entries = || self.callers.values().flat_map(|caller| caller.entries.values());
+        let open = entries().filter_map(|entry| entry.payload.as_ref()).map(Bytes::len);
+        assert_eq!(open.sum::<usize>(), self.open_bytes, "bytes of open requests");
+        let kept = entries().filter_map(|entry| entry.reply.as_ref()).map(Bytes::len);
+        assert_eq!(kept.sum::<usize>(), self.kept_bytes, "bytes of replies that are kept");
+        assert!(self.callers.len() <= MAX_CALLERS, "{} callers", self.callers.len());
+        for caller in self.callers.values() {
+            assert!(caller.entries.len() <= 128, "{} requests", caller.entries.len());
+        }
+    }
+}
+
+/// Callers that are remembered: more than guests and members.
+const MAX_CALLERS: usize = 1024;

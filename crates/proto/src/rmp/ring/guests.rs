@@ -1,0 +1,173 @@
+//! Callers that are not members: their streams, in the order of the ring (4.5).
+//!
+//! A guest's packets take their places like those of members. Which guests there are follows from
+//! the rounds alone, so all members know the same: a guest is one when a packet of its has a place,
+//! and of more than so many the one whose last place is the oldest is flushed. Before its first
+//! place a guest is tentative, and each member's own affair.
+
+use alloc::vec::Vec;
+
+use super::super::delivery::Queued;
+use super::super::log::Round;
+use super::super::names::{Process, Timestamp};
+use super::super::packet::GuestState;
+use super::super::stream::{Arrival, Data, Stream};
+use super::Ring;
+use crate::SeqNo;
+
+/// A caller that is not a member.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guest {
+    /// The last round that gave a packet of its a place; `None` before the first.
+    used: Option<Timestamp>,
+}
+
+/// What became of a guest's packet that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rmp) enum GuestArrival {
+    /// As with a member's.
+    Kept(Arrival),
+    /// Nobody knows the guest, and this is not its first packet.
+    Unknown,
+    /// The guest was here and is gone.
+    Replayed,
+    /// There are as many tentative guests as are kept.
+    Full,
+}
+
+impl Ring {
+    /// Takes a guest's data packet.
+    pub(in crate::rmp) fn insert_of_guest(
+        &mut self,
+        source: Process,
+        seqno: SeqNo,
+        data: Data,
+        is_first: bool,
+    ) -> GuestArrival {
+        if !self.guests.contains_key(&source) {
+            if !is_first {
+                return GuestArrival::Unknown;
+            }
+            let later = Process { life: source.life.saturating_add(1), ..source };
+            let end = Process { life: u32::MAX, ..source };
+            let is_former = self.former.iter().any(|it| it.node == source.node && *it >= source);
+            if is_former || self.guests.range(later..=end).next().is_some() {
+                return GuestArrival::Replayed;
+            }
+            let is_tentative = |guest: &&Guest| guest.used.is_none();
+            if self.guests.values().filter(is_tentative).count() >= MAX_TENTATIVE {
+                return GuestArrival::Full;
+            }
+            self.guests.insert(source, Guest { used: None });
+            self.streams.insert(source, Stream::new(seqno, seqno));
+        }
+        let stream = self.streams.get_mut(&source).expect("every guest has a stream");
+        GuestArrival::Kept(stream.insert(seqno, data))
+    }
+
+    /// Whether packets of this process may be given places.
+    pub(super) fn may_order(&self, source: Process) -> bool {
+        self.view.contains(source) || self.guests.contains_key(&source)
+    }
+
+    /// Whether this process is a guest.
+    pub(in crate::rmp) fn is_guest(&self, source: Process) -> bool {
+        self.guests.contains_key(&source)
+    }
+
+    /// The round that is next orders packets of guests that this member has not heard of, or has
+    /// heard of otherwise: they are known from now on.
+    pub(super) fn admit_guests(&mut self) {
+        let Some(round) = self.log.ready() else { return };
+        let is_strange = |source: &Process| match self.guests.get(source) {
+            Some(guest) => guest.used.is_none(),
+            None => !self.streams.contains_key(source),
+        };
+        let runs = round.runs().iter().filter(|run| is_strange(&run.source));
+        let strange: Vec<(Process, SeqNo)> = runs.map(|run| (run.source, run.first)).collect();
+        for (source, first) in strange {
+            self.guests.insert(source, Guest { used: None });
+            let known = self.streams.get(&source).map(|stream| stream.ordered_to());
+            if known != Some(first) {
+                self.streams.insert(source, Stream::new(first, first));
+            }
+        }
+    }
+
+    /// Guests were given places: who calls in a new life is over in the one before, and there is
+    /// room for so many.
+    pub(super) fn on_guests_ordered(&mut self, round: &Round) {
+        let runs = round.runs().iter();
+        let sources: Vec<Process> =
+            runs.map(|run| run.source).filter(|it| self.guests.contains_key(it)).collect();
+        for source in &sources {
+            self.guests.insert(*source, Guest { used: Some(round.at) });
+        }
+        for source in sources {
+            let first = Process { life: 0, ..source };
+            let former: Vec<Process> =
+                self.guests.range(first..source).map(|(former, _)| *former).collect();
+            former.into_iter().for_each(|former| self.flush(former, round.at));
+        }
+        loop {
+            let used = self.guests.iter().filter_map(|(it, guest)| Some((guest.used?, *it)));
+            let (count, oldest) = (used.clone().count(), used.min());
+            match oldest {
+                Some((_, oldest)) if count > MAX_GUESTS => self.flush(oldest, round.at),
+                _ => return,
+            }
+        }
+    }
+
+    /// Forgets a guest when all that it was given a place for is delivered and stable.
+    fn flush(&mut self, source: Process, round: Timestamp) {
+        let Some(guest) = self.guests.remove(&source) else { return };
+        if guest.used.is_none() {
+            self.streams.remove(&source);
+            return;
+        }
+        self.former.push_back(source);
+        if self.former.len() > MAX_FORMER {
+            self.former.pop_front();
+        }
+        self.queue.push_back(Queued::Flushed { round, source });
+    }
+
+    /// The guests, for who joins.
+    pub(super) fn guest_states(&self) -> Vec<GuestState> {
+        let states = self.guests.iter().filter_map(|(source, guest)| {
+            let (used, stream) = (guest.used?, self.streams.get(source)?);
+            let (open_from, ordered_to) = (stream.open_from(), stream.ordered_to());
+            Some(GuestState { source: *source, open_from, ordered_to, used })
+        });
+        states.collect()
+    }
+
+    /// A joiner learns of the guests.
+    pub(super) fn enter_guests(&mut self, guests: Vec<GuestState>) {
+        for GuestState { source, open_from, ordered_to, used } in guests {
+            self.guests.insert(source, Guest { used: Some(used) });
+            self.streams.insert(source, Stream::new(open_from, ordered_to));
+        }
+    }
+
+    /// Asserts the invariants.
+    pub(super) fn check_guests(&self) {
+        assert!(
+            self.guests.len() <= MAX_GUESTS + MAX_TENTATIVE + 64,
+            "{} guests",
+            self.guests.len()
+        );
+        for guest in self.guests.keys() {
+            assert!(self.streams.contains_key(guest), "guest {guest:?} has no stream");
+            assert!(!self.view.contains(*guest), "guest {guest:?} is a member");
+        }
+    }
+}
+
+/// Guests that are remembered; who was flushed has to set its first packet flag again.
+const MAX_GUESTS: usize = 256;
+/// Guests of which no packet has a place yet; one round may bring 64 more.
+const MAX_TENTATIVE: usize = 64;
+/// Guests that were flushed, and whose packets are not taken for a new one's.
+const MAX_FORMER: usize = 1024;

@@ -1,0 +1,175 @@
+//! The verbs that this engine has beside those of [`Engine`](crate::Engine).
+
+use bytes::Bytes;
+
+use super::around::{Around, Timer};
+use super::calling::Calling;
+use super::calls::{self, ReplyError, RequestError, RequestId, RequestOptions};
+use super::group::Group;
+use super::locks::{LockError, LockName};
+use super::names::Process;
+use super::qos::Qos;
+use super::view::Partition;
+use super::{JoinOptions, Rmp, Terms, packet};
+use crate::{GroupId, GroupSettings, JoinError, Profile, Time};
+
+impl Rmp {
+    /// Joins a group as [`Engine::join`] does, with what only this node decides.
+    ///
+    /// # Errors
+    /// The group is not an ordered one, or the node is in it already.
+    pub fn join_with(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+        options: JoinOptions,
+    ) -> Result<(), JoinError> {
+        let Profile::Ordered(partition) = settings.profile else {
+            return Err(JoinError::NoEngine { profile: settings.profile });
+        };
+        if self.is_in(group) {
+            return Err(JoinError::AlreadyJoined);
+        }
+        self.lives += 1;
+        let me = Process { node: self.id, life: self.lives };
+        let terms = Terms { partition, rejoin: options.rejoin };
+        let guest = self.groups.remove(&group).filter(|state| state.is_of_guest());
+        for timer in [Timer::Linger, Timer::Retransmit, Timer::Forget] {
+            self.timers.cancel((group, timer));
+        }
+        let mut state = Group::new(me, terms, &self.config);
+        if let Some(guest) = guest {
+            // It was a caller before: from now on its requests are a member's.
+            state.calling = guest.calling.of_member();
+        }
+        self.groups.insert(group, state);
+        self.with(now, group, |state, around| {
+            state.make_all_again(around);
+            state.begin_joining(around);
+        });
+        Ok(())
+    }
+
+    /// Asks for a lock of a group. It is granted at once if nobody holds it; else this node waits,
+    /// behind all who have asked before. [`RingNews::Lock`] answers: granted, or refused where the
+    /// ring has as many locks as it keeps. A node that is still joining may ask already.
+    ///
+    /// One node holds a lock once, whatever number of its threads want it. Locks are given back by
+    /// [`Rmp::unlock`] and by leaving; who is removed from the ring is told that they are
+    /// [lost](LockChange::Lost).
+    ///
+    /// # Errors
+    /// The node is not in the group, holds the lock or has asked for it, or has asked for too many.
+    pub fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+        self.of_member(now, group, |state, around| state.lock(around, name, true))
+    }
+
+    /// Asks for a lock as [`Rmp::lock`] does, but does not wait: where another holds it the answer
+    /// is [`LockChange::Refused`], as in the paper.
+    ///
+    /// # Errors
+    /// As with [`Rmp::lock`].
+    pub fn try_lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+        self.of_member(now, group, |state, around| state.lock(around, name, false))
+    }
+
+    /// Gives a lock back, or stops waiting for it; [`LockChange::Released`] answers. It may be
+    /// asked for again without waiting for the answer.
+    ///
+    /// # Errors
+    /// The node is not in the group, or has not asked for the lock.
+    pub fn unlock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+        self.of_member(now, group, |state, around| state.unlock(around, name))
+    }
+
+    /// Makes a request to a group, as a member of it or as a node that is not in it. It takes its
+    /// place among the messages of the group, and every member is told of it
+    /// ([`RingNews::Request`]); [`RingNews::Answer`] says what became of it.
+    ///
+    /// With a [handler](RequestOptions::handler) the answer is the reply of whoever holds the
+    /// handler's lock. If that member dies the next holder replies; if nobody holds the lock the
+    /// request waits for somebody who does. Without a handler the answer is an acknowledgement:
+    /// the request was delivered as its [level](RequestOptions::qos) says. There is one answer to
+    /// each request; the [module](self) says what may happen twice.
+    ///
+    /// # Errors
+    /// The request is too large, its level is not one of the group's, or too many wait.
+    pub fn request(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        payload: Bytes,
+        options: RequestOptions,
+    ) -> Result<RequestId, RequestError> {
+        let qos = options.qos;
+        let limit = match qos {
+            Qos::Unreliable => self.config.piece_bytes(),
+            _ => self.config.message_bytes,
+        };
+        let limit = limit - calls::ENVELOPE_BYTES - packet::NON_MEMBER_BYTES;
+        if payload.len() > limit {
+            return Err(RequestError::TooLarge { bytes: payload.len(), limit });
+        }
+        let number = self.requests.get(&group).copied().unwrap_or(1);
+        if let Some(state) = self.groups.get(&group) {
+            let waiting_bytes = state.sending.waiting_bytes();
+            if state.is_leaving {
+                return Err(RequestError::Leaving);
+            } else if !state.is_of_guest() && !state.allows(qos) {
+                return Err(RequestError::Qos { asked: qos });
+            } else if number.wrapping_sub(state.calling.oldest(number)) >= calls::MAX_WAITING {
+                return Err(RequestError::TooMany { waiting: state.calling.len() });
+            } else if waiting_bytes + payload.len() > self.config.queue_bytes {
+                return Err(RequestError::QueueFull { waiting_bytes });
+            }
+        } else {
+            self.lives += 1;
+            let me = Process { node: self.id, life: self.lives };
+            let terms = Terms { partition: Partition::AtLeast(1), rejoin: false };
+            let mut state = Group::new(me, terms, &self.config);
+            state.calling = Calling::of_guest();
+            self.groups.insert(group, state);
+        }
+        self.requests.insert(group, number.wrapping_add(1));
+        self.with(now, group, |state, around| state.request(around, number, payload, options));
+        Ok(RequestId { caller: self.id, number })
+    }
+
+    /// Replies to a request that this member was told is [its to reply
+    /// to](Request::is_ours), once.
+    ///
+    /// # Errors
+    /// The node is not in the group, the request is not open, the reply is too large, or too much
+    /// waits to be sent.
+    pub fn reply(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        request: RequestId,
+        payload: Bytes,
+    ) -> Result<(), ReplyError> {
+        if !self.is_in(group) {
+            return Err(ReplyError::NotJoined);
+        }
+        let replied = self.with(now, group, |state, cx| state.reply(cx, request, payload));
+        replied.unwrap_or(Err(ReplyError::NotJoined))
+    }
+
+    /// Whether this node is a member of the group or joins it.
+    pub(super) fn is_in(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|state| !state.is_leaving && !state.is_of_guest())
+    }
+
+    fn of_member(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        call: impl FnOnce(&mut Group, &mut Around<'_>) -> Result<(), LockError>,
+    ) -> Result<(), LockError> {
+        if !self.is_in(group) {
+            return Err(LockError::NotJoined);
+        }
+        self.with(now, group, call).unwrap_or(Err(LockError::NotJoined))
+    }
+}

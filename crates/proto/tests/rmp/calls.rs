@@ -1,0 +1,223 @@
+//! Requests to a group, of members and of nodes that are not members, and their answers.
+
+use std::time::Duration;
+
+use carom_proto::rmp::{
+    Handler, LockName, Outcome, Partition, ReplyError, Request, RequestError, RequestId,
+    RequestOptions, Rmp,
+};
+use carom_proto::{GroupId, NodeId, Rng};
+
+use crate::checks;
+use crate::rig::{GROUP, MS, Told, World};
+
+/// Members, and behind them hosts that never join.
+fn joined(members: usize, guests: usize, seed: u64) -> World {
+    let mut world = World::new(members + guests, Partition::Majority, seed);
+    (0..members).for_each(|number| world.join(number));
+    world.run_for(2000 * MS);
+    world
+}
+
+fn outcomes(world: &World, number: usize) -> Vec<&Outcome> {
+    let story = world.hosts[number].story.iter();
+    story
+        .filter_map(|told| match told {
+            Told::Answer { answer } => Some(&answer.outcome),
+            _ => None,
+        })
+        .collect()
+}
+
+fn requests(world: &World, number: usize) -> Vec<&Request> {
+    let story = world.hosts[number].story.iter();
+    story
+        .filter_map(|told| match told {
+            Told::Request { request } => Some(request),
+            _ => None,
+        })
+        .collect()
+}
+
+fn repliers(world: &World, number: usize) -> Vec<NodeId> {
+    let replies = outcomes(world, number).into_iter().filter_map(|outcome| match outcome {
+        Outcome::Reply { by, .. } => Some(*by),
+        _ => None,
+    });
+    replies.collect()
+}
+
+const HANDLER: LockName = LockName(0);
+
+#[test]
+fn the_holder_of_the_handler_replies_to_a_member_and_to_who_is_none() {
+    let mut world = joined(3, 1, 1);
+    world.lock(1, HANDLER, true);
+    world.run_for(50 * MS);
+    for caller in [0, 1, 2, 3] {
+        world.call(caller, Some(0), 2, 100);
+        world.run_for(200 * MS);
+        assert_eq!(repliers(&world, caller), [NodeId(2)], "caller {caller}");
+    }
+    for member in 0..3 {
+        let told = requests(&world, member);
+        let callers: Vec<u64> = told.iter().map(|request| request.id.caller.0).collect();
+        assert_eq!(callers, [1, 2, 3, 4]);
+        assert!(told.iter().all(|request| request.is_ours == (member == 1)));
+    }
+    checks::check_safety(&world);
+}
+
+#[test]
+fn a_request_without_a_handler_is_acknowledged_at_every_level() {
+    let mut world = joined(3, 1, 1);
+    for level in 0..7 {
+        for caller in [1, 3] {
+            world.call(caller, None, level, 50);
+        }
+        world.run_for(300 * MS);
+        for caller in [1, 3] {
+            let expected = vec![&Outcome::Acknowledged; usize::from(level) + 1];
+            assert_eq!(outcomes(&world, caller), expected, "level {level}, caller {caller}");
+        }
+    }
+    (0..3).for_each(|member| assert_eq!(requests(&world, member).len(), 14));
+    checks::check_safety(&world);
+}
+
+#[test]
+fn requests_and_replies_may_be_larger_than_a_packet() {
+    for loss in [0.0, 0.05] {
+        let mut world = joined(3, 1, 1);
+        world.lock(1, HANDLER, true);
+        world.run_for(50 * MS);
+        (world.loss, world.reply_bytes) = (loss, 300_000);
+        for caller in [0, 3] {
+            world.call(caller, Some(0), 2, 100_000);
+            world.run_for(5000 * MS);
+            assert_eq!(repliers(&world, caller), [NodeId(2)], "loss {loss}, caller {caller}");
+        }
+        checks::check_safety(&world);
+    }
+}
+
+#[test]
+fn a_killed_handler_is_replaced_and_every_request_has_one_reply() {
+    for seed in crate::random::seeds() {
+        let mut rng = Rng::new(seed);
+        let mut world = joined(4, 2, seed);
+        for server in 0..3 {
+            world.lock(server, HANDLER, true);
+            world.run_for(20 * MS);
+        }
+        world.loss = [0.0, 0.02, 0.1][rng.below(3)];
+        world.duplicates = [0.0, 0.05][rng.below(2)];
+        world.reply_bytes = [20, 5000][rng.below(2)];
+        let killed = rng.below(30);
+        for turn in 0..30 {
+            world.call(3 + rng.below(3), Some(0), 2, 10 + rng.below(3000));
+            world.run_for(MS * rng.below(10) as u32);
+            if turn == killed {
+                world.crash(0);
+            }
+        }
+        world.loss = 0.0;
+        world.run_for(20_000 * MS);
+        for caller in 3..6 {
+            let (made, replied) = (world.hosts[caller].calls.len(), repliers(&world, caller));
+            assert_eq!(replied.len(), made, "seed {seed}: caller {caller}");
+        }
+        checks::check_safety(&world);
+    }
+}
+
+#[test]
+fn a_request_waits_for_somebody_who_serves() {
+    let mut world = joined(3, 1, 1);
+    world.call(3, Some(4), 2, 100);
+    world.run_for(300 * MS);
+    assert!(outcomes(&world, 3).is_empty());
+    world.lock(2, LockName(4), true);
+    world.run_for(300 * MS);
+    assert_eq!(repliers(&world, 3), [NodeId(3)]);
+    let told = requests(&world, 2);
+    let ours: Vec<bool> = told.iter().map(|request| request.is_ours).collect();
+    assert_eq!(ours, [false, true]);
+    assert!(told[1].is_again && !told[1].may_be_done, "nobody else can have done the work");
+}
+
+#[test]
+fn a_joiner_serves_requests_from_before_its_time() {
+    let mut world = joined(2, 2, 1);
+    world.call(3, Some(0), 2, 5000);
+    world.run_for(300 * MS);
+    world.join(2);
+    world.run_for(500 * MS);
+    world.lock(2, HANDLER, true);
+    world.run_for(5000 * MS);
+    assert_eq!(repliers(&world, 3), [NodeId(3)]);
+    assert_eq!(requests(&world, 0).len(), 1, "it was made again, and is the same");
+}
+
+#[test]
+fn a_group_that_does_not_answer_is_given_up() {
+    let mut world = joined(1, 1, 1);
+    world.crash(0);
+    world.call_for(1, None, 2, 100, Duration::from_secs(3));
+    world.run_for(2900 * MS);
+    assert!(outcomes(&world, 1).is_empty());
+    world.run_for(200 * MS);
+    assert_eq!(outcomes(&world, 1), [&Outcome::Unanswered]);
+    let before: u64 = world.datagrams_by_kind.values().sum();
+    world.run_for(100_000 * MS);
+    assert_eq!(world.datagrams_by_kind.values().sum::<u64>(), before, "it is quiet");
+}
+
+#[test]
+fn a_caller_that_was_flushed_introduces_itself_again() {
+    let mut world = joined(2, 300, 1);
+    for guest in (2..302).chain([2, 3, 301]) {
+        world.call(guest, None, 2, 50);
+        world.run_for(20 * MS);
+    }
+    world.run_for(3000 * MS);
+    for guest in 2..302 {
+        let made = world.hosts[guest].calls.len();
+        assert_eq!(outcomes(&world, guest), vec![&Outcome::Acknowledged; made], "{guest}");
+    }
+    assert_eq!(requests(&world, 0).len(), 303);
+    assert_eq!(requests(&world, 1).len(), 303);
+    assert!(world.hosts[0].engine.counters().calls_unknown > 0, "nobody was flushed");
+}
+
+#[test]
+fn who_comes_in_keeps_its_requests() {
+    let mut world = joined(2, 1, 1);
+    world.call(2, Some(0), 2, 50);
+    world.run_for(100 * MS);
+    world.join(2);
+    world.run_for(1000 * MS);
+    world.lock(0, HANDLER, true);
+    world.run_for(3000 * MS);
+    assert_eq!(repliers(&world, 2), [NodeId(1)]);
+}
+
+#[test]
+fn what_cannot_be_asked_or_answered_is_refused() {
+    let mut world = joined(1, 1, 1);
+    let now = world.now;
+    let id = RequestId { caller: NodeId(2), number: 1 };
+    let member = &mut world.hosts[0].engine;
+    let reply = |it: &mut Rmp, group| it.reply(now, group, id, "x".into());
+    assert_eq!(reply(member, GROUP), Err(ReplyError::NotOpen));
+    assert_eq!(reply(member, GroupId(99)), Err(ReplyError::NotJoined));
+    let guest = &mut world.hosts[1].engine;
+    let options = RequestOptions { handler: Handler::new(0), ..RequestOptions::default() };
+    let large = guest.request(now, GROUP, vec![0; 16 << 20].into(), options);
+    assert!(matches!(large, Err(RequestError::TooLarge { .. })), "{large:?}");
+    for _ in 0..64 {
+        guest.request(now, GROUP, "x".into(), options).expect("so many may wait");
+    }
+    let more = guest.request(now, GROUP, "x".into(), options);
+    assert_eq!(more, Err(RequestError::TooMany { waiting: 64 }));
+}
