@@ -4,22 +4,23 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_channel::{Receiver, TrySendError};
-use bytes::Bytes;
-use carom_proto::rmp::{LockName, Partition, Qos};
-use carom_proto::{Event, GroupId, NodeId, Profile as Engine, Safe, SendOptions};
+use async_channel::{Receiver, Sender};
+use carom_proto::rmp::{Partition, Qos};
+use carom_proto::{Event, GroupId, NodeId, Profile as Engine, Safe};
 use futures_core::Stream;
 
 use crate::alarms::{Sleep, before};
 use crate::blocking::within;
 use crate::command::NodeCommand;
 use crate::delivery::Inlet;
-use crate::error::{LockError, NotSafe, PublishError, Timeout, TryPublishError};
-use crate::lock::{Asking, Lock};
+use crate::error::{NotSafe, PublishError, Timeout};
 use crate::node::NodeShared;
-use crate::outgoing::{Outgoing, Queue, ReadyMark};
+use crate::outgoing::{Queue, ReadyMark};
 use crate::profile::Profile;
-use crate::published::{Published, Receipt};
+
+mod publishing;
+
+pub use self::publishing::Deadline;
 
 /// Membership in a group: publishes to the other members and receives what they publish. Dropping
 /// it leaves the group. It can be used from several threads at once; each event goes to one of
@@ -28,17 +29,6 @@ pub struct Group {
     shared: Arc<GroupShared>,
     inlet: Inlet,
     node: Arc<NodeShared>,
-}
-
-/// How long after its multicast a message is still of use: nobody repairs it after that, and who
-/// has not got it by then is told so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deadline(pub Duration);
-
-impl From<Deadline> for SendOptions {
-    fn from(deadline: Deadline) -> Self {
-        Self { deadline: Some(deadline.0), ..Self::default() }
-    }
 }
 
 /// What the driver and the application know of a group.
@@ -94,91 +84,6 @@ impl Group {
     /// The other members as this node sees them now, in order of their ids.
     pub fn members(&self) -> Vec<NodeId> {
         self.shared.members()
-    }
-
-    /// Multicasts `payload` to the other members. Blocks while a member that is too far behind
-    /// holds the group back and its queue of 1024 messages is full.
-    ///
-    /// # Errors
-    /// The message is too large, or the group is closed. Nothing was sent then.
-    ///
-    /// # Panics
-    /// On a simulated node, if it would have to block: see [`Group::publish_async`].
-    #[track_caller]
-    pub fn publish(&self, payload: impl Into<Bytes>) -> Result<Published<'_>, PublishError> {
-        self.publish_blocking(payload.into(), SendOptions::default())
-    }
-
-    /// As [`Group::publish`], with what this message needs: a [`Deadline`], in an ordered group a
-    /// [`Qos`], or both.
-    ///
-    /// # Errors
-    /// As [`Group::publish`].
-    ///
-    /// # Panics
-    /// As [`Group::publish`].
-    #[track_caller]
-    pub fn publish_with(
-        &self,
-        payload: impl Into<Bytes>,
-        options: impl Into<SendOptions>,
-    ) -> Result<Published<'_>, PublishError> {
-        self.publish_blocking(payload.into(), options.into())
-    }
-
-    /// As [`Group::publish`], on any async runtime.
-    ///
-    /// # Errors
-    /// As [`Group::publish`].
-    pub async fn publish_async(
-        &self,
-        payload: impl Into<Bytes>,
-    ) -> Result<Published<'_>, PublishError> {
-        self.publish_waiting(payload.into(), SendOptions::default()).await
-    }
-
-    /// As [`Group::publish_with`], on any async runtime.
-    ///
-    /// # Errors
-    /// As [`Group::publish`].
-    pub async fn publish_with_async(
-        &self,
-        payload: impl Into<Bytes>,
-        options: impl Into<SendOptions>,
-    ) -> Result<Published<'_>, PublishError> {
-        self.publish_waiting(payload.into(), options.into()).await
-    }
-
-    /// As [`Group::publish`], without ever blocking.
-    ///
-    /// # Errors
-    /// As [`Group::publish`], or the queue is full; the error has the message and tells who holds
-    /// the group back.
-    pub fn try_publish(&self, payload: impl Into<Bytes>) -> Result<Published<'_>, TryPublishError> {
-        self.try_publish_with(payload, SendOptions::default())
-    }
-
-    /// As [`Group::publish_with`], without ever blocking.
-    ///
-    /// # Errors
-    /// As [`Group::try_publish`].
-    pub fn try_publish_with(
-        &self,
-        payload: impl Into<Bytes>,
-        options: impl Into<SendOptions>,
-    ) -> Result<Published<'_>, TryPublishError> {
-        let (outgoing, published) = self.outgoing(payload.into(), options.into())?;
-        let Some(queue) = self.shared.queue.inlet() else { return Err(TryPublishError::Closed) };
-        match queue.try_send(outgoing) {
-            Ok(()) => {
-                self.wake_driver();
-                Ok(published)
-            }
-            Err(TrySendError::Full(Outgoing { payload, .. })) => {
-                Err(TryPublishError::Full { held_back_by: self.shared.held_back(), payload })
-            }
-            Err(TrySendError::Closed(_)) => Err(TryPublishError::Closed),
-        }
     }
 
     /// The next event; `None` once the group is closed and all events were taken. On any async
@@ -263,92 +168,10 @@ impl Group {
         answer.recv().await.unwrap_or_else(|_| Err(self.not_safe()))
     }
 
-    /// Waits for a lock of an ordered group, behind all who have asked before, on any async
-    /// runtime. A lock is named by a text, or by a [`Handler`](crate::rmp::Handler). If the future
-    /// is dropped before it ends, the lock is not waited for any more.
-    ///
-    /// # Errors
-    /// The group is not ordered, the ring has gone on without this node, too many wait, or the
-    /// group is closed.
-    pub async fn lock(&self, name: impl Into<LockName>) -> Result<Lock<'_>, LockError> {
-        self.ask_for_lock(name.into(), true).await
-    }
-
-    /// As [`Group::lock`], for no longer than `timeout` of the node's clock.
-    ///
-    /// # Errors
-    /// As [`Group::lock`], or the time was over before.
-    pub async fn lock_timeout_async(
-        &self,
-        name: impl Into<LockName>,
-        timeout: Duration,
-    ) -> Result<Lock<'_>, LockError> {
-        let lock = self.ask_for_lock(name.into(), true);
-        before(self.node.sleep(timeout), lock).await.unwrap_or(Err(LockError::Timeout(timeout)))
-    }
-
-    /// As [`Group::lock`], blocking the thread for no longer than `timeout`.
-    ///
-    /// # Errors
-    /// As [`Group::lock`], or the time was over before.
-    ///
-    /// # Panics
-    /// On a simulated node: see [`Group::lock_timeout_async`].
-    #[track_caller]
-    pub fn lock_timeout(
-        &self,
-        name: impl Into<LockName>,
-        timeout: Duration,
-    ) -> Result<Lock<'_>, LockError> {
-        self.must_not_block("Group::lock_timeout", "lock_timeout_async");
-        let lock = self.ask_for_lock(name.into(), true);
-        within(timeout, lock).unwrap_or(Err(LockError::Timeout(timeout)))
-    }
-
-    /// As [`Group::lock`], but does not wait while another holds the lock.
-    ///
-    /// # Errors
-    /// As [`Group::lock`], or another holds it; the error says who.
-    pub async fn try_lock(&self, name: impl Into<LockName>) -> Result<Lock<'_>, LockError> {
-        self.ask_for_lock(name.into(), false).await
-    }
-
     /// Leaves the group. Messages that are still held back are not sent any more; see
     /// [`Group::confirm`].
     pub fn leave(self) {
         drop(self);
-    }
-
-    #[track_caller]
-    fn publish_blocking(
-        &self,
-        payload: Bytes,
-        options: SendOptions,
-    ) -> Result<Published<'_>, PublishError> {
-        let (outgoing, published) = self.outgoing(payload, options)?;
-        let queue = self.shared.queue.inlet().ok_or(PublishError::Closed)?;
-        match queue.try_send(outgoing) {
-            Ok(()) => {}
-            Err(TrySendError::Closed(_)) => return Err(PublishError::Closed),
-            Err(TrySendError::Full(outgoing)) => {
-                self.must_not_block("Group::publish", "publish_async");
-                queue.send_blocking(outgoing).map_err(|_| PublishError::Closed)?;
-            }
-        }
-        self.wake_driver();
-        Ok(published)
-    }
-
-    async fn publish_waiting(
-        &self,
-        payload: Bytes,
-        options: SendOptions,
-    ) -> Result<Published<'_>, PublishError> {
-        let (outgoing, published) = self.outgoing(payload, options)?;
-        let queue = self.shared.queue.inlet().ok_or(PublishError::Closed)?;
-        queue.send(outgoing).await.map_err(|_| PublishError::Closed)?;
-        self.wake_driver();
-        Ok(published)
     }
 
     fn ask_to_confirm(&self, timeout: Duration) -> Receiver<Result<Safe, NotSafe>> {
@@ -361,39 +184,17 @@ impl Group {
         NotSafe { waiting_for: self.members(), closed: true }
     }
 
-    async fn ask_for_lock(&self, name: LockName, waits: bool) -> Result<Lock<'_>, LockError> {
-        if !self.shared.profile.is_ordered() {
-            return Err(LockError::NoLocks);
-        }
-        let group = self.id();
-        let answer = self.node.ask(|reply| NodeCommand::Lock { group, name, waits, reply });
-        let asking = Asking { group: self, name, answer };
-        let grant = asking.answer.recv().await.unwrap_or(Err(LockError::Closed))?;
-        Ok(Lock::new(self, name, grant))
-    }
-
     pub(crate) fn shared(&self) -> &Arc<GroupShared> {
         &self.shared
     }
 
-    pub(crate) fn tell(&self, command: NodeCommand) {
-        self.node.home.tell(command);
+    /// Asks the node; the answer's channel is closed without one if the node is.
+    pub(crate) fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> NodeCommand) -> Receiver<T> {
+        self.node.ask(command)
     }
 
-    /// The message as the driver gets it, and what the caller gets, if the group can take it.
-    fn outgoing(
-        &self,
-        payload: Bytes,
-        options: SendOptions,
-    ) -> Result<(Outgoing, Published<'_>), PublishError> {
-        let limit = self.shared.limit(options.qos)?;
-        let bytes = payload.len();
-        if bytes > limit {
-            return Err(PublishError::TooLarge { bytes, limit });
-        }
-        let tracked = self.shared.profile.is_ordered().then(Receipt::new);
-        let (receipt, answer) = tracked.unzip();
-        Ok((Outgoing { payload, options, receipt }, Published::new(self, answer)))
+    pub(crate) fn tell(&self, command: NodeCommand) {
+        self.node.home.tell(command);
     }
 
     /// Refuses a call that would block for ever.

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_channel::{Receiver, Sender, TrySendError};
 use carom_proto::rmp::{LockChange, LockName, LockNews, Rmp, Timestamp};
 use carom_proto::{GroupId, Time};
 
+use crate::alarms::before;
+use crate::blocking::within;
 use crate::command::NodeCommand;
 use crate::error::LockError;
 use crate::group::Group;
@@ -109,6 +112,67 @@ impl Drop for Asking<'_> {
 }
 
 impl Group {
+    /// Waits for a lock of an ordered group, behind all who have asked before, on any async
+    /// runtime. A lock is named by a text, or by a [`Handler`](crate::rmp::Handler). If the future
+    /// is dropped before it ends, the lock is not waited for any more.
+    ///
+    /// # Errors
+    /// The group is not ordered, the ring has gone on without this node, too many wait, or the
+    /// group is closed.
+    pub async fn lock(&self, name: impl Into<LockName>) -> Result<Lock<'_>, LockError> {
+        self.ask_for_lock(name.into(), true).await
+    }
+
+    /// As [`Group::lock`], for no longer than `timeout` of the node's clock.
+    ///
+    /// # Errors
+    /// As [`Group::lock`], or the time was over before.
+    pub async fn lock_timeout_async(
+        &self,
+        name: impl Into<LockName>,
+        timeout: Duration,
+    ) -> Result<Lock<'_>, LockError> {
+        let lock = self.ask_for_lock(name.into(), true);
+        before(self.sleep(timeout), lock).await.unwrap_or(Err(LockError::Timeout(timeout)))
+    }
+
+    /// As [`Group::lock`], blocking the thread for no longer than `timeout`.
+    ///
+    /// # Errors
+    /// As [`Group::lock`], or the time was over before.
+    ///
+    /// # Panics
+    /// On a simulated node: see [`Group::lock_timeout_async`].
+    #[track_caller]
+    pub fn lock_timeout(
+        &self,
+        name: impl Into<LockName>,
+        timeout: Duration,
+    ) -> Result<Lock<'_>, LockError> {
+        self.must_not_block("Group::lock_timeout", "lock_timeout_async");
+        let lock = self.ask_for_lock(name.into(), true);
+        within(timeout, lock).unwrap_or(Err(LockError::Timeout(timeout)))
+    }
+
+    /// As [`Group::lock`], but does not wait while another holds the lock.
+    ///
+    /// # Errors
+    /// As [`Group::lock`], or another holds it; the error says who.
+    pub async fn try_lock(&self, name: impl Into<LockName>) -> Result<Lock<'_>, LockError> {
+        self.ask_for_lock(name.into(), false).await
+    }
+
+    async fn ask_for_lock(&self, name: LockName, waits: bool) -> Result<Lock<'_>, LockError> {
+        if !self.shared().profile.is_ordered() {
+            return Err(LockError::NoLocks);
+        }
+        let group = self.id();
+        let answer = self.ask(|reply| NodeCommand::Lock { group, name, waits, reply });
+        let asking = Asking { group: self, name, answer };
+        let grant = asking.answer.recv().await.unwrap_or(Err(LockError::Closed))?;
+        Ok(Lock::new(self, name, grant))
+    }
+
     fn give_back(&self, name: LockName, grant: &Grant) {
         let (shared, fence) = (Arc::clone(self.shared()), grant.fence);
         self.tell(NodeCommand::Unlock { shared, name, fence });
