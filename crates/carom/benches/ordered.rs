@@ -5,6 +5,8 @@
 //! Unreliable messages are sent as fast as they leave, and what receivers lose is not counted: the
 //! figure is what the slowest receiver got.
 
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};

@@ -6,9 +6,11 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use async_channel::Sender;
-use carom_proto::rmp::{LockName, Timestamp};
+use bytes::Bytes;
+use carom_proto::rmp::{LockName, ReplyError, RequestId, RequestOptions, Timestamp};
 use carom_proto::{GroupId, Safe};
 
+use crate::call::Caller;
 use crate::error::{JoinGroupError, NotSafe};
 use crate::group::{GroupParts, GroupShared};
 use crate::host::Host;
@@ -34,6 +36,15 @@ pub(crate) enum NodeCommand {
     Leave { shared: Arc<GroupShared> },
     /// Find out whether all members have what was sent.
     Confirm { group: GroupId, timeout: Duration, reply: Sender<Result<Safe, NotSafe>> },
+    /// Make a request to a group, whether the node is in it or not.
+    Request { group: GroupId, payload: Bytes, options: RequestOptions, reply: Caller },
+    /// Reply to a request.
+    Reply {
+        group: GroupId,
+        request: RequestId,
+        payload: Bytes,
+        reply: Sender<Result<(), ReplyError>>,
+    },
     /// Ask for a lock; whether it is waited for.
     Lock { group: GroupId, name: LockName, waits: bool, reply: lock::Reply },
     /// Give a lock back that was granted with this number.

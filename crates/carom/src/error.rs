@@ -201,6 +201,25 @@ pub enum NotDelivered {
     Closed,
 }
 
+/// Why a request has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotAnswered {
+    /// Nobody has answered within the patience of the request, or this node has left the group
+    /// meanwhile. The request may have been executed.
+    #[error("no answer in time")]
+    Unanswered,
+    /// The request was not made.
+    #[error(transparent)]
+    Refused(#[from] rmp::RequestError),
+    /// The group is not an ordered one: it takes no requests.
+    #[error("this group is not ordered: it takes no requests")]
+    NoRequests,
+    /// The node is closed.
+    #[error("the node is closed")]
+    Closed,
+}
+
 /// Why a lock of a group was not had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -369,6 +388,26 @@ impl LockError {
             Self::Lost => "ask again once this node is back in the ring".into(),
             Self::NoLocks => "join the group as an ordered one".into(),
             Self::Closed => "join the group again".into(),
+        }
+    }
+}
+
+impl NotAnswered {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Unanswered => {
+                "see that a member serves the handler (carom members), or wait longer".into()
+            }
+            Self::Refused(rmp::RequestError::TooLarge { limit, .. }) => {
+                format!("ask in pieces of {limit} bytes")
+            }
+            Self::Refused(rmp::RequestError::Qos { .. }) => {
+                "join with a partition of a majority, or of all".into()
+            }
+            Self::Refused(_) => "wait for earlier requests to be answered".into(),
+            Self::NoRequests => "join the group as an ordered one".into(),
+            Self::Closed => "start a new node".into(),
         }
     }
 }

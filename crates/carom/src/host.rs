@@ -15,6 +15,7 @@ use carom_proto::node::Node;
 use carom_proto::{Engine, GroupId, NodeId, Time, Wakeup, lateral, rmp};
 use mio::Registry;
 
+use crate::call::Caller;
 use crate::clock::Clock;
 use crate::hosted_group::{HostedGroup, Progress};
 use crate::network::Network;
@@ -71,6 +72,8 @@ struct State {
     held: Vec<GroupId>,
     joins: Vec<PendingJoin>,
     confirms: Vec<PendingConfirm>,
+    /// Callers that wait for answers, by the group and the number of the request.
+    calls: BTreeMap<(GroupId, u32), Caller>,
     /// Groups that the application has left and the node has not, each with its multicast address:
     /// what is sent there still has to be heard.
     leaving: BTreeMap<GroupId, Option<Ipv4Addr>>,

@@ -50,6 +50,7 @@ mod address_book;
 mod alarms;
 mod blocking;
 mod builder;
+mod call;
 mod clock;
 mod command;
 mod delivery;
@@ -85,6 +86,7 @@ mod waiting;
 
 pub use builder::Builder;
 pub use bytes::Bytes;
+pub use call::Answered;
 pub use carom_proto::lateral;
 pub use carom_proto::loss::Loss;
 pub use carom_proto::node::NodeCounters;
@@ -95,8 +97,8 @@ pub use carom_proto::{
 };
 pub use driver::Driver;
 pub use error::{
-    JoinGroupError, LockError, NotDelivered, NotSafe, PublishError, StartError, Timeout,
-    TryPublishError,
+    JoinGroupError, LockError, NotAnswered, NotDelivered, NotSafe, PublishError, StartError,
+    Timeout, TryPublishError,
 };
 pub use group::{Deadline, Group};
 pub use interfaces::Interface;

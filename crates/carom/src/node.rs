@@ -171,6 +171,15 @@ impl Node {
         drop(self);
     }
 
+    pub(crate) fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> NodeCommand) -> Receiver<T> {
+        self.shared.ask(command)
+    }
+
+    #[track_caller]
+    pub(crate) fn must_not_block(&self, call: &str, instead: &str) {
+        self.shared.home.must_not_block(call, instead);
+    }
+
     fn is_settled(&self) -> bool {
         self.shared.parts.settled.load(Ordering::SeqCst)
     }

@@ -100,7 +100,17 @@ impl Routes {
     }
 
     fn to_group(&self, group: GroupId, around: &Surroundings<'_>) -> Route {
-        let members = around.node.view(group).map_or(&[][..], |view| view.members());
+        // A group that this node is not in but has asked something: anybody may be a member.
+        let anybody: Vec<NodeId>;
+        let members = match around.node.view(group) {
+            Some(view) => view.members(),
+            None if !around.node.ordered().calls(group) => &[],
+            None => {
+                let nodes = around.node.membership().nodes();
+                anybody = nodes.into_iter().map(|(node, _)| node).collect();
+                &anybody
+            }
+        };
         let path = |node: &&NodeId| around.paths.path(**node);
         let everybody_copied =
             !members.is_empty() && members.iter().all(|it| path(&it) == MemberPath::Unicast);

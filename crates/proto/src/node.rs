@@ -176,7 +176,9 @@ impl Node {
                 let sender = guest.and_then(|guest| guest.handle_datagram(now, datagram));
                 return self.heard_from(now, sender);
             }
-            Some((Protocol::Ordered, group)) if self.concerns(group) => {
+            Some((Protocol::Ordered, group))
+                if self.concerns(group) || self.ordered.calls(group) =>
+            {
                 self.counters.datagrams_received += 1;
                 let sender = self.ordered.handle_datagram(now, datagram);
                 self.forget_ended(now);

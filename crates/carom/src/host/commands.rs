@@ -48,6 +48,20 @@ impl<N: Network> Host<N> {
                     self.state.confirms.push(confirm);
                 }
             }
+            NodeCommand::Request { group, payload, options, reply } => {
+                match self.node.ordered_mut().request(now, group, payload, options) {
+                    Ok(id) => {
+                        self.state.calls.insert((group, id.number), reply);
+                    }
+                    Err(error) => {
+                        let _ = reply.try_send(Err(error.into()));
+                    }
+                }
+            }
+            NodeCommand::Reply { group, request, payload, reply } => {
+                let replied = self.node.ordered_mut().reply(now, group, request, payload);
+                let _ = reply.try_send(replied);
+            }
             NodeCommand::Lock { group, name, waits, reply } => {
                 // For a group that is gone the reply is dropped, which says so.
                 if let Some(hosted) = self.state.groups.get_mut(&group) {

@@ -8,6 +8,7 @@ use carom_proto::rmp::{Removal, RingEvent, RingNews};
 use carom_proto::{Event, GroupId, JoinError, NodeId, Safe, SeqNo, Time};
 
 use super::Host;
+use crate::call;
 use crate::error::JoinGroupError;
 use crate::lock::Ring;
 use crate::network::Network;
@@ -65,6 +66,13 @@ impl<N: Network> Host<N> {
 
     fn on_group_event(&mut self, now: Time, event: Event) {
         let group = event.group();
+        if let Event::Ring(RingEvent { news: RingNews::Answer(answer), .. }) = event {
+            // A caller that waits no more need not be told.
+            if let Some(caller) = self.state.calls.remove(&(group, answer.id.number)) {
+                let _ = caller.try_send(call::told(answer.outcome));
+            }
+            return;
+        }
         if let Event::Safe(safe) = &event {
             self.on_safe(safe);
         }

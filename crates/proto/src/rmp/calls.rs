@@ -44,6 +44,12 @@ pub struct RequestOptions {
     pub via: Option<NodeId>,
 }
 
+impl From<Handler> for RequestOptions {
+    fn from(handler: Handler) -> Self {
+        Self { handler: Some(handler), ..Self::default() }
+    }
+}
+
 /// A request that was delivered to this member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {

@@ -278,6 +278,11 @@ impl Rmp {
         self.groups.get(&group).is_some_and(|state| !state.is_of_guest())
     }
 
+    /// Whether this node has made requests to the group without being in it, and waits for answers.
+    pub fn calls(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|state| state.is_of_guest())
+    }
+
     /// The next group that this node does not have any more, because it has left or was removed.
     pub fn poll_ended(&mut self) -> Option<GroupId> {
         self.ended.pop_first()

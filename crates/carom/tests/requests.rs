@@ -1,0 +1,147 @@
+//! Requests to ordered groups on the public API: in a simulated world, and over sockets.
+
+mod network;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use carom::rmp::{Handler, ReplyError, RequestId, RequestOptions};
+use carom::sim::{Link, Topology, World, WorldConfig};
+use carom::{Answered, Event, Group, Loss, Node, NotAnswered, Profile, RingNews};
+use network::{block_on, multicast_port, on_loopback};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const HANDLER: Handler = Handler::new(2).expect("there are six");
+
+fn world(hosts: u32, seed: u64) -> World {
+    let config = WorldConfig::new(Topology::lan(hosts, Link::default()), seed);
+    World::new(WorldConfig { loss: Loss::Uniform(0.02), ..config })
+}
+
+async fn join(node: &Node) -> Group {
+    node.join_async("quotes", Profile::ordered()).await.expect("a group")
+}
+
+/// Replies with the question in capitals to all that is its to reply to, for ever.
+async fn serve(group: Group, log: impl Fn(&str)) {
+    let _lock = group.lock(HANDLER).await.expect("the handler's lock");
+    while let Some(event) = group.recv().await {
+        let Event::Ring(event) = event else { continue };
+        if let RingNews::Request(request) = event.news
+            && request.is_ours
+        {
+            let question = String::from_utf8(request.payload.to_vec()).expect("text");
+            log(&question);
+            match group.reply(request.id, question.to_uppercase()).await {
+                // Somebody has replied meanwhile, or the ring goes on without this server.
+                Ok(()) | Err(ReplyError::NotOpen | ReplyError::NotJoined) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+fn text(answered: Result<Answered, NotAnswered>) -> String {
+    match answered.expect("an answer") {
+        Answered::Reply { payload, .. } => String::from_utf8(payload.to_vec()).expect("text"),
+        Answered::Acknowledged => panic!("a handler was named"),
+    }
+}
+
+#[test]
+fn members_and_others_are_answered_by_the_handler_and_the_next_one_takes_over_when_it_dies() {
+    let mut world = world(5, 1);
+    let served = Rc::new(RefCell::new(BTreeMap::<String, Vec<u32>>::new()));
+    for server in 0..3 {
+        let served = Rc::clone(&served);
+        let host = world.host(server);
+        world.spawn(&host.clone(), async move {
+            let node = Node::builder().start_on(&host).expect("a node");
+            let log = |question: &str| {
+                served.borrow_mut().entry(question.to_owned()).or_default().push(server);
+            };
+            serve(join(&node).await, log).await;
+        });
+    }
+    let [member, stranger] =
+        [3, 4].map(|host| Node::builder().start_on(&world.host(host)).expect("a node"));
+    let of_member = world.block_on(PATIENCE, async {
+        let group = join(&member).await;
+        while group.members().len() < 3 {
+            member.sleep(Duration::from_millis(5)).await;
+        }
+        group
+    });
+    let of_member = of_member.expect("in time");
+    for round in 0..30 {
+        if round == 10 || round == 20 {
+            // Whoever serves dies, with whatever it was at.
+            let last = served.borrow()[&format!("b{}", round - 1)][0];
+            world.crash(&world.host(last));
+        }
+        let (a, b) = (format!("a{round}"), format!("b{round}"));
+        let by_member = world.block_on(PATIENCE, of_member.request(a.clone(), HANDLER));
+        assert_eq!(text(by_member.expect("in time")), a.to_uppercase());
+        let by_stranger = world.block_on(PATIENCE, stranger.request("quotes", b.clone(), HANDLER));
+        assert_eq!(text(by_stranger.expect("in time")), b.to_uppercase());
+    }
+    let served = served.borrow();
+    assert_eq!(served.len(), 60);
+    let servers: BTreeSet<&u32> = served.values().flatten().collect();
+    assert_eq!(servers.len(), 3);
+}
+
+#[test]
+fn a_request_without_a_handler_is_acknowledged_and_one_that_nobody_serves_is_given_up() {
+    let mut world = world(2, 2);
+    let [member, stranger] =
+        [0, 1].map(|host| Node::builder().start_on(&world.host(host)).expect("a node"));
+    let program = async {
+        let group = join(&member).await;
+        let told = stranger.request("quotes", "for all", RequestOptions::default()).await;
+        assert_eq!(told, Ok(Answered::Acknowledged));
+        let told = loop {
+            if let Event::Ring(event) = group.recv().await.expect("open")
+                && let RingNews::Request(request) = event.news
+            {
+                break request;
+            }
+        };
+        assert_eq!((&told.payload[..], told.is_ours), (&b"for all"[..], false));
+        assert_eq!(group.reply(told.id, "x").await, Err(ReplyError::NotOpen));
+
+        let patience = Some(Duration::from_secs(1));
+        let options = RequestOptions { handler: Some(HANDLER), patience, ..Default::default() };
+        for asked in [
+            group.request("anybody?", options).await,
+            stranger.request("quotes", "anybody?", options).await,
+            stranger.request("no such group", "anybody?", options).await,
+        ] {
+            assert_eq!(asked, Err(NotAnswered::Unanswered));
+        }
+        let unordered = member.join_async("b", Profile::time_critical()).await.expect("a group");
+        assert_eq!(unordered.request("x", options).await, Err(NotAnswered::NoRequests));
+        let id = RequestId { caller: stranger.id(), number: 77 };
+        assert_eq!(unordered.reply(id, "x").await, Err(ReplyError::NotJoined));
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
+
+#[test]
+fn a_node_that_is_not_in_the_group_is_answered_over_sockets_with_and_without_multicast() {
+    for path in [carom::PathChoice::Auto, carom::PathChoice::Unicast] {
+        let port = multicast_port();
+        let server = on_loopback(port).path(path).start().expect("a node");
+        let seed = server.endpoint().to_string();
+        let caller = on_loopback(port).path(path).seeds([seed]).start().expect("a node");
+        std::thread::spawn(move || block_on(async { serve(join(&server).await, |_| {}).await }));
+        assert!(caller.settled(network::PATIENCE));
+        let large = "x".repeat(100_000);
+        for question in ["what?", &large] {
+            let answered = caller.request_blocking("quotes", question.to_owned(), HANDLER);
+            assert_eq!(text(answered), question.to_uppercase());
+        }
+    }
+}
