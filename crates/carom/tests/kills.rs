@@ -1,0 +1,298 @@
+//! Processes that are killed at the moment when the token is theirs, over real sockets: the others
+//! go on, with one order and without a hole.
+//!
+//! The test is its own member process: it starts itself again with the variable that
+//! [`member_process`] looks for.
+
+#![expect(clippy::print_stdout, reason = "the test tells its figures, the member its news")]
+
+mod network;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use carom::rmp::Config;
+use carom::{Event, Group, Node, Profile, Qos, RingNews};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const MEMBERS: usize = 4;
+/// How long something may take that must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PORT: &str = "CAROM_TEST_MEMBER_PORT";
+const TIMERS: &str = "CAROM_TEST_MEMBER_TIMERS";
+
+/// A message, by sender and number.
+type Name = (u64, u64);
+
+/// What a member process says on its standard output, a line each.
+#[derive(Debug)]
+enum Said {
+    /// It is the node of this id, and in the ring.
+    Begun(u64),
+    /// It was given a message.
+    Given(Name),
+    /// So many are in the ring from now on.
+    View(usize),
+    /// It is not in the ring any more.
+    Removed,
+    /// Its output has ended, with it.
+    Gone,
+}
+
+struct Member {
+    process: Child,
+    orders: ChildStdin,
+    id: u64,
+    log: Vec<Name>,
+    is_alive: bool,
+    members: usize,
+}
+
+fn short_timers() -> Config {
+    let ms = Duration::from_millis;
+    Config {
+        idle_after: ms(10),
+        least_timeout: ms(10),
+        largest_timeout: ms(40),
+        tries: 3,
+        join_retry: ms(20),
+        recovery_retry: ms(10),
+        recovery_tries: 3,
+        back_off: ms(20),
+        announce: ms(100),
+        linger: ms(100),
+        ..Config::default()
+    }
+}
+
+/// Publishes and tells what it is given, until it is told to die with the token.
+#[test]
+fn member_process() {
+    let Ok(port) = std::env::var(PORT) else { return };
+    let timers = match std::env::var(TIMERS).is_ok_and(|it| it == "short") {
+        true => short_timers(),
+        false => Config::default(),
+    };
+    let port = port.parse().expect("a port");
+    let builder = Node::builder().interface("127.0.0.1").port(0).multicast_port(port);
+    let node = builder.ordered(timers).start().expect("a node");
+    let group = node.join("bank", Profile::ordered()).expect("a group");
+    thread::scope(|scope| {
+        scope.spawn(|| tell(&node, &group));
+        scope.spawn(|| {
+            // More than the ring carries would only wait; the numbers follow one another.
+            for number in 0_u64.. {
+                let text = number.to_be_bytes().to_vec();
+                drop(group.publish_with(text, Qos::MajorityResilient).expect("an open group"));
+                thread::sleep(Duration::from_micros(500));
+            }
+        });
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).expect("the test holds the other end");
+        let has_token = || {
+            let status = node.status();
+            let ring = status.groups.iter().find_map(|group| group.ring.clone());
+            ring.is_some_and(|ring| ring.token.node == node.id())
+        };
+        while !line.is_empty() && !has_token() {}
+        let _ = kill(Pid::this(), Signal::SIGKILL);
+    });
+}
+
+/// Says all that happens, one line each.
+fn tell(node: &Node, group: &Group) {
+    let mut out = std::io::stdout().lock();
+    let own = node.id().0;
+    let mut has_begun = false;
+    while let Some(event) = group.recv_blocking() {
+        let line = match event {
+            Event::Message(message) => {
+                let number = u64::from_be_bytes(message.payload[..].try_into().expect("8 bytes"));
+                format!("given {} {number}", message.sender.0)
+            }
+            Event::Ring(event) => match event.news {
+                RingNews::View(view) => {
+                    if !std::mem::replace(&mut has_begun, true) {
+                        writeln!(out, "begun {own}").expect("the test reads");
+                    }
+                    format!("view {}", view.view.len())
+                }
+                RingNews::Removed { .. } => "removed".into(),
+                _ => continue,
+            },
+            _ => continue,
+        };
+        writeln!(out, "{line}").expect("the test reads");
+    }
+}
+
+fn start(port: u16, timers: &str, place: usize, said: &Sender<(usize, Said)>) -> Member {
+    let mut process = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "member_process", "--nocapture"])
+        .envs([(PORT, port.to_string().as_str()), (TIMERS, timers)])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("the process starts");
+    let orders = process.stdin.take().expect("a pipe");
+    let output = BufReader::new(process.stdout.take().expect("a pipe"));
+    let said = said.clone();
+    thread::spawn(move || {
+        for line in output.lines().map_while(Result::ok) {
+            let words: Vec<&str> = line.split(' ').collect();
+            let number = |word: &str| word.parse::<u64>().expect("a number");
+            let told = match words[..] {
+                ["begun", id] => Said::Begun(number(id)),
+                ["given", sender, count] => Said::Given((number(sender), number(count))),
+                ["view", members] => Said::View(number(members) as usize),
+                ["removed"] => Said::Removed,
+                // The test runner's own.
+                _ => continue,
+            };
+            if said.send((place, told)).is_err() {
+                return;
+            }
+        }
+        let _ = said.send((place, Said::Gone));
+    });
+    Member { process, orders, id: 0, log: Vec::new(), is_alive: true, members: 0 }
+}
+
+/// The ring of processes, and what they have said.
+struct Ring {
+    members: Vec<Member>,
+    said: Receiver<(usize, Said)>,
+    to_say: Sender<(usize, Said)>,
+    port: u16,
+    timers: &'static str,
+}
+
+impl Ring {
+    fn new(port: u16, timers: &'static str) -> Self {
+        let (to_say, said) = channel();
+        let mut ring = Self { members: Vec::new(), said, to_say, port, timers };
+        (0..MEMBERS).for_each(|_| ring.add());
+        ring
+    }
+
+    fn add(&mut self) {
+        let member = start(self.port, self.timers, self.members.len(), &self.to_say);
+        self.members.push(member);
+    }
+
+    fn living(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.is_alive)
+    }
+
+    /// Listens until it is so.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !is_so(self) {
+            let left = PATIENCE.saturating_sub(start.elapsed());
+            let Ok((place, said)) = self.said.recv_timeout(left) else {
+                let each = self.members.iter().map(|it| (it.id, it.members, it.log.len()));
+                panic!("{what} did not come to pass: {:?}", each.collect::<Vec<_>>());
+            };
+            let member = &mut self.members[place];
+            match said {
+                Said::Begun(id) => member.id = id,
+                Said::Given(name) => member.log.push(name),
+                Said::View(members) => member.members = members,
+                Said::Removed => panic!("a living member was removed: {:x}", member.id),
+                Said::Gone => member.is_alive = false,
+            }
+        }
+    }
+
+    /// All living members are one ring, and each is given something of each.
+    fn until_whole(&mut self, count: usize) {
+        self.until("one ring", |ring| ring.living().all(|it| it.members == count));
+        let before: Vec<usize> = self.members.iter().map(|it| it.log.len()).collect();
+        self.until("messages of all to all", |ring| {
+            let ids: BTreeSet<u64> = ring.living().map(|it| it.id).collect();
+            ring.members.iter().zip(before.iter()).filter(|(it, _)| it.is_alive).all(
+                |(member, before)| {
+                    let since = member.log[*before..].iter().map(|(sender, _)| *sender);
+                    ids.is_subset(&since.collect())
+                },
+            )
+        });
+    }
+
+    /// Tells one member to die as soon as the token is its own; waits until it is dead.
+    fn kill(&mut self, place: usize) {
+        let _ = self.members[place].orders.write_all(b"die\n");
+        self.until("its death", |ring| !ring.members[place].is_alive);
+        let _ = self.members[place].process.wait();
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            let _ = member.process.kill();
+            let _ = member.process.wait();
+        }
+    }
+}
+
+/// All logs, those of the dead too, are pieces of one sequence.
+fn check(ring: &Ring) {
+    let mut next: BTreeMap<Name, Name> = BTreeMap::new();
+    for member in &ring.members {
+        let mut last_of: BTreeMap<u64, u64> = BTreeMap::new();
+        for (sender, number) in &member.log {
+            if let Some(last) = last_of.insert(*sender, *number) {
+                assert_eq!(*number, last + 1, "of {sender:x} at {:x}", member.id);
+            }
+        }
+        for pair in member.log.windows(2) {
+            let known = *next.entry(pair[0]).or_insert(pair[1]);
+            assert_eq!(known, pair[1], "two orders after {:?}", pair[0]);
+        }
+    }
+}
+
+/// Kills token sites one after the other, and says how long the others needed.
+fn kill_token_sites(kills: usize, timers: &'static str) {
+    let mut ring = Ring::new(network::multicast_port(), timers);
+    ring.until_whole(MEMBERS);
+    let mut whole_after = Vec::new();
+    for round in 0..kills {
+        // The oldest dies, so that every member is of the ring for a while.
+        let place = ring.members.iter().position(|it| it.is_alive).expect("somebody lives");
+        ring.kill(place);
+        let dead_at = Instant::now();
+        ring.until_whole(MEMBERS - 1);
+        whole_after.push(dead_at.elapsed());
+        ring.add();
+        ring.until_whole(MEMBERS);
+        if round % 10 == 9 || round + 1 == kills {
+            check(&ring);
+        }
+    }
+    whole_after.sort_unstable();
+    let given: usize = ring.members.iter().map(|it| it.log.len()).sum();
+    println!(
+        "{kills} token sites killed, {timers} timers, {given} messages given: the ring was whole \
+         again after {:?} (median), {:?} at most",
+        whole_after[kills / 2],
+        whole_after[kills - 1]
+    );
+}
+
+#[test]
+fn killing_the_token_site_a_hundred_times_leaves_one_order_without_a_hole() {
+    kill_token_sites(100, "short");
+}
+
+#[test]
+fn killing_the_token_site_with_the_timers_of_a_local_network_does_as_well() {
+    kill_token_sites(5, "default");
+}
