@@ -188,6 +188,11 @@ impl Group {
         &self.shared
     }
 
+    /// The node that is in the group.
+    pub fn node_id(&self) -> NodeId {
+        self.node.parts.first_status.id
+    }
+
     /// Asks the node; the answer's channel is closed without one if the node is.
     pub(crate) fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> NodeCommand) -> Receiver<T> {
         self.node.ask(command)

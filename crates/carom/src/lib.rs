@@ -76,6 +76,7 @@ mod receive;
 mod routes;
 mod seeds;
 mod send;
+mod shared_state;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod sockets;
@@ -111,6 +112,7 @@ pub use pool::{MulticastPool, PoolParseError};
 pub use profile::Profile;
 pub use published::Published;
 pub use routes::PathChoice;
+pub use shared_state::{Shared, SharedState};
 pub use status::{
     Buffers, GroupStatus, MemberPath, MemberStatus, Notice, RingStatus, Stats, Status,
 };

@@ -1,0 +1,135 @@
+//! A state that the members of an ordered group share, in a simulated world.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use carom::sim::{Fault, Host, Link, Topology, World, WorldConfig};
+use carom::{Loss, Node, Profile, Qos, Shared, SharedState};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What each replica has, by host; `None` while it has no state.
+type Replicas = Rc<RefCell<BTreeMap<u32, Option<Vec<u8>>>>>;
+
+fn world(hosts: u32, seed: u64) -> World {
+    let config = WorldConfig::new(Topology::lan(hosts, Link::default()), seed);
+    World::new(WorldConfig { loss: Loss::Uniform(0.03), ..config })
+}
+
+/// A replica whose state is all messages so far, one byte each, after a large beginning.
+async fn replicate(host: Host, is_founder: bool, state_bytes: usize, replicas: Replicas) {
+    let node = Node::builder().start_on(&host).expect("a node");
+    let group = node.join_async("log", Profile::ordered()).await.expect("a group");
+    let shared = if is_founder { SharedState::founding } else { SharedState::joining };
+    let (shared, place) = (shared(group), host.ix().0);
+    if is_founder {
+        replicas.borrow_mut().insert(place, Some(vec![0; state_bytes]));
+    }
+    let mut number = place as u8;
+    loop {
+        let told = match next_or_pause(&node, &shared).await {
+            Some(told) => told,
+            None => {
+                number = number.wrapping_add(16);
+                if shared.has_state() {
+                    let published = shared.publish(&[number], Qos::MajorityResilient).await;
+                    drop(published.expect("an open group"));
+                }
+                continue;
+            }
+        };
+        match told {
+            Shared::Message(message) => {
+                let mut replicas = replicas.borrow_mut();
+                let state = replicas.get_mut(&place).and_then(Option::as_mut);
+                state.expect("there is a state").extend_from_slice(&message.payload);
+            }
+            Shared::Give => {
+                let state = replicas.borrow()[&place].clone().expect("there is a state");
+                shared.give(&state).await.expect("an open group");
+            }
+            Shared::Take(state) => {
+                replicas.borrow_mut().insert(place, Some(state.to_vec()));
+            }
+            Shared::Forget => {
+                replicas.borrow_mut().insert(place, None);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What the group says, or nothing for 20 ms.
+async fn next_or_pause(node: &Node, shared: &SharedState) -> Option<Shared> {
+    let (mut told, mut pause) =
+        (Box::pin(shared.recv()), Box::pin(node.sleep(Duration::from_millis(20))));
+    std::future::poll_fn(|context| {
+        if let std::task::Poll::Ready(told) = told.as_mut().poll(context) {
+            return std::task::Poll::Ready(told);
+        }
+        pause.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}
+
+/// The states are one and the same, as far as each has come.
+fn assert_same(replicas: &Replicas, least: usize) {
+    let replicas = replicas.borrow();
+    let states: Vec<&Vec<u8>> = replicas.values().flatten().collect();
+    assert!(states.len() >= least, "{} have a state", states.len());
+    for pair in states.windows(2) {
+        let common = pair[0].len().min(pair[1].len());
+        assert!(pair[0][..common] == pair[1][..common], "two histories");
+    }
+}
+
+#[test]
+fn who_joins_is_given_the_state_and_goes_on_from_there() {
+    for (seed, state_bytes) in [(1, 0), (2, 10_000), (3, 100)] {
+        let mut world = world(4, seed);
+        let replicas = Replicas::default();
+        for place in 0..4 {
+            let host = world.host(place);
+            let replica = replicate(host.clone(), place == 0, state_bytes, Rc::clone(&replicas));
+            world.spawn(&host, replica);
+            world.run_for(Duration::from_secs(2));
+        }
+        assert_same(&replicas, 4);
+        // Whoever gives the state, and others, die; those who come back are given it again.
+        for place in [0, 2, 1] {
+            world.crash(&world.host(place));
+            replicas.borrow_mut().remove(&place);
+            world.run_for(Duration::from_secs(3));
+            let host = world.host(place);
+            let replica = replicate(host.clone(), false, state_bytes, Rc::clone(&replicas));
+            world.spawn(&host, replica);
+            world.run_for(Duration::from_secs(3));
+            assert_same(&replicas, 4);
+        }
+        let replicas = replicas.borrow();
+        let lengths: Vec<usize> = replicas.values().flatten().map(Vec::len).collect();
+        assert!(lengths.iter().all(|length| *length > state_bytes + 100), "{lengths:?}");
+    }
+}
+
+#[test]
+fn who_was_cut_off_forgets_its_state_and_is_given_that_of_the_others() {
+    let mut world = world(3, 5);
+    let replicas = Replicas::default();
+    for place in 0..3 {
+        let host = world.host(place);
+        world.spawn(&host.clone(), replicate(host, place == 0, 0, Rc::clone(&replicas)));
+        world.run_for(Duration::from_secs(2));
+    }
+    world.apply(&Fault::Partition(vec![world.host(0).ix()]));
+    world.run_for(Duration::from_secs(5));
+    let behind = replicas.borrow()[&0].as_ref().map(Vec::len);
+    world.apply(&Fault::Heal);
+    world.run_for(Duration::from_secs(10));
+    assert_same(&replicas, 3);
+    assert!(replicas.borrow()[&0].as_ref().map(Vec::len) > behind.map(|it| it + 100));
+    world.run_for(PATIENCE);
+    assert_same(&replicas, 3);
+}
