@@ -4,11 +4,15 @@ use alloc::collections::VecDeque;
 
 use super::config::Config;
 use super::counters::Counters;
+use super::names::Process;
 use super::outbox::Outbox;
 use super::packet::{FORWARD, PART_BYTES, Packet};
+use super::reach::Reach;
 use super::sending::Sizes;
 use super::{RingEvent, RingNews, parts};
-use crate::{Class, Destination, Event, GroupId, NodeId, Rng, Time, Timers, Transmit};
+use crate::{
+    Class, Destination, Event, GroupId, LossCause, Lost, NodeId, Rng, SeqNo, Time, Timers, Transmit,
+};
 
 /// What is around one group while it is called.
 pub(super) struct Around<'a> {
@@ -25,6 +29,7 @@ pub(super) struct Around<'a> {
     pub(super) rng: &'a mut Rng,
     /// How many lives this node has had in any group.
     pub(super) lives: &'a mut u32,
+    pub(super) reach: &'a mut Reach,
 }
 
 /// What a group may have to do later.
@@ -63,7 +68,16 @@ pub(super) enum Timer {
 impl Around<'_> {
     /// Sends to all members.
     pub(super) fn multicast(&mut self, packet: &Packet) {
-        self.send(Destination::Group(self.group), packet, 0);
+        for place in 0..self.reach.copies.len() {
+            self.unicast(self.reach.copies[place], packet);
+        }
+        if !self.reach.is_without {
+            self.send(Destination::Group(self.group), packet, 0);
+        } else if !self.reach.relays.is_empty() {
+            // Any of them: one that is dead does not stop all that this node sends.
+            let place = self.rng.below(self.reach.relays.len());
+            self.unicast_to_forward(self.reach.relays[place], packet);
+        }
     }
 
     /// Sends to one node.
@@ -104,6 +118,17 @@ impl Around<'_> {
     /// Tells the application.
     pub(super) fn tell(&mut self, news: RingNews) {
         self.events.push_back(Event::Ring(RingEvent { group: self.group, news }));
+    }
+
+    /// Nobody has all of a message; its number is known if anybody has a piece of it.
+    pub(super) fn give_up(&mut self, source: Process, message: Option<SeqNo>) {
+        self.counters.messages_given_up += 1;
+        tracing::info!(group = %self.group, ?source, ?message, "a message is given up");
+        if let Some(number) = message {
+            let (group, sender, cause) = (self.group, source.node, LossCause::AttemptsSpent);
+            let lost = Lost { group, sender, first: number, last: number, cause };
+            self.events.push_back(Event::Lost(lost));
+        }
     }
 
     /// How long to wait before the try after so many.

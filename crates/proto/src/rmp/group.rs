@@ -19,6 +19,7 @@ use super::log::{ListChange, ListChangeKind, Round, What};
 use super::names::{Epoch, Process, Timestamp};
 use super::packet::{DataPacket, NewList, Packet};
 use super::qos::Qos;
+use super::reach::Reach;
 use super::reforming::{Reforming, Start};
 use super::requests::Answering;
 use super::ring::{Lacks, Ring};
@@ -26,7 +27,7 @@ use super::sending::{Outgoing, Sending};
 use super::stream::{Arrival, Data, Whole};
 use super::view::{Member, Partition};
 use super::{RingNews, Terms};
-use crate::{Event, How, Message, NodeId, SeqNo, Time};
+use crate::{Event, How, Message, NodeId, Safe, SeqNo, Time};
 
 /// One group.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub(super) struct Group {
     /// This member's own, the first of them asked for.
     pub(super) wishes: VecDeque<ListChange>,
     pub(super) next_request: u32,
+    pub(super) confirming: Confirming,
+    pub(super) reach: Reach,
     pub(super) locks: OwnLocks,
     pub(super) calling: Calling,
     pub(super) answering: Answering,
@@ -71,6 +74,15 @@ pub(super) struct Group {
     pub(super) is_over: bool,
 }
 
+/// Whether somebody waits for all that was sent to be with all members.
+#[derive(Debug, Default)]
+pub(super) struct Confirming {
+    /// The last message that it is about.
+    up_to: Option<SeqNo>,
+    /// The last round that gave own packets places.
+    pub(super) last_place: Timestamp,
+}
+
 /// How often something was tried in a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tries {
@@ -93,6 +105,8 @@ impl Group {
             requests: BTreeMap::new(),
             wishes: VecDeque::new(),
             next_request: 1,
+            confirming: Confirming::default(),
+            reach: Reach::default(),
             locks: OwnLocks::default(),
             calling: Calling::default(),
             answering: Answering::default(),
@@ -136,7 +150,8 @@ impl Group {
 
     /// This node as a member.
     pub(super) fn member(&self) -> Member {
-        Member { process: self.me, partition: self.terms.partition }
+        let Terms { partition, is_multicast, .. } = self.terms;
+        Member { process: self.me, partition, is_multicast }
     }
 
     /// Takes a message of this node's own.
@@ -233,6 +248,27 @@ impl Group {
         self.watch_own(cx);
         self.watch_for_holes(cx);
         self.reformation_advanced(cx);
+        self.answer_confirm(cx);
+    }
+
+    /// Asks to be told when all that was sent so far is with all members.
+    pub(super) fn confirm(&mut self, cx: &mut Around<'_>) {
+        self.confirming.up_to = Some(self.sending.last_message());
+        self.advance(cx, None);
+    }
+
+    fn answer_confirm(&mut self, cx: &mut Around<'_>) {
+        let (Some(up_to), Some(ring)) = (self.confirming.up_to, &self.ring) else { return };
+        let first = self.sending.unplaced_messages().map(|(first, _)| first);
+        let is_placed = first.is_none_or(|first| first.is_after(up_to));
+        // While later messages get places too, those of the last one are waited for.
+        if !is_placed || ring.settled() < self.confirming.last_place {
+            return;
+        }
+        self.confirming.up_to = None;
+        let (group, members) = (cx.group, ring.view().len() - 1);
+        let incomplete = Vec::new();
+        cx.events.push_back(Event::Safe(Safe { group, up_to, members, incomplete }));
     }
 
     fn apply_next(&mut self, cx: &mut Around<'_>) -> Option<Round> {
@@ -255,6 +291,7 @@ impl Group {
         }
         for run in round.runs().iter().filter(|run| run.source == self.me) {
             self.sending.on_ordered(cx.now, run.end());
+            self.confirming.last_place = round.at;
         }
         self.watch_own(cx);
         if let What::List(change) = round.what {

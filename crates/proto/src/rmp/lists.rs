@@ -16,11 +16,13 @@ impl Group {
     /// Asks to be let in, until somebody does or nobody answers.
     pub(super) fn begin_joining(&mut self, cx: &mut Around<'_>) {
         self.tries.join = 0;
+        self.refresh_reach(cx);
         self.ask_to_join(cx);
     }
 
     fn ask_to_join(&mut self, cx: &mut Around<'_>) {
-        let kind = ListChangeKind::Join(self.member());
+        let name_check = self.terms.name_check;
+        let kind = ListChangeKind::Join { member: self.member(), name_check };
         let change = ListChange { process: self.me, request: 0, kind };
         cx.counters.requests_sent += 1;
         cx.multicast(&Packet::ListChangeRequest { epoch: self.target, change });
@@ -47,7 +49,7 @@ impl Group {
         self.me = Process { node: cx.node, life: *cx.lives };
         self.wishes.iter_mut().for_each(|wish| wish.process = self.me);
         tracing::info!(me = ?self.me, group = %cx.group, "begins a ring");
-        self.enter(cx, Ring::founded_by(self.member()));
+        self.enter(cx, Ring::founded_by(self.member(), self.terms.name_check));
     }
 
     fn enter(&mut self, cx: &mut Around<'_>, ring: Ring) {
@@ -55,6 +57,7 @@ impl Group {
         self.reforming = Reforming::of(ring.view().epoch);
         self.must_speak = ring.view().len() > 1;
         self.ring = Some(ring);
+        self.refresh_reach(cx);
         cx.cancel(Timer::Join);
         self.watch_strangers(cx);
         if !self.wishes.is_empty() {
@@ -77,12 +80,19 @@ impl Group {
         }
         let Some(ring) = &self.ring else {
             // Of several that begin at the same time the smallest begins the ring.
-            if matches!(change.kind, ListChangeKind::Join(_)) && sender < cx.node {
+            if matches!(change.kind, ListChangeKind::Join { .. }) && sender < cx.node {
                 self.tries.join = 0;
             }
             return;
         };
-        let is_joining = matches!(change.kind, ListChangeKind::Join(_));
+        if let ListChangeKind::Join { name_check, .. } = change.kind
+            && name_check != self.terms.name_check
+        {
+            // Another group has the same id: the two have nothing to do with each other.
+            cx.counters.name_collisions += 1;
+            return;
+        }
+        let is_joining = matches!(change.kind, ListChangeKind::Join { .. });
         let is_ours = epoch.map_or(is_joining, |epoch| epoch == ring.view().epoch);
         if !is_ours {
             if let Some(epoch) = epoch.filter(|_| !is_joining) {
@@ -131,7 +141,7 @@ impl Group {
             let ring = self.ring.as_ref()?;
             let is_answered = ring.view().contains(process)
                 && (change.request <= ring.answered(process) || change.request == 0);
-            let is_joining = matches!(change.kind, ListChangeKind::Join(_));
+            let is_joining = matches!(change.kind, ListChangeKind::Join { .. });
             if is_answered || (!is_joining && !ring.view().contains(process)) {
                 self.requests.remove(&process);
                 continue;
@@ -148,7 +158,7 @@ impl Group {
         let ring = self.ring.as_ref()?;
         let view = ring.view();
         match change.kind {
-            ListChangeKind::Join(_) => match view.process_of(change.process.node) {
+            ListChangeKind::Join { .. } => match view.process_of(change.process.node) {
                 Some(old) if old.life > change.process.life => {
                     self.requests.remove(&change.process);
                     cx.counters.foreign += 1;
@@ -178,7 +188,7 @@ impl Group {
         if self.requests.get(&change.process).is_some_and(is_done) {
             self.requests.remove(&change.process);
         }
-        if let ListChangeKind::Join(member) = change.kind {
+        if let ListChangeKind::Join { member, .. } = change.kind {
             self.requests.retain(|process, it| {
                 process.node != member.process.node || it.process == member.process
             });
@@ -193,6 +203,7 @@ impl Group {
             }
             self.ask_for_change(cx);
         }
+        self.refresh_reach(cx);
         self.watch_strangers(cx);
     }
 
@@ -261,6 +272,10 @@ impl Group {
     }
 
     pub(super) fn on_snapshot(&mut self, cx: &mut Around<'_>, sender: NodeId, snapshot: Snapshot) {
+        if snapshot.view.name_check != self.terms.name_check {
+            cx.counters.name_collisions += 1;
+            return;
+        }
         let Some(ring) = &self.ring else {
             // There is a ring: this node need not begin one.
             self.tries.join = 0;
@@ -348,6 +363,7 @@ impl Group {
     /// A node is in the group, as the membership provider says.
     pub(super) fn on_neighbour(&mut self, cx: &mut Around<'_>, node: NodeId) {
         self.known.insert(node);
+        self.refresh_reach(cx);
         if self.ring.is_none() && !self.is_of_guest() {
             // It may know of a ring: it is asked at once.
             self.ask_to_join(cx);
@@ -358,6 +374,7 @@ impl Group {
     /// A node is not in the group any more, as the membership provider says.
     pub(super) fn on_neighbour_gone(&mut self, cx: &mut Around<'_>, node: NodeId) {
         self.known.remove(&node);
+        self.refresh_reach(cx);
         self.watch_strangers(cx);
         if self.ring.as_ref().is_some_and(|ring| ring.view().process_of(node).is_some()) {
             self.suspect(cx, "the membership says so");

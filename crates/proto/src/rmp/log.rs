@@ -60,7 +60,12 @@ pub struct ListChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListChangeKind {
     /// To be a member.
-    Join(Member),
+    Join {
+        /// The member.
+        member: Member,
+        /// The [check](crate::GroupId::name_check) of the group's name as it knows it.
+        name_check: u32,
+    },
     /// Not to be one any more.
     Leave,
     /// To hold a lock.

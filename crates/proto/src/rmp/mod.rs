@@ -6,6 +6,7 @@
 //! |---|---|
 //! | 3.1 entities | `names`, [`RingView`] |
 //! | 3.2, figure 3.2 QoS | [`Qos`], `ring` |
+//! | 3.4 hosts without multicast | `reach` |
 //! | 4.1, figure 4.1 packet types | [`packet`] |
 //! | 4.2 basic delivery: DataList, OrderingQ, token, NACK | `stream`, `log`, `turns` |
 //! | 4.3 membership view changes, locks | `lists`, `locks`, `locking` |
@@ -95,7 +96,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -122,10 +122,12 @@ mod locking;
 mod locks;
 mod log;
 mod names;
+mod news;
 mod outbox;
 pub mod packet;
 mod parts;
 mod qos;
+mod reach;
 mod reforming;
 mod requests;
 mod ring;
@@ -146,8 +148,9 @@ use self::group::Group;
 pub use self::locks::{Handler, LockChange, LockError, LockName, LockNews, Locks};
 pub use self::log::{ListChange, ListChangeKind, Round, Run, What};
 pub use self::names::{Epoch, Process, Timestamp};
+pub use self::news::{Removal, RingEvent, RingNews};
 use self::outbox::Outbox;
-use self::packet::Packet;
+use self::packet::{NonMemberData, Packet};
 use self::parts::Parts;
 pub use self::qos::Qos;
 pub use self::stream::Data;
@@ -178,6 +181,11 @@ pub struct JoinOptions {
     /// Default true. If not, it is out of the group when it is told
     /// [so](RingNews::Removed).
     pub rejoin: bool,
+    /// Whether this host sends and hears multicast, or a driver stands in for it with copies to
+    /// all. If not, the members send it copies, and pass its own packets on (3.4). Default true.
+    pub is_multicast: bool,
+    /// A node of the group, for a host without multicast that nobody tells of one.
+    pub via: Option<NodeId>,
 }
 
 /// What a member of a group asks for.
@@ -185,62 +193,14 @@ pub struct JoinOptions {
 struct Terms {
     partition: Partition,
     rejoin: bool,
-}
-
-/// News of a ring.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RingEvent {
-    /// The group.
-    pub group: GroupId,
-    /// What happened.
-    pub news: RingNews,
-}
-
-/// What happened to a ring, at its place among the messages.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RingNews {
-    /// Members or locks changed.
-    View(Box<ViewEvent>),
-    /// A lock that this node has asked for was granted, refused, given back or lost.
-    Lock(LockNews),
-    /// A request of a member or of a node that is not one, at its place among the messages.
-    Request(Request),
-    /// What became of a request of this node's own.
-    Answer(Answer),
-    /// This partition may not go on: it looks for the others. Locks that this node holds are in
-    /// doubt until the next view, which still shows them, or until they are told as lost.
-    Minority {
-        /// Members of the last view.
-        members: usize,
-        /// How many of them it takes.
-        needed: usize,
-    },
-    /// The ring goes on without this member.
-    Removed {
-        /// Why.
-        why: Removal,
-        /// Own messages, from the first to the last of them, of which nobody here knows whether the
-        /// others have them.
-        unsent: Option<(SeqNo, SeqNo)>,
-        /// Whether this node asks to be let in again, as a new member.
-        rejoins: bool,
-    },
-}
-
-/// Why a member is not in the ring any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removal {
-    /// The others could not reach it.
-    Removed,
-    /// There was a larger ring of the same group.
-    Merged,
-    /// Its application did not take what was delivered.
-    TooSlow,
+    is_multicast: bool,
+    via: Option<NodeId>,
+    name_check: u32,
 }
 
 impl Default for JoinOptions {
     fn default() -> Self {
-        Self { rejoin: true }
+        Self { rejoin: true, is_multicast: true, via: None }
     }
 }
 
@@ -334,6 +294,19 @@ impl Rmp {
         });
     }
 
+    /// Members without multicast get copies of what a guest has sent to the group.
+    fn copy_of_guest(&mut self, group: GroupId, datagram: &[u8]) {
+        let Some(state) = self.groups.get(&group) else { return };
+        for node in state.copies_of_guests() {
+            let transmit = Transmit { destination: Destination::Node(*node), class: Class::Data };
+            self.outbox.push(transmit, |out| {
+                let start = out.len();
+                out.extend_from_slice(datagram);
+                wire::clear_flags(out, start, packet::FORWARD);
+            });
+        }
+    }
+
     fn decode(&mut self, datagram: &[u8]) -> Option<(Header, Packet)> {
         let decoded = Header::decode(datagram)
             .and_then(|(header, body)| Ok((header, Packet::decode(&header, body)?)));
@@ -349,6 +322,7 @@ impl Rmp {
         call: impl FnOnce(&mut Group, &mut Around<'_>) -> T,
     ) -> Option<T> {
         let state = self.groups.get_mut(&group)?;
+        let mut reach = core::mem::take(&mut state.reach);
         let mut around = Around {
             now,
             node: self.id,
@@ -361,10 +335,15 @@ impl Rmp {
             counters: &mut self.counters,
             rng: &mut self.rng,
             lives: &mut self.lives,
+            reach: &mut reach,
         };
         let result = call(state, &mut around);
-        if state.is_over {
+        let is_over = state.is_over;
+        if is_over {
             state.stop_timers(&mut around);
+        }
+        state.reach = reach;
+        if is_over {
             let was_in = !state.is_of_guest();
             self.groups.remove(&group);
             if was_in {
@@ -417,7 +396,12 @@ impl Engine for Rmp {
         sent.ok_or(SendError::NotJoined)
     }
 
-    fn confirm(&mut self, _now: Time, _group: GroupId) {}
+    /// A confirmation that is asked for again before it came is for all that was sent until then.
+    fn confirm(&mut self, now: Time, group: GroupId) {
+        if self.is_in(group) {
+            self.with(now, group, Group::confirm);
+        }
+    }
 
     fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
         let (header, mut packet) = self.decode(datagram)?;
@@ -426,6 +410,9 @@ impl Engine for Rmp {
             return None;
         }
         self.forward(&header, datagram);
+        if matches!(packet, Packet::NonMemberData(NonMemberData::Data { .. })) {
+            self.copy_of_guest(header.group, datagram);
+        }
         if let Packet::Part(part) = packet {
             let Some(whole) = self.parts.take(sender, part) else { return Some(sender) };
             let (inner, of_parts) = self.decode(&whole)?;

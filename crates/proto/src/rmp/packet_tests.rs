@@ -16,12 +16,17 @@ fn epochs() -> impl Strategy<Value = Epoch> {
 
 fn members() -> impl Strategy<Value = Member> {
     let partition = (1_u16..).prop_map(|it| Partition::from_wire(it).expect("not zero"));
-    (processes(), partition).prop_map(|(process, partition)| Member { process, partition })
+    (processes(), partition, any::<bool>()).prop_map(|(process, partition, is_multicast)| Member {
+        process,
+        partition,
+        is_multicast,
+    })
 }
 
 fn changes() -> impl Strategy<Value = ListChange> {
     let kinds = prop_oneof![
-        members().prop_map(ListChangeKind::Join),
+        (members(), any::<u32>())
+            .prop_map(|(member, name_check)| ListChangeKind::Join { member, name_check }),
         Just(ListChangeKind::Leave),
         (any::<u64>(), any::<bool>())
             .prop_map(|(name, waits)| ListChangeKind::Lock { name: LockName(name), waits }),
@@ -62,7 +67,8 @@ fn views() -> impl Strategy<Value = RingView> {
             members.dedup_by_key(|member| member.process.node);
             let mut locks = Locks::default();
             asks.into_iter().for_each(|(name, process)| locks.ask(LockName(name), process));
-            RingView { epoch, version, origin, members, locks }
+            let name_check = version.rotate_left(7);
+            RingView { epoch, version, origin, name_check, members, locks }
         },
     )
 }

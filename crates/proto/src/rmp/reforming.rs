@@ -239,6 +239,9 @@ impl Group {
         let Some(ring) = &mut self.ring else { return };
         let epoch = proposal.view.epoch;
         ring.form(&proposal);
+        for (source, message) in ring.take_lost() {
+            cx.give_up(source, message);
+        }
         cx.version = epoch.version;
         cx.counters.reformations_done += 1;
         let mut ancestors = core::mem::take(&mut self.reforming.ancestors);
@@ -252,12 +255,17 @@ impl Group {
         if let Some((_, to)) = placed {
             self.sending.on_ordered(cx.now, *to);
         }
+        if let Some(ring) = &self.ring {
+            // What has a place is with all members of the new ring.
+            self.confirming.last_place = ring.settled();
+        }
         self.reforming.formation = Some(proposal);
         self.sending.restart(cx.now);
         (self.passed, self.unconfirmed, self.is_batch_due) = (None, None, false);
         for timer in [Timer::Pass, Timer::Idle, Timer::Batch, Timer::Confirm, Timer::Recovery] {
             cx.cancel(timer);
         }
+        self.refresh_reach(cx);
         self.ask_for_change(cx);
         self.watch_strangers(cx);
         self.advance(cx, None);

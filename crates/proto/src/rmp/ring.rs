@@ -57,6 +57,8 @@ pub(super) struct Ring {
     /// The last round of which something waits for so many members to have taken the token since,
     /// here or elsewhere: whoever has taken it is one of them, and waits for all the others.
     awaited: (Timestamp, usize),
+    /// Messages that were given up.
+    lost: Vec<(Process, Option<SeqNo>)>,
     /// All members hold everything up to here.
     settled: Timestamp,
     /// When the members changed last, and how many there were before.
@@ -78,8 +80,8 @@ struct Standing {
 
 impl Ring {
     /// A ring of one.
-    pub(super) fn founded_by(founder: Member) -> Self {
-        let view = RingView::founded_by(founder);
+    pub(super) fn founded_by(founder: Member, name_check: u32) -> Self {
+        let view = RingView::founded_by(founder, name_check);
         let snapshot = Snapshot {
             view,
             next: Timestamp(1),
@@ -112,6 +114,7 @@ impl Ring {
             gone: BTreeMap::new(),
             is_out: false,
             awaited: (Timestamp(0), 0),
+            lost: Vec::new(),
             settled: Timestamp(0),
             last_change: (last, view.len()),
             nulls: 0,
@@ -226,6 +229,11 @@ impl Ring {
         (runs, has_more && left > 0)
     }
 
+    /// All members hold everything up to here.
+    pub(super) fn settled(&self) -> Timestamp {
+        self.settled
+    }
+
     /// Whether a member may be added or removed now.
     pub(super) fn may_change_members(&self) -> bool {
         self.last_change.0 <= self.settled
@@ -270,10 +278,30 @@ impl Ring {
             (standing.joined, standing.accepted) = (at, at);
         }
         (self.settled, self.last_change, self.nulls) = (at, (at, self.view.len()), 0);
+        self.give_up_open(at);
         for stream in self.streams.values_mut() {
             stream.settle_to(stream.ordered_to());
         }
         self.queue.push_back(Queued::View { round: at, event });
+    }
+
+    /// Nobody who is left has the beginnings of these messages, and nobody ever will: their sources
+    /// are gone, or are guests, who introduce themselves again.
+    fn give_up_open(&mut self, round: Timestamp) {
+        let mut flushed = Vec::new();
+        for (source, stream) in &mut self.streams {
+            let Some(message) = stream.give_up_open() else { continue };
+            self.lost.push((*source, message));
+            if self.guests.contains_key(source) {
+                flushed.push(*source);
+            }
+        }
+        flushed.into_iter().for_each(|source| self.flush(source, round));
+    }
+
+    /// The messages that were given up since this was asked last, by number as far as it is known.
+    pub(super) fn take_lost(&mut self) -> Vec<(Process, Option<SeqNo>)> {
+        core::mem::take(&mut self.lost)
     }
 
     /// The heads of the requests and replies that have places and were not delivered yet.
@@ -308,7 +336,7 @@ impl Ring {
     fn is_possible(&self, round: &Round) -> bool {
         let is_turn = round.site == self.token && self.view.contains(round.site);
         let is_next = match &round.what {
-            What::List(ListChange { kind: ListChangeKind::Join(member), .. }) => {
+            What::List(ListChange { kind: ListChangeKind::Join { member, .. }, .. }) => {
                 round.next == member.process && self.view.process_of(member.process.node).is_none()
             }
             _ => self.view.contains(round.next),
@@ -347,7 +375,7 @@ impl Ring {
             standing.request = change.request;
         }
         match change.kind {
-            ListChangeKind::Join(member) => {
+            ListChangeKind::Join { member, .. } => {
                 self.view.insert_after(round.site, member);
                 let accepted = Timestamp(round.at.0.saturating_sub(1));
                 let standing = Standing { joined: round.at, accepted, request: 0 };

@@ -189,6 +189,11 @@ impl Sending {
         Some((first, self.next_message.minus(1)))
     }
 
+    /// The number of the last message that was taken.
+    pub(super) fn last_message(&self) -> SeqNo {
+        self.next_message.minus(1)
+    }
+
     /// Bytes of messages that wait to be sent.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes

@@ -253,6 +253,30 @@ impl Stream {
         (data.is_last && !slot.is_delivered).then_some(data.qos)
     }
 
+    /// Gives up the message that has places and of which pieces are missing: there is one at most,
+    /// that which was open when this member joined. Its number, as far as a piece of it is here;
+    /// `None` if nothing is missing.
+    pub(super) fn give_up_open(&mut self) -> Option<Option<SeqNo>> {
+        let from = self.needed_from();
+        let (start, end) = (self.place(from), self.place(self.ordered_to));
+        let last_missing = (start..end).rev().find(|at| self.slots[*at].data.is_none())?;
+        let after = self.slots.range(last_missing..end);
+        let rest = after.take_while(|slot| !slot.data.as_ref().is_some_and(|data| data.is_last));
+        let last = (last_missing + rest.count()).min(end - 1);
+        let pieces = self.slots.range_mut(start..=last);
+        let mut number = None;
+        for slot in pieces {
+            slot.is_delivered = true;
+            number = number.or(slot.data.as_ref().map(|data| data.message));
+        }
+        while self.slot(self.delivered_to).is_some_and(|slot| slot.is_delivered) {
+            self.delivered_to = self.delivered_to.next();
+        }
+        self.open_from = self.open_from.later(self.delivered_to.earlier(self.ordered_to));
+        self.forget();
+        Some(number)
+    }
+
     /// Bytes of messages that are kept.
     pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes

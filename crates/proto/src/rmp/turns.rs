@@ -57,7 +57,9 @@ impl Group {
     fn say(&mut self, cx: &mut Around<'_>, what: What) {
         let Some(ring) = &mut self.ring else { return };
         let next = match &what {
-            What::List(ListChange { kind: ListChangeKind::Join(member), .. }) => member.process,
+            What::List(ListChange { kind: ListChangeKind::Join { member, .. }, .. }) => {
+                member.process
+            }
             What::List(ListChange { kind: ListChangeKind::Leave, process, .. }) => {
                 let after = ring.view().after(self.me);
                 if after == *process { ring.view().after(after) } else { after }
@@ -124,7 +126,8 @@ impl Group {
         let epoch = ring.view().epoch;
         let Some(round) = ring.log().range(at, at.plus(1)).next().cloned() else { return };
         cx.counters.rounds_resent += 1;
-        if let What::List(ListChange { kind: ListChangeKind::Join(member), .. }) = round.what {
+        if let What::List(ListChange { kind: ListChangeKind::Join { member, .. }, .. }) = round.what
+        {
             self.send_snapshot(cx, member.process.node);
         }
         cx.unicast(round.next.node, &round_packet(epoch, &round));

@@ -14,7 +14,8 @@ use super::{JoinOptions, Rmp, Terms, packet};
 use crate::{GroupId, GroupSettings, JoinError, Profile, Time};
 
 impl Rmp {
-    /// Joins a group as [`Engine::join`] does, with what only this node decides.
+    /// Joins a group as [`Engine::join`](crate::Engine::join) does, with what only this node
+    /// decides.
     ///
     /// # Errors
     /// The group is not an ordered one, or the node is in it already.
@@ -33,7 +34,9 @@ impl Rmp {
         }
         self.lives += 1;
         let me = Process { node: self.id, life: self.lives };
-        let terms = Terms { partition, rejoin: options.rejoin };
+        let JoinOptions { rejoin, is_multicast, via } = options;
+        let name_check = settings.name_check;
+        let terms = Terms { partition, rejoin, is_multicast, via, name_check };
         let guest = self.groups.remove(&group).filter(|state| state.is_of_guest());
         for timer in [Timer::Linger, Timer::Retransmit, Timer::Forget] {
             self.timers.cancel((group, timer));
@@ -52,12 +55,13 @@ impl Rmp {
     }
 
     /// Asks for a lock of a group. It is granted at once if nobody holds it; else this node waits,
-    /// behind all who have asked before. [`RingNews::Lock`] answers: granted, or refused where the
-    /// ring has as many locks as it keeps. A node that is still joining may ask already.
+    /// behind all who have asked before. [`RingNews::Lock`](super::RingNews::Lock) answers:
+    /// granted, or refused where the ring has as many locks as it keeps. A node that is still
+    /// joining may ask already.
     ///
     /// One node holds a lock once, whatever number of its threads want it. Locks are given back by
     /// [`Rmp::unlock`] and by leaving; who is removed from the ring is told that they are
-    /// [lost](LockChange::Lost).
+    /// [lost](super::LockChange::Lost).
     ///
     /// # Errors
     /// The node is not in the group, holds the lock or has asked for it, or has asked for too many.
@@ -66,7 +70,7 @@ impl Rmp {
     }
 
     /// Asks for a lock as [`Rmp::lock`] does, but does not wait: where another holds it the answer
-    /// is [`LockChange::Refused`], as in the paper.
+    /// is [`LockChange::Refused`](super::LockChange::Refused), as in the paper.
     ///
     /// # Errors
     /// As with [`Rmp::lock`].
@@ -74,8 +78,9 @@ impl Rmp {
         self.of_member(now, group, |state, around| state.lock(around, name, false))
     }
 
-    /// Gives a lock back, or stops waiting for it; [`LockChange::Released`] answers. It may be
-    /// asked for again without waiting for the answer.
+    /// Gives a lock back, or stops waiting for it; the answer is
+    /// [`LockChange::Released`](super::LockChange::Released). It may be asked for again
+    /// without waiting for the answer.
     ///
     /// # Errors
     /// The node is not in the group, or has not asked for the lock.
@@ -85,13 +90,14 @@ impl Rmp {
 
     /// Makes a request to a group, as a member of it or as a node that is not in it. It takes its
     /// place among the messages of the group, and every member is told of it
-    /// ([`RingNews::Request`]); [`RingNews::Answer`] says what became of it.
+    /// ([`RingNews::Request`](super::RingNews::Request)); what became of it is told too
+    /// ([`RingNews::Answer`](super::RingNews::Answer)).
     ///
     /// With a [handler](RequestOptions::handler) the answer is the reply of whoever holds the
     /// handler's lock. If that member dies the next holder replies; if nobody holds the lock the
     /// request waits for somebody who does. Without a handler the answer is an acknowledgement:
     /// the request was delivered as its [level](RequestOptions::qos) says. There is one answer to
-    /// each request; the [module](self) says what may happen twice.
+    /// each request; the [engine](super) says what may happen twice.
     ///
     /// # Errors
     /// The request is too large, its level is not one of the group's, or too many wait.
@@ -126,7 +132,13 @@ impl Rmp {
         } else {
             self.lives += 1;
             let me = Process { node: self.id, life: self.lives };
-            let terms = Terms { partition: Partition::AtLeast(1), rejoin: false };
+            let terms = Terms {
+                partition: Partition::AtLeast(1),
+                rejoin: false,
+                is_multicast: true,
+                via: None,
+                name_check: 0,
+            };
             let mut state = Group::new(me, terms, &self.config);
             state.calling = Calling::of_guest();
             self.groups.insert(group, state);
@@ -137,7 +149,7 @@ impl Rmp {
     }
 
     /// Replies to a request that this member was told is [its to reply
-    /// to](Request::is_ours), once.
+    /// to](super::Request::is_ours), once.
     ///
     /// # Errors
     /// The node is not in the group, the request is not open, the reply is too large, or too much

@@ -15,6 +15,9 @@ pub struct RingView {
     pub version: u32,
     /// Which ring it descends from: that of its first creation.
     pub origin: Epoch,
+    /// The [check](crate::GroupId::name_check) of the group's name: a group of another name may
+    /// have the same id.
+    pub name_check: u32,
     /// The members, in ring order; at least one.
     pub members: Vec<Member>,
     /// The locks, who holds them, and who waits.
@@ -28,6 +31,8 @@ pub struct Member {
     pub process: Process,
     /// The smallest partition with which it would go on.
     pub partition: Partition,
+    /// Whether it hears multicast.
+    pub is_multicast: bool,
 }
 
 /// How many members of the view before must remain for a partition to go on (4.4).
@@ -78,10 +83,11 @@ const ALL: u16 = u16::MAX;
 
 impl RingView {
     /// The view of a ring that `founder` begins alone.
-    pub fn founded_by(founder: Member) -> Self {
+    pub fn founded_by(founder: Member, name_check: u32) -> Self {
         let epoch = Epoch::created_by(founder.process);
         let members = vec![founder];
-        Self { epoch, version: 0, origin: epoch, members, locks: Locks::default() }
+        let locks = Locks::default();
+        Self { epoch, version: 0, origin: epoch, name_check, members, locks }
     }
 
     /// How many members there are.
@@ -150,13 +156,14 @@ mod tests {
     use crate::NodeId;
 
     fn member(node: u64, partition: Partition) -> Member {
-        Member { process: Process { node: NodeId(node), life: 1 }, partition }
+        let process = Process { node: NodeId(node), life: 1 };
+        Member { process, partition, is_multicast: true }
     }
 
     #[test]
     fn a_joiner_stands_behind_the_token_site() {
         let [a, b, c] = [1, 2, 3].map(|node| member(node, Partition::Majority));
-        let mut view = RingView::founded_by(a);
+        let mut view = RingView::founded_by(a, 0);
         view.insert_after(a.process, b);
         view.insert_after(a.process, c);
         let order: Vec<u64> = view.processes().map(|process| process.node.0).collect();
@@ -166,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_most_demanding_member_decides_how_many_must_remain() {
-        let mut view = RingView::founded_by(member(1, Partition::AtLeast(1)));
+        let mut view = RingView::founded_by(member(1, Partition::AtLeast(1)), 0);
         view.members.extend([2, 3, 4].map(|node| member(node, Partition::AtLeast(2))));
         assert_eq!(view.least(), 2);
         view.members.push(member(5, Partition::Majority));

@@ -47,7 +47,11 @@ pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
                     chapter.messages.push(message);
                 }
             }
-            Told::Answer { .. } | Told::Lock { .. } | Told::Minority => {}
+            Told::Answer { .. }
+            | Told::Lock { .. }
+            | Told::Safe { .. }
+            | Told::Lost { .. }
+            | Told::Minority => {}
             Told::Removed => lives.push(Vec::new()),
         }
     }

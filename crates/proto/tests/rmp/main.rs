@@ -3,14 +3,15 @@
 mod calls;
 mod checks;
 mod locks;
+mod nonsense;
 mod random;
 mod resilience;
 mod rig;
 
-use carom_proto::NodeId;
 use carom_proto::rmp::{JoinOptions, Partition, Qos};
+use carom_proto::{NodeId, Safe, SeqNo};
 
-use rig::{MS, Told, World};
+use rig::{GROUP, MS, Told, World};
 
 fn joined(hosts: usize, seed: u64) -> World {
     let mut world = World::new(hosts, Partition::Majority, seed);
@@ -136,7 +137,7 @@ fn a_minority_stops_and_comes_back() {
 fn who_does_not_want_to_come_back_is_out_when_it_was_removed() {
     let mut world = World::new(4, Partition::Majority, 1);
     (0..3).for_each(|number| world.join(number));
-    world.join_with(3, JoinOptions { rejoin: false });
+    world.join_with(3, JoinOptions { rejoin: false, ..JoinOptions::default() });
     world.run_for(2000 * MS);
     world.part[3] = 1;
     world.send(0, Qos::TotallyOrdered, 50);
@@ -165,6 +166,93 @@ fn a_member_that_leaves_is_out_and_nothing_is_lost() {
     assert_eq!(payloads(&world, 1), first);
     assert_eq!(world.ring(0).map(|ring| ring.len()), Some(3));
     assert_eq!(world.ring(2), None);
+}
+
+#[test]
+fn who_asks_is_told_when_all_members_have_what_it_sent() {
+    let mut world = joined(4, 9);
+    for _ in 0..50 {
+        world.send(1, Qos::SourceOrdered, 5000);
+    }
+    world.confirm(1);
+    world.run_for(MS);
+    let safe = |world: &World| -> Vec<Safe> {
+        let story = world.hosts[1].story.iter();
+        let safe = story.filter_map(|told| match told {
+            Told::Safe { safe } => Some(safe.clone()),
+            _ => None,
+        });
+        safe.collect()
+    };
+    assert_eq!(safe(&world), [], "they cannot have it yet");
+    world.run_for(2000 * MS);
+    let up_to = SeqNo(50);
+    assert_eq!(safe(&world), [Safe { group: GROUP, up_to, members: 3, incomplete: Vec::new() }]);
+    (0..4).for_each(|number| assert_eq!(payloads(&world, number).len(), 50));
+    world.confirm(1);
+    world.run_for(MS);
+    assert_eq!(safe(&world).len(), 2, "nothing was sent since");
+}
+
+#[test]
+fn hosts_without_multicast_join_send_and_call() {
+    for seed in 0..20 {
+        let mut world = World::new(6, Partition::Majority, seed);
+        (0..2).for_each(|number| world.join(number));
+        world.run_for(1000 * MS);
+        let via = Some(world.hosts[0].id);
+        for number in 2..4 {
+            world.hosts[number].is_without_multicast = true;
+            let options = JoinOptions { is_multicast: false, via, ..JoinOptions::default() };
+            world.join_with(number, options);
+        }
+        world.loss = [0.0, 0.02][seed as usize % 2];
+        world.run_for(2000 * MS);
+        for turn in 0..40 {
+            world.send(turn % 4, Qos::TotallyOrdered, 50 + turn * 100);
+            world.run_for(5 * MS);
+        }
+        world.run_for(2000 * MS);
+        let first = payloads(&world, 0);
+        assert_eq!(first.len(), 40, "seed {seed}");
+        for number in 1..4 {
+            assert_eq!(world.ring(number).map(|ring| ring.len()), Some(4), "seed {seed}");
+            assert_eq!(payloads(&world, number), first, "seed {seed}: host {number}");
+        }
+        let forwarded: u64 = world.hosts.iter().map(|host| host.engine.counters().forwarded).sum();
+        assert!(forwarded > 0, "their packets were passed on");
+        world.hosts[4].is_without_multicast = true;
+        world.call_via(4, via);
+        world.run_for(2000 * MS);
+        let is_told = |told: &Told| matches!(told, Told::Answer { .. });
+        assert_eq!(world.hosts[4].story.iter().filter(|told| is_told(told)).count(), 1);
+    }
+}
+
+/// Somebody joins while a long message is on its way, and all who have its beginning die.
+#[test]
+fn a_message_that_nobody_has_is_given_up_and_the_ring_goes_on() {
+    let mut given_up = 0;
+    for seed in 0..60 {
+        let mut world = World::new(3, Partition::AtLeast(1), seed);
+        (0..2).for_each(|number| world.join(number));
+        world.run_for(1000 * MS);
+        world.send(0, Qos::TotallyOrdered, 2_000_000);
+        world.run_for(MS * (seed % 5) as u32);
+        world.join(2);
+        while world.hosts[2].engine.view(GROUP).is_none() {
+            world.run_for(MS / 20);
+        }
+        (0..2).for_each(|number| world.crash(number));
+        world.run_for(5000 * MS);
+        assert_eq!(world.ring(2), Some(vec![NodeId(3)]), "seed {seed}");
+        world.send(2, Qos::TotallyOrdered, 50);
+        world.run_for(100 * MS);
+        let own = payloads(&world, 2);
+        assert_eq!(own.last().map(|(sender, _)| *sender), Some(NodeId(3)), "seed {seed}");
+        given_up += world.hosts[2].engine.counters().messages_given_up;
+    }
+    assert!(given_up > 0, "nobody lacked anything");
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub(crate) struct World {
     datagrams: u64,
     rng: Rng,
     pub(crate) datagrams_by_kind: BTreeMap<u8, u64>,
+    /// All datagrams that were sent, if they are to be kept.
+    pub(crate) record: Option<Vec<Vec<u8>>>,
 }
 
 /// One process of one host; a restart makes another host.
@@ -39,6 +41,10 @@ pub(crate) struct Host {
     pub(crate) is_alive: bool,
     pub(crate) is_paused: bool,
     pub(crate) is_joined: bool,
+    /// It neither sends nor hears multicast.
+    pub(crate) is_without_multicast: bool,
+    /// What its clock is ahead of the others'.
+    pub(crate) ahead: Duration,
     /// It was a member and is none any more, by its own will.
     pub(crate) has_left: bool,
     pub(crate) story: Vec<Told>,
@@ -61,6 +67,8 @@ pub(crate) enum Told {
     Lock { news: LockNews },
     Request { request: Request },
     Answer { answer: Answer },
+    Safe { safe: Safe },
+    Lost { lost: Lost },
     Minority,
     Removed,
 }
@@ -98,6 +106,7 @@ impl World {
             datagrams: 0,
             rng: Rng::new(seed),
             datagrams_by_kind: BTreeMap::new(),
+            record: None,
         };
         for _ in 0..hosts {
             world.add();
@@ -116,6 +125,8 @@ impl World {
             is_alive: true,
             is_paused: false,
             is_joined: false,
+            is_without_multicast: false,
+            ahead: Duration::ZERO,
             has_left: false,
             story: Vec::new(),
             sent: 0,
@@ -134,14 +145,15 @@ impl World {
 
     pub(crate) fn join_with(&mut self, number: usize, options: JoinOptions) {
         let settings = GroupSettings { profile: self.profile, name_check: 0 };
-        let (now, engine) = (self.now, &mut self.hosts[number].engine);
+        let now = self.clock(number);
+        let engine = &mut self.hosts[number].engine;
         engine.join_with(now, GROUP, settings, options).expect("it is not in it");
         self.hosts[number].is_joined = true;
         self.drain(number);
     }
 
     pub(crate) fn leave(&mut self, number: usize) {
-        let now = self.now;
+        let now = self.clock(number);
         self.hosts[number].engine.leave(now, GROUP);
         let host = &mut self.hosts[number];
         (host.is_joined, host.has_left) = (false, true);
@@ -154,7 +166,7 @@ impl World {
     }
 
     pub(crate) fn lock(&mut self, number: usize, name: LockName, waits: bool) {
-        let (now, host) = (self.now, &mut self.hosts[number]);
+        let (now, host) = (self.clock(number), &mut self.hosts[number]);
         if !host.wanted.insert(name) {
             return;
         }
@@ -168,8 +180,14 @@ impl World {
         self.drain(number);
     }
 
+    pub(crate) fn confirm(&mut self, number: usize) {
+        let now = self.clock(number);
+        self.hosts[number].engine.confirm(now, GROUP);
+        self.drain(number);
+    }
+
     pub(crate) fn unlock(&mut self, number: usize, name: LockName) {
-        let (now, host) = (self.now, &mut self.hosts[number]);
+        let (now, host) = (self.clock(number), &mut self.hosts[number]);
         if host.wanted.contains(&name) && host.engine.unlock(now, GROUP, name).is_ok() {
             host.wanted.remove(&name);
             host.held.remove(&name);
@@ -182,6 +200,15 @@ impl World {
         self.call_for(number, handler, level, bytes, Duration::from_secs(120));
     }
 
+    /// Makes a request by way of a member.
+    pub(crate) fn call_via(&mut self, number: usize, via: Option<NodeId>) {
+        let now = self.clock(number);
+        let options = RequestOptions { via, ..RequestOptions::default() };
+        let asked = self.hosts[number].engine.request(now, GROUP, "what?".into(), options);
+        asked.expect("it may ask");
+        self.drain(number);
+    }
+
     pub(crate) fn call_for(
         &mut self,
         number: usize,
@@ -190,7 +217,7 @@ impl World {
         bytes: usize,
         patience: Duration,
     ) {
-        let (now, host) = (self.now, &mut self.hosts[number]);
+        let (now, host) = (self.clock(number), &mut self.hosts[number]);
         let mut payload = vec![host.id.0 as u8; bytes.max(6)];
         let call = host.calls.len() as u32 | 1 << 20;
         payload[1..5].copy_from_slice(&call.to_be_bytes());
@@ -211,18 +238,19 @@ impl World {
     /// The members that are to reply think for a while.
     fn on_request(&mut self, number: usize, request: Request) -> Told {
         if request.is_ours {
+            let now = self.clock(number);
             let thinks = Duration::from_micros(self.rng.below(20_000) as u64);
             let mut reply = request.payload.to_vec();
             reply.resize(self.reply_bytes.max(6), 0);
             let work = &mut self.hosts[number].work;
-            work.insert((self.now + thinks, request.id), reply.into());
+            work.insert((now + thinks, request.id), reply.into());
         }
         Told::Request { request }
     }
 
     /// The members whose work is done reply.
     fn reply(&mut self, number: usize) {
-        let (now, host) = (self.now, &mut self.hosts[number]);
+        let (now, host) = (self.clock(number), &mut self.hosts[number]);
         while let Some(entry) = host.work.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((_, id), reply) = entry.remove_entry();
             // It may be closed by now: another has replied, or the member was removed.
@@ -248,13 +276,12 @@ impl World {
 
     /// Sends a message that names its sender, its number and its level.
     pub(crate) fn send_level(&mut self, number: usize, level: u8, bytes: usize) {
-        let host = &mut self.hosts[number];
+        let (now, host) = (self.clock(number), &mut self.hosts[number]);
         let mut payload = vec![host.id.0 as u8; bytes.max(6)];
         payload[1..5].copy_from_slice(&host.sent.to_be_bytes());
         payload[5] = level;
         let qos = crate::random::LEVELS[usize::from(level)];
         let options = SendOptions { qos: Some(qos), ..SendOptions::default() };
-        let now = self.now;
         if host.engine.send(now, GROUP, payload.into(), options).is_ok() {
             host.sent += 1;
         }
@@ -283,7 +310,7 @@ impl World {
     pub(crate) fn tell_views(&mut self) {
         for number in 0..self.hosts.len() {
             for other in (0..self.hosts.len()).filter(|other| *other != number) {
-                let (host, now) = (&self.hosts[other], self.now);
+                let (host, now) = (&self.hosts[other], self.clock(number));
                 let kind = match host.is_alive && host.is_joined {
                     true => ViewChangeKind::Joined,
                     false => ViewChangeKind::Failed,
@@ -309,12 +336,26 @@ impl World {
         host.engine.view(GROUP)?.process_of(host.id)
     }
 
+    /// The time as a host sees it.
+    pub(crate) fn clock(&self, number: usize) -> Time {
+        self.now + self.hosts[number].ahead
+    }
+
+    /// A datagram arrives at a host, wherever it comes from.
+    pub(crate) fn arrive(&mut self, number: usize, datagram: &[u8]) {
+        let now = self.clock(number);
+        self.hosts[number].engine.handle_datagram(now, datagram);
+        self.drain(number);
+    }
+
     fn next_event(&self) -> Option<Time> {
         let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
         let awake = self.hosts.iter().filter(|host| host.is_alive && !host.is_paused);
         let timers = awake.flat_map(|host| {
             let wakeup = host.engine.poll_timeout().map(|wakeup| wakeup.at);
-            wakeup.into_iter().chain(host.work.keys().next().map(|(at, _)| *at))
+            let work = host.work.keys().next().map(|(at, _)| *at);
+            let due = wakeup.into_iter().chain(work);
+            due.map(|at| Time(at.0.saturating_sub(host.ahead.as_nanos() as u64)))
         });
         timers.chain(arrival).min()
     }
@@ -322,14 +363,14 @@ impl World {
     fn step(&mut self) {
         while let Some(entry) = self.in_flight.first_entry().filter(|it| it.key().0 <= self.now) {
             let (number, datagram) = entry.remove();
-            let host = &mut self.hosts[number];
+            let (now, host) = (self.clock(number), &mut self.hosts[number]);
             if host.is_alive && !host.is_paused {
-                host.engine.handle_datagram(self.now, &datagram);
+                host.engine.handle_datagram(now, &datagram);
                 self.drain(number);
             }
         }
         for number in 0..self.hosts.len() {
-            let (now, host) = (self.now, &mut self.hosts[number]);
+            let (now, host) = (self.clock(number), &mut self.hosts[number]);
             let is_due = host.engine.poll_timeout().is_some_and(|wakeup| wakeup.at <= now);
             if is_due && host.is_alive && !host.is_paused {
                 host.engine.handle_timeout(now);
@@ -344,12 +385,19 @@ impl World {
     fn drain(&mut self, number: usize) {
         let mut datagram = Vec::new();
         while let Some(transmit) = self.hosts[number].engine.poll_transmit(&mut datagram) {
+            if let Some(record) = &mut self.record {
+                record.push(datagram.clone());
+            }
             *self.datagrams_by_kind.entry(datagram[4]).or_default() += 1;
             for to in 0..self.hosts.len() {
                 let is_meant = match transmit.destination {
                     Destination::Group(_) => {
                         let host = &self.hosts[to];
-                        to != number && (host.is_joined || host.engine.view(GROUP).is_some())
+                        let is_deaf =
+                            host.is_without_multicast || self.hosts[number].is_without_multicast;
+                        !is_deaf
+                            && to != number
+                            && (host.is_joined || host.engine.view(GROUP).is_some())
                     }
                     Destination::Node(node) => self.hosts[to].id == node,
                     _ => false,
@@ -373,6 +421,8 @@ impl World {
                     RingNews::Minority { .. } => Told::Minority,
                     RingNews::Removed { .. } => Told::Removed,
                 },
+                Event::Safe(safe) => Told::Safe { safe },
+                Event::Lost(lost) => Told::Lost { lost },
                 other => panic!("{other:?}"),
             };
             self.hosts[number].story.push(told);

@@ -238,7 +238,7 @@ fn take_run(bytes: &mut &[u8]) -> Result<Run, DecodeError> {
 fn take_change(bytes: &mut &[u8]) -> Result<ListChange, DecodeError> {
     let (process, request) = (take_process(bytes)?, take_u32(bytes)?);
     let kind = match take_u8(bytes)? {
-        1 => ListChangeKind::Join(take_member(bytes)?),
+        1 => ListChangeKind::Join { member: take_member(bytes)?, name_check: take_u32(bytes)? },
         2 => ListChangeKind::Leave,
         3 => ListChangeKind::Lock { name: LockName(take_u64(bytes)?), waits: true },
         4 => ListChangeKind::Unlock(LockName(take_u64(bytes)?)),
@@ -251,7 +251,8 @@ fn take_change(bytes: &mut &[u8]) -> Result<ListChange, DecodeError> {
 
 fn take_view(bytes: &mut &[u8]) -> Result<RingView, DecodeError> {
     let (epoch, version, origin) = (take_epoch(bytes)?, take_u32(bytes)?, take_epoch(bytes)?);
-    let members = take_list(bytes, PROCESS_BYTES + 2, take_member)?;
+    let name_check = take_u32(bytes)?;
+    let members = take_list(bytes, PROCESS_BYTES + 3, take_member)?;
     let queues = take_list(bytes, PROCESS_BYTES + 10, |bytes| {
         Ok((LockName(take_u64(bytes)?), take_list(bytes, PROCESS_BYTES, take_process)?))
     })?;
@@ -268,13 +269,13 @@ fn take_view(bytes: &mut &[u8]) -> Result<RingView, DecodeError> {
         }
         queue.into_iter().for_each(|process| locks.ask(name, process));
     }
-    Ok(RingView { epoch, version, origin, members, locks })
+    Ok(RingView { epoch, version, origin, name_check, members, locks })
 }
 
 fn take_member(bytes: &mut &[u8]) -> Result<Member, DecodeError> {
     let process = take_process(bytes)?;
     let partition = Partition::from_wire(take_u16(bytes)?).ok_or(DecodeError::Value)?;
-    Ok(Member { process, partition })
+    Ok(Member { process, partition, is_multicast: take_flag(bytes)? })
 }
 
 fn take_position(bytes: &mut &[u8]) -> Result<Position, DecodeError> {

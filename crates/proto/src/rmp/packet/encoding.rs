@@ -191,9 +191,10 @@ fn put_change(change: &ListChange, out: &mut Vec<u8>) {
     put_process(change.process, out);
     out.put_u32(change.request);
     match &change.kind {
-        ListChangeKind::Join(member) => {
+        ListChangeKind::Join { member, name_check } => {
             out.put_u8(1);
             put_member(member, out);
+            out.put_u32(*name_check);
         }
         ListChangeKind::Leave => out.put_u8(2),
         ListChangeKind::Lock { name, waits } => {
@@ -215,6 +216,7 @@ fn put_view(view: &RingView, out: &mut Vec<u8>) {
     put_epoch(view.epoch, out);
     out.put_u32(view.version);
     put_epoch(view.origin, out);
+    out.put_u32(view.name_check);
     put_list(&view.members, out, put_member);
     let queues: Vec<_> = view.locks.queues().collect();
     put_list(&queues, out, |(name, queue), out| {
@@ -227,6 +229,7 @@ fn put_view(view: &RingView, out: &mut Vec<u8>) {
 fn put_member(member: &Member, out: &mut Vec<u8>) {
     put_process(member.process, out);
     out.put_u16(member.partition.to_wire());
+    out.put_u8(member.is_multicast.into());
 }
 
 fn put_position(position: &Position, out: &mut Vec<u8>) {

@@ -103,8 +103,9 @@ impl Group {
         if here.len() < view.len() && !is_last {
             return;
         }
-        if !mine.is_whole {
-            // Somebody else must do it.
+        let is_somebody_whole = votes.values().any(|vote| vote.position.is_whole);
+        if !mine.is_whole && (is_somebody_whole || !is_last) {
+            // Somebody else must do it. What nobody has is given up.
             return self.on_minority(cx);
         }
         let votes = core::mem::take(votes);

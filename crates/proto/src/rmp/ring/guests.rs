@@ -120,7 +120,7 @@ impl Ring {
     }
 
     /// Forgets a guest when all that it was given a place for is delivered and stable.
-    fn flush(&mut self, source: Process, round: Timestamp) {
+    pub(super) fn flush(&mut self, source: Process, round: Timestamp) {
         let Some(guest) = self.guests.remove(&source) else { return };
         if guest.used.is_none() {
             self.streams.remove(&source);

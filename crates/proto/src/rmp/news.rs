@@ -1,0 +1,59 @@
+//! What an engine tells of its rings.
+
+use alloc::boxed::Box;
+
+use super::calls::{Answer, Request};
+use super::delivery::ViewEvent;
+use super::locks::LockNews;
+use crate::{GroupId, SeqNo};
+
+/// News of a ring.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RingEvent {
+    /// The group.
+    pub group: GroupId,
+    /// What happened.
+    pub news: RingNews,
+}
+
+/// What happened to a ring, at its place among the messages.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RingNews {
+    /// Members or locks changed.
+    View(Box<ViewEvent>),
+    /// A lock that this node has asked for was granted, refused, given back or lost.
+    Lock(LockNews),
+    /// A request of a member or of a node that is not one, at its place among the messages.
+    Request(Request),
+    /// What became of a request of this node's own.
+    Answer(Answer),
+    /// This partition may not go on: it looks for the others. Locks that this node holds are in
+    /// doubt until the next view, which still shows them, or until they are told as lost.
+    Minority {
+        /// Members of the last view.
+        members: usize,
+        /// How many of them it takes.
+        needed: usize,
+    },
+    /// The ring goes on without this member.
+    Removed {
+        /// Why.
+        why: Removal,
+        /// Own messages, from the first to the last of them, of which nobody here knows whether the
+        /// others have them.
+        unsent: Option<(SeqNo, SeqNo)>,
+        /// Whether this node asks to be let in again, as a new member.
+        rejoins: bool,
+    },
+}
+
+/// Why a member is not in the ring any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// The others could not reach it.
+    Removed,
+    /// There was a larger ring of the same group.
+    Merged,
+    /// Its application did not take what was delivered.
+    TooSlow,
+}

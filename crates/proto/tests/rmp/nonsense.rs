@@ -1,0 +1,159 @@
+//! What is wrong, old or not for this group changes nothing, and is counted.
+
+use std::time::Duration;
+
+use carom_proto::rmp::packet::{NewList, Packet};
+use carom_proto::rmp::{Config, Partition, Qos, Rmp};
+use carom_proto::wire::Header;
+use carom_proto::{Engine, GroupSettings, JoinError, Profile, RateOfFire, SendError, SendOptions};
+
+use crate::checks;
+use crate::rig::{GROUP, MS, World};
+
+fn busy(seed: u64) -> World {
+    let mut world = World::new(4, Partition::Majority, seed);
+    world.record = Some(Vec::new());
+    (0..3).for_each(|number| world.join(number));
+    world.run_for(1500 * MS);
+    for turn in 0..40 {
+        world.send(turn % 3, Qos::TotallyOrdered, 50 + turn * 50);
+        world.call(3, None, 2, 50);
+        world.run_for(MS);
+    }
+    world.run_for(1000 * MS);
+    world
+}
+
+#[test]
+fn packets_that_are_replayed_change_nothing() {
+    let mut world = busy(1);
+    let record = world.record.take().expect("it was kept");
+    let told: Vec<usize> = world.hosts.iter().map(|host| host.story.len()).collect();
+    let views: Vec<_> =
+        (0..3).map(|number| world.hosts[number].engine.view(GROUP).cloned()).collect();
+    for datagram in &record {
+        (0..4).for_each(|number| world.arrive(number, datagram));
+    }
+    world.run_for(1000 * MS);
+    let after: Vec<usize> = world.hosts.iter().map(|host| host.story.len()).collect();
+    assert_eq!(after, told, "somebody was told something again");
+    for (number, view) in views.iter().enumerate() {
+        assert_eq!(world.hosts[number].engine.view(GROUP), view.as_ref());
+        assert!(world.hosts[number].engine.counters().data_duplicate > 0);
+    }
+    world.send(0, Qos::TotallyResilient, 50);
+    world.run_for(500 * MS);
+    checks::check_safety(&world);
+}
+
+#[test]
+fn packets_of_a_ring_that_was_reformed_are_foreign() {
+    let mut world = busy(2);
+    let record = world.record.take().expect("it was kept");
+    world.crash(2);
+    world.send(0, Qos::TotallyOrdered, 50);
+    world.run_for(2000 * MS);
+    assert_eq!(world.ring(0).map(|ring| ring.len()), Some(2));
+    let told = world.hosts[0].story.len();
+    let before = world.hosts[0].engine.counters().foreign;
+    for datagram in &record {
+        world.arrive(0, datagram);
+    }
+    world.run_for(2000 * MS);
+    assert!(world.hosts[0].engine.counters().foreign > before);
+    assert_eq!(world.hosts[0].story.len(), told);
+    assert_eq!(world.ring(0).map(|ring| ring.len()), Some(2));
+}
+
+#[test]
+fn two_groups_with_one_id_have_nothing_to_do_with_each_other() {
+    let mut world = World::new(2, Partition::Majority, 3);
+    world.join(0);
+    world.run_for(1000 * MS);
+    let settings = GroupSettings { profile: world.profile, name_check: 99 };
+    let now = world.now;
+    world.hosts[1].engine.join(now, GROUP, settings).expect("it is new to it");
+    world.hosts[1].is_joined = true;
+    world.tell_views();
+    world.run_for(5000 * MS);
+    for number in 0..2 {
+        assert_eq!(world.ring(number).map(|ring| ring.len()), Some(1), "host {number}");
+        assert!(world.hosts[number].engine.counters().name_collisions > 0, "host {number}");
+    }
+}
+
+#[test]
+fn a_member_with_a_wrong_clock_is_a_member_like_others() {
+    let mut world = World::new(4, Partition::Majority, 4);
+    world.hosts[1].ahead = Duration::from_secs(365 * 24 * 3600);
+    world.hosts[2].ahead = Duration::from_millis(1234);
+    (0..3).for_each(|number| world.join(number));
+    world.run_for(1500 * MS);
+    for turn in 0..60 {
+        world.send(turn % 3, Qos::Resilient(2), 500);
+        world.call(turn % 4, None, 2, 50);
+        world.run_for(2 * MS);
+    }
+    world.run_for(500 * MS);
+    for number in 0..3 {
+        assert_eq!(world.ring(number).map(|ring| ring.len()), Some(3));
+        assert_eq!(world.hosts[number].engine.counters().delivered, 60);
+    }
+    checks::check_safety(&world);
+}
+
+#[test]
+fn a_message_that_is_too_large_or_promised_too_much_is_refused() {
+    let mut world = World::new(1, Partition::AtLeast(1), 5);
+    world.join(0);
+    world.run_for(1000 * MS);
+    let now = world.now;
+    let engine = &mut world.hosts[0].engine;
+    let mut send = |bytes: usize, qos: Qos| {
+        let options = SendOptions { qos: Some(qos), ..SendOptions::default() };
+        engine.send(now, GROUP, vec![0; bytes].into(), options)
+    };
+    let limit = 16 << 20;
+    let bytes = limit + 1;
+    assert_eq!(send(bytes, Qos::TotallyOrdered), Err(SendError::TooLarge { bytes, limit }));
+    assert!(matches!(send(2000, Qos::Unreliable), Err(SendError::TooLarge { .. })));
+    let asked = Qos::MajorityResilient;
+    assert_eq!(send(10, asked), Err(SendError::Qos { asked }), "a minority may go on here");
+    let profile = Profile::TimeCritical(RateOfFire::default());
+    let settings = GroupSettings { profile, name_check: 0 };
+    let joined = engine.join(now, carom_proto::GroupId(8), settings);
+    assert_eq!(joined, Err(JoinError::NoEngine { profile }));
+}
+
+#[test]
+fn a_request_that_is_promised_more_than_the_group_gives_is_not_delivered() {
+    let mut world = World::new(2, Partition::AtLeast(1), 6);
+    world.join(0);
+    world.run_for(1000 * MS);
+    world.call_for(1, None, 5, 50, Duration::from_secs(1));
+    world.run_for(3000 * MS);
+    assert!(world.hosts[0].engine.counters().calls_refused > 0);
+    assert_eq!(world.hosts[0].engine.counters().requests_delivered, 0);
+    assert_eq!(world.hosts[1].engine.counters().calls_unanswered, 1);
+}
+
+#[test]
+fn a_snapshot_of_a_ring_that_this_node_is_not_in_makes_it_no_member() {
+    let world = busy(7);
+    let record = world.record.as_ref().expect("it was kept");
+    let snapshots = record.iter().filter(|datagram| {
+        let (header, body) = Header::decode(datagram).expect("it was sent");
+        let packet = Packet::decode(&header, body);
+        matches!(packet, Ok(Packet::NewList(NewList::Whole(_))))
+    });
+    let mut stranger = Rmp::new(carom_proto::NodeId(99), Config::default(), 1);
+    let settings = GroupSettings { profile: world.profile, name_check: 0 };
+    stranger.join(world.now, GROUP, settings).expect("it is new to it");
+    let mut count = 0;
+    for datagram in snapshots {
+        stranger.handle_datagram(world.now, datagram);
+        assert_eq!(stranger.view(GROUP), None);
+        count += 1;
+    }
+    assert!(count > 0, "nobody has sent one");
+}
