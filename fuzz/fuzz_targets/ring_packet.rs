@@ -1,9 +1,14 @@
 //! Any bytes are a packet of the token ring: it is read or refused, never a panic, and a packet
-//! that was understood is the same after it was written and read again.
+//! that was understood is the same after it was written and read again. A member that is given it
+//! goes on.
 #![no_main]
 
+use std::time::Duration;
+
 use carom_proto::rmp::packet::Packet;
+use carom_proto::rmp::{Config, LockName, Partition, Rmp};
 use carom_proto::wire::{self, HEADER_BYTES, Header, MAGIC, Protocol, VERSION};
+use carom_proto::{Engine, GroupId, GroupSettings, NodeId, Profile, Time};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -21,7 +26,27 @@ fuzz_target!(|bytes: &[u8]| {
     packet.encode(&mut again, header.group, header.sender, header.view);
     let (_, read_again) = decoded(&again).expect("what we encode can be decoded");
     assert_eq!(read_again, packet, "what was encoded is not what was decoded");
+    give_to_member(header, &packet);
 });
+
+/// The packet as it comes to a node that is alone in its ring and holds a handler's lock.
+fn give_to_member(header: Header, packet: &Packet) {
+    let (group, mut now) = (GroupId(5), Time(1_000_000_000));
+    let mut engine = Rmp::new(NodeId(1), Config::default(), 1);
+    let profile = Profile::Ordered(Partition::AtLeast(1));
+    engine.join(now, group, GroupSettings { profile, name_check: 0 }).expect("it is new to it");
+    while engine.view(group).is_none() {
+        now = engine.poll_timeout().expect("it asks again").at;
+        engine.handle_timeout(now);
+    }
+    engine.lock(now, group, LockName(0)).expect("it is free");
+    let mut datagram = Vec::new();
+    packet.encode(&mut datagram, group, header.sender, header.view);
+    engine.handle_datagram(now, &datagram);
+    engine.check();
+    engine.handle_timeout(now + Duration::from_millis(100));
+    engine.check();
+}
 
 fn decoded(datagram: &[u8]) -> Option<(Header, Packet)> {
     let (header, body) = Header::decode(datagram).ok()?;

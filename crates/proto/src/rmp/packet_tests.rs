@@ -294,7 +294,80 @@ fn data_on_the_wire_is_this() {
     assert_eq!(on_behalf.len(), DATA_BYTES + 8 + 1);
 }
 
+/// The node that is given any packets, in a ring of its own, and what its ring is called.
+fn member() -> (crate::rmp::Rmp, crate::Time, Epoch) {
+    use crate::{Engine, GroupSettings, Profile, Time};
+    let mut engine = crate::rmp::Rmp::new(NodeId(1), crate::rmp::Config::default(), 1);
+    let profile = Profile::Ordered(Partition::AtLeast(1));
+    let mut now = Time(1_000_000_000);
+    let settings = GroupSettings { profile, name_check: 0 };
+    engine.join(now, GroupId(5), settings).expect("it is new to it");
+    while engine.view(GroupId(5)).is_none() {
+        now = engine.poll_timeout().expect("it asks again").at;
+        engine.handle_timeout(now);
+    }
+    let handler = Handler::new(0).expect("there are six");
+    engine.lock(now, GroupId(5), handler.lock()).expect("it is free");
+    let epoch = engine.view(GroupId(5)).expect("it has begun one").epoch;
+    (engine, now, epoch)
+}
+
+/// The packet as somebody would send it who knows the ring.
+fn of_ring(packet: Packet, ring: Epoch) -> Packet {
+    match packet {
+        Packet::Confirm { at, .. } => Packet::Confirm { epoch: ring, at },
+        Packet::Nack(nack) => Packet::Nack(Nack { epoch: ring, ..nack }),
+        Packet::ListChangeRequest { change, .. } => {
+            let process = Process { node: NodeId(9), ..change.process };
+            let kind = match change.kind {
+                ListChangeKind::Join { member, .. } => {
+                    let member = Member { process, ..member };
+                    ListChangeKind::Join { member, name_check: 0 }
+                }
+                kind => kind,
+            };
+            let change = ListChange { process, kind, ..change };
+            let is_join = matches!(kind, ListChangeKind::Join { .. });
+            Packet::ListChangeRequest { epoch: (!is_join).then_some(ring), change }
+        }
+        Packet::NonMemberData(NonMemberData::Data { mut data, .. }) => {
+            let epoch = Some(ring).filter(|_| data.seqno.0 % 2 == 0);
+            data.data.is_call = true;
+            NonMemberData::Data { epoch, is_first: data.seqno.0 % 3 > 0, data }.into()
+        }
+        Packet::NewList(NewList::Whole(mut snapshot)) => {
+            snapshot.view.name_check = 0;
+            Packet::NewList(NewList::Whole(snapshot))
+        }
+        other => other,
+    }
+}
+
+impl From<NonMemberData> for Packet {
+    fn from(data: NonMemberData) -> Self {
+        Self::NonMemberData(data)
+    }
+}
+
 proptest! {
+    #[test]
+    fn whatever_packets_come_a_member_goes_on(
+        packets in prop::collection::vec((packets(), any::<bool>(), 0_u64..20), 1..40),
+    ) {
+        use crate::Engine;
+        let (mut engine, mut now, epoch) = member();
+        for (packet, is_of_ring, millis) in packets {
+            let packet = if is_of_ring { of_ring(packet, epoch) } else { packet };
+            engine.handle_datagram(now, &datagram(&packet));
+            engine.check();
+            now = now + core::time::Duration::from_millis(millis);
+            engine.handle_timeout(now);
+            engine.check();
+            while engine.poll_event().is_some() {}
+            while engine.poll_transmit(&mut Vec::new()).is_some() {}
+        }
+    }
+
     #[test]
     fn decoding_is_the_inverse_of_encoding(packet in packets()) {
         prop_assert_eq!(decoded(&datagram(&packet)), Ok(packet));

@@ -151,6 +151,22 @@ fn who_does_not_want_to_come_back_is_out_when_it_was_removed() {
 }
 
 #[test]
+fn who_was_let_in_without_hearing_of_it_is_another_in_a_ring_of_its_own() {
+    let mut world = World::new(2, Partition::Majority, 1);
+    world.join(0);
+    world.run_for(1000 * MS);
+    world.join(1);
+    // Its request is on its way; no answer comes through.
+    world.part[1] = 1;
+    world.run_for(1000 * MS);
+    let id = world.hosts[1].id;
+    let view = world.hosts[0].engine.view(GROUP).expect("it has a ring");
+    let let_in = view.process_of(id).expect("it was let in");
+    let own = world.process(1).expect("it has a ring of its own");
+    assert_ne!(own, let_in, "the first ring would wait for it for ever");
+}
+
+#[test]
 fn a_member_that_leaves_is_out_and_nothing_is_lost() {
     let mut world = joined(4, 5);
     for turn in 0..100 {
