@@ -30,10 +30,12 @@ pub trait Congestion: Debug + Send {
 
 /// The modified window algorithm after Van Jacobson that the paper proposes.
 ///
-/// - The timeout is the smoothed round-trip time plus four times its mean deviation, doubled with
-///   each timeout and held between a least and a largest value.
+/// - The timeout is the smoothed round-trip time plus four times its mean deviation, or plus the
+///   least timeout if that is more, doubled with each timeout and no longer than the largest one.
 /// - Slow start: each ACK widens the window by one packet until half of the window of the last
 ///   congestion, then one packet per window.
+/// - It widens no more while a round trip takes half of the largest timeout: what is sent on top
+///   would only wait in some queue, and come too late for all timers.
 /// - A timeout or the first NACK of a packet halves it; a cache of the last three NACKed packets
 ///   keeps several NACKs of one loss from halving it several times.
 #[derive(Debug)]
@@ -42,11 +44,27 @@ pub struct VanJacobson {
     window: usize,
     /// Slow start ends here.
     threshold: usize,
-    smoothed: Option<Duration>,
-    deviation: Duration,
+    trip: RoundTrip,
     /// Timeouts in a row.
     backoff: u32,
     nacked: VecDeque<SeqNo>,
+}
+
+/// How long an answer takes: round-trip-time variance estimation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoundTrip {
+    /// Nothing before the first sample.
+    smoothed: Option<Duration>,
+    deviation: Duration,
+}
+
+/// The bounds of a timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// The shortest.
+    pub least: Duration,
+    /// The longest; the paper's is 2 s.
+    pub largest: Duration,
 }
 
 /// The bounds of a window.
@@ -56,14 +74,32 @@ pub struct Limits {
     pub packet_bytes: usize,
     /// The widest window in bytes.
     pub window_bytes: usize,
-    /// The shortest timeout.
-    pub least_timeout: Duration,
-    /// The longest timeout; the paper's is 2 s.
-    pub largest_timeout: Duration,
+    /// The shortest and the longest timeout.
+    pub timeouts: Timeouts,
 }
 
 /// NACKed packets that are remembered (4.6: "the last three").
 const NACK_CACHE: usize = 3;
+
+impl RoundTrip {
+    /// An answer has come after this time.
+    pub fn sample(&mut self, after: Duration) {
+        match self.smoothed {
+            None => (self.smoothed, self.deviation) = (Some(after), after / 2),
+            Some(smoothed) => {
+                self.deviation = (self.deviation * 3 + smoothed.abs_diff(after)) / 4;
+                self.smoothed = Some((smoothed * 7 + after) / 8);
+            }
+        }
+    }
+
+    /// How long to wait for an answer after so many timeouts in a row.
+    pub fn timeout(&self, bounds: Timeouts, backoff: u32) -> Duration {
+        let margin = (4 * self.deviation).max(bounds.least);
+        let base = self.smoothed.map_or(bounds.least, |smoothed| smoothed + margin);
+        base.saturating_mul(1 << backoff.min(16)).min(bounds.largest)
+    }
+}
 
 impl VanJacobson {
     /// A window of one packet.
@@ -72,8 +108,7 @@ impl VanJacobson {
             window: limits.packet_bytes,
             threshold: limits.window_bytes,
             limits,
-            smoothed: None,
-            deviation: Duration::ZERO,
+            trip: RoundTrip::default(),
             backoff: 0,
             nacked: VecDeque::new(),
         }
@@ -91,22 +126,16 @@ impl Congestion for VanJacobson {
     }
 
     fn timeout(&self) -> Duration {
-        let measured = self.smoothed.map(|smoothed| smoothed + 4 * self.deviation);
-        let base = measured.unwrap_or(self.limits.least_timeout).max(self.limits.least_timeout);
-        base.saturating_mul(1 << self.backoff.min(16)).min(self.limits.largest_timeout)
+        self.trip.timeout(self.limits.timeouts, self.backoff)
     }
 
     fn on_ack(&mut self, _bytes: usize, after: Option<Duration>) {
         self.backoff = 0;
         if let Some(sample) = after {
-            match self.smoothed {
-                None => (self.smoothed, self.deviation) = (Some(sample), sample / 2),
-                Some(smoothed) => {
-                    let error = smoothed.abs_diff(sample);
-                    self.deviation = (self.deviation * 3 + error) / 4;
-                    self.smoothed = Some((smoothed * 7 + sample) / 8);
-                }
-            }
+            self.trip.sample(sample);
+        }
+        if self.trip.smoothed.is_some_and(|trip| trip > self.limits.timeouts.largest / 2) {
+            return;
         }
         let packet = self.limits.packet_bytes;
         let growth = match self.window < self.threshold {
@@ -158,8 +187,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         packet_bytes: 1000,
         window_bytes: 64_000,
-        least_timeout: Duration::from_millis(10),
-        largest_timeout: Duration::from_secs(2),
+        timeouts: Timeouts { least: Duration::from_millis(10), largest: Duration::from_secs(2) },
     };
     const MS: Duration = Duration::from_millis(1);
 
@@ -172,6 +200,15 @@ mod tests {
         assert_eq!(flow.window_bytes(), 5000);
         (0..5).for_each(|_| flow.on_ack(1000, Some(MS)));
         assert!((5900..=6000).contains(&flow.window_bytes()), "{}", flow.window_bytes());
+    }
+
+    #[test]
+    fn the_window_grows_no_more_when_a_round_trip_takes_half_of_the_largest_timeout() {
+        let mut flow = VanJacobson::new(LIMITS);
+        (0..9).for_each(|_| flow.on_ack(1000, Some(1100 * MS)));
+        assert_eq!(flow.window_bytes(), 1000);
+        (0..9).for_each(|_| flow.on_ack(1000, Some(MS)));
+        assert_eq!(flow.window_bytes(), 10_000, "the first of these ends it");
     }
 
     #[test]
@@ -191,7 +228,7 @@ mod tests {
         let mut flow = VanJacobson::new(LIMITS);
         assert_eq!(flow.timeout(), 10 * MS);
         (0..100).for_each(|_| flow.on_ack(1000, Some(40 * MS)));
-        assert!((40 * MS..42 * MS).contains(&flow.timeout()), "{:?}", flow.timeout());
+        assert!((50 * MS..51 * MS).contains(&flow.timeout()), "{:?}", flow.timeout());
         let before = flow.timeout();
         flow.on_timeout();
         assert_eq!(flow.timeout(), before * 2);

@@ -13,7 +13,7 @@ use super::around::{Around, Timer};
 use super::calling::Calling;
 use super::config::Config;
 use super::delivery::{Delivery, ViewEvent};
-use super::flow::{Limits, VanJacobson};
+use super::flow::{Limits, RoundTrip, VanJacobson};
 use super::locks::OwnLocks;
 use super::log::{ListChange, ListChangeKind, Round, What};
 use super::names::{Epoch, Process, Timestamp};
@@ -21,10 +21,12 @@ use super::packet::{DataPacket, NewList, Packet};
 use super::qos::Qos;
 use super::reach::Reach;
 use super::reforming::{Reforming, Start};
+use super::repairs::Repairs;
 use super::requests::Answering;
 use super::ring::{Lacks, Ring};
 use super::sending::{Outgoing, Sending};
-use super::stream::{Arrival, Data, Whole};
+use super::stream::{Arrival, Data, Stream, Whole};
+use super::turns::Batch;
 use super::view::{Member, Partition};
 use super::{RingNews, Terms};
 use crate::{Event, How, Message, NodeId, Safe, SeqNo, Time};
@@ -52,9 +54,12 @@ pub(super) struct Group {
     pub(super) answering: Answering,
     /// The last round of this member's own, until its token is known to be accepted.
     pub(super) passed: Option<Timestamp>,
+    pub(super) passed_at: Time,
+    /// How long it takes until the next one has taken the token and said so.
+    pub(super) pass_trip: RoundTrip,
     /// The token was accepted by the round before this place, and that was not said yet.
     pub(super) unconfirmed: Option<Timestamp>,
-    pub(super) is_batch_due: bool,
+    pub(super) batch: Batch,
     /// How long the token waits here, because the application does not keep up.
     pub(super) slowness: core::time::Duration,
     /// The token has waited that long.
@@ -63,6 +68,7 @@ pub(super) struct Group {
     pub(super) must_speak: bool,
     pub(super) tries: Tries,
     pub(super) lacked: Lacks,
+    pub(super) repairs: Repairs,
     pub(super) last_notice: Option<Time>,
     pub(super) is_leaving: bool,
     /// The others were asked to let it go: nothing more is sent.
@@ -111,13 +117,16 @@ impl Group {
             calling: Calling::default(),
             answering: Answering::default(),
             passed: None,
+            passed_at: Time::ZERO,
+            pass_trip: RoundTrip::default(),
             unconfirmed: None,
-            is_batch_due: false,
+            batch: Batch::default(),
             slowness: core::time::Duration::ZERO,
             has_waited: false,
             must_speak: false,
             tries: Tries::default(),
             lacked: Lacks::default(),
+            repairs: Repairs::default(),
             last_notice: None,
             is_leaving: false,
             is_leave_asked: false,
@@ -132,8 +141,7 @@ impl Group {
         let limits = Limits {
             packet_bytes: config.piece_bytes() + super::packet::DATA_BYTES,
             window_bytes: config.window_bytes,
-            least_timeout: config.least_timeout,
-            largest_timeout: config.largest_timeout,
+            timeouts: config.timeouts(),
         };
         Sending::new(Box::new(VanJacobson::new(limits)))
     }
@@ -204,7 +212,7 @@ impl Group {
             Timer::Pass => self.on_pass_timer(cx),
             Timer::Idle => self.on_idle_timer(cx),
             Timer::Batch => {
-                self.is_batch_due = true;
+                self.batch.is_due = true;
                 self.advance(cx, None);
             }
             Timer::Slow => {
@@ -282,16 +290,22 @@ impl Group {
         if self.passed.is_some_and(|at| round.at > at) {
             self.passed = None;
             cx.cancel(Timer::Pass);
+            if self.tries.pass == 0 {
+                self.pass_trip.sample(cx.now.since(self.passed_at));
+            }
         }
         self.tries.ask = 0;
         self.unconfirmed = (round.next == self.me && round.site != self.me).then_some(round.at);
-        (self.is_batch_due, self.has_waited) = (false, false);
+        (self.batch, self.has_waited) = (Batch::default(), false);
         for timer in [Timer::Batch, Timer::Slow, Timer::Idle, Timer::Confirm, Timer::Ask] {
             cx.cancel(timer);
         }
-        for run in round.runs().iter().filter(|run| run.source == self.me) {
-            self.sending.on_ordered(cx.now, run.end());
+        if round.runs().iter().any(|run| run.source == self.me) {
             self.confirming.last_place = round.at;
+        }
+        let is_alone = self.ring.as_ref().is_some_and(|ring| ring.view().len() == 1);
+        if round.site != self.me || is_alone {
+            self.release_placed(cx);
         }
         self.watch_own(cx);
         if let What::List(change) = round.what {
@@ -299,6 +313,15 @@ impl Group {
         }
         if round.site == self.me {
             self.tell_guests(cx, round);
+        }
+    }
+
+    /// Another member has all that has a place: it is not under way any more. What this member has
+    /// only given a place itself may still wait in its own queue.
+    pub(super) fn release_placed(&mut self, cx: &mut Around<'_>) {
+        let own = self.ring.as_ref().and_then(|ring| ring.stream(self.me));
+        if let Some(to) = own.map(Stream::ordered_to) {
+            self.sending.on_ordered(cx.now, to);
         }
     }
 

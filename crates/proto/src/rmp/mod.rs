@@ -129,6 +129,7 @@ mod parts;
 mod qos;
 mod reach;
 mod reforming;
+mod repairs;
 mod requests;
 mod ring;
 mod sending;

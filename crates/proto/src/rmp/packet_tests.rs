@@ -102,12 +102,12 @@ fn data() -> impl Strategy<Value = DataPacket> {
             (seqno, message),
             qos,
             handler,
-            (is_first, is_last, has_more, is_call),
+            (is_first, is_last, may_wait, is_call),
             bytes,
         )| {
             let (message, payload) = (SeqNo(message), bytes.into());
             let data =
-                Data { message, qos, handler, is_call, is_first, is_last, has_more, payload };
+                Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload };
             DataPacket { source, seqno: SeqNo(seqno), data }
         },
     )
@@ -280,7 +280,7 @@ fn data_on_the_wire_is_this() {
         is_call: false,
         is_first: true,
         is_last: false,
-        has_more: true,
+        may_wait: true,
         payload: Bytes::from_static(b"x"),
     };
     let mut source = Process { node: NodeId(9), life: 1 };

@@ -30,6 +30,7 @@ use super::around::{Around, Timer};
 use super::group::Group;
 use super::names::{Epoch, Process};
 use super::packet::{Accepted, NewList, Packet, Position, Proposal};
+use super::turns::Batch;
 use crate::NodeId;
 
 mod initiator;
@@ -251,17 +252,14 @@ impl Group {
         }
         let highest = self.reforming.highest.max(epoch.version);
         self.reforming = Reforming { ancestors, highest, ..Reforming::of(epoch) };
-        let placed = proposal.position.received.iter().find(|(source, _)| *source == self.me);
-        if let Some((_, to)) = placed {
-            self.sending.on_ordered(cx.now, *to);
-        }
+        self.release_placed(cx);
         if let Some(ring) = &self.ring {
             // What has a place is with all members of the new ring.
             self.confirming.last_place = ring.settled();
         }
         self.reforming.formation = Some(proposal);
         self.sending.restart(cx.now);
-        (self.passed, self.unconfirmed, self.is_batch_due) = (None, None, false);
+        (self.passed, self.unconfirmed, self.batch) = (None, None, Batch::default());
         for timer in [Timer::Pass, Timer::Idle, Timer::Batch, Timer::Confirm, Timer::Recovery] {
             cx.cancel(timer);
         }

@@ -212,9 +212,9 @@ impl Ring {
     }
 
     /// The packets that could be given a place now: of each source those that follow without a
-    /// gap, at most `limit` in all; and whether some source has said that there is more to come.
+    /// gap, at most `limit` in all; and whether all of them may wait for more.
     pub(super) fn orderable(&self, limit: usize) -> (Vec<Run>, bool) {
-        let (mut runs, mut left, mut has_more) = (Vec::new(), limit, false);
+        let (mut runs, mut left, mut may_wait) = (Vec::new(), limit, true);
         for (source, stream) in self.streams.iter().filter(|(it, _)| self.may_order(**it)) {
             let (first, end) = (stream.ordered_to(), stream.received_to());
             let count = (end.distance_from(first).max(0) as usize).min(left);
@@ -222,11 +222,12 @@ impl Ring {
                 continue;
             }
             let run = Run { source: *source, first, count: count as u16 };
-            has_more |= stream.packet(run.end().minus(1)).is_some_and(|data| data.has_more);
+            may_wait &= stream.packet(run.end().minus(1)).is_some_and(|data| data.may_wait);
             left -= count;
             runs.push(run);
         }
-        (runs, has_more && left > 0)
+        let may_wait = may_wait && left > 0 && !runs.is_empty();
+        (runs, may_wait)
     }
 
     /// All members hold everything up to here.
@@ -243,7 +244,7 @@ impl Ring {
     pub(super) fn waits_for_passes(&self) -> bool {
         let (round, takers) = self.awaited;
         let taken = self.standings.values().filter(|standing| standing.accepted >= round).count();
-        let is_awaited = round > self.settled && taken < takers.min(self.standings.len());
+        let is_awaited = taken < takers.min(self.standings.len());
         is_awaited || matches!(self.queue.front(), Some(Queued::Packet { .. }))
     }
 

@@ -27,6 +27,10 @@ pub(super) struct Sending {
     under_way_bytes: usize,
     waiting_bytes: usize,
     congestion: Box<dyn Congestion>,
+    /// Bytes since the last packet that may not wait.
+    unhurried_bytes: usize,
+    /// When the last packet got its place.
+    ordered_at: Time,
     /// Timeouts in a row.
     tries: u32,
 }
@@ -79,6 +83,8 @@ impl Sending {
             under_way_bytes: 0,
             waiting_bytes: 0,
             congestion,
+            unhurried_bytes: 0,
+            ordered_at: Time::ZERO,
             tries: 0,
         }
     }
@@ -102,9 +108,9 @@ impl Sending {
     pub(super) fn next_unreliable(&mut self) -> Option<Data> {
         let Waiting { number, qos, handler, is_call, rest, .. } = self.unreliable.pop_front()?;
         self.waiting_bytes -= rest.len();
-        let (is_first, is_last, has_more) = (true, true, false);
+        let (is_first, is_last, may_wait) = (true, true, false);
         let (message, payload) = (number, rest);
-        Some(Data { message, qos, handler, is_call, is_first, is_last, has_more, payload })
+        Some(Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload })
     }
 
     /// The next packet that the window lets out.
@@ -137,14 +143,27 @@ impl Sending {
             sent_at: now,
             is_resent: false,
         });
-        let has_more = !self.waiting.is_empty() && self.under_way_bytes < window;
-        Some((seqno, Data { message, qos, handler, is_call, is_first, is_last, has_more, payload }))
+        let may_wait = self.may_wait(qos, bytes, window);
+        Some((seqno, Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload }))
     }
 
-    /// Everything before `to` has its place.
+    /// Whether the packet that was just taken may wait for its place. One in each half of the
+    /// window may not, so that the window opens again before it is used up.
+    fn may_wait(&mut self, qos: Qos, bytes: usize, window: usize) -> bool {
+        self.unhurried_bytes += bytes;
+        let is_open = self.under_way_bytes < window && self.unhurried_bytes < window / 2;
+        let may_wait = is_open && (!self.waiting.is_empty() || !qos.is_ordered());
+        if !may_wait {
+            self.unhurried_bytes = 0;
+        }
+        may_wait
+    }
+
+    /// Everything before `to` has its place, and another member knows it.
     pub(super) fn on_ordered(&mut self, now: Time, to: SeqNo) {
         while let Some(front) = self.under_way.front().filter(|it| to.is_after(it.seqno)) {
             let after = (!front.is_resent).then(|| now.since(front.sent_at));
+            self.ordered_at = now;
             self.congestion.on_ack(front.bytes, after);
             self.under_way_bytes -= front.bytes;
             self.tries = 0;
@@ -157,9 +176,11 @@ impl Sending {
         self.congestion.on_nack(seqno);
     }
 
-    /// When the oldest packet without a place has waited long enough.
+    /// When the oldest packet without a place has waited long enough, since it was sent or since
+    /// the one before it got its place.
     pub(super) fn due(&self) -> Option<Time> {
-        self.under_way.front().map(|it| it.sent_at + self.congestion.timeout())
+        let since = self.under_way.front().map(|it| it.sent_at.max(self.ordered_at));
+        since.map(|since| since + self.congestion.timeout())
     }
 
     /// The packets to be sent again, and how often in a row that has happened.

@@ -58,8 +58,9 @@ pub struct Data {
     pub is_first: bool,
     /// Whether it ends here.
     pub is_last: bool,
-    /// Whether its source had more to send when it sent this.
-    pub has_more: bool,
+    /// Whether it may be ordered together with what comes next: its source sends more at once, or
+    /// nobody waits for its place.
+    pub may_wait: bool,
     /// The piece of the message.
     pub payload: Bytes,
 }

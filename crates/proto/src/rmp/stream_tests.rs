@@ -9,7 +9,7 @@ fn packet(qos: Qos, is_first: bool, is_last: bool, payload: &'static str) -> Dat
         is_call: false,
         is_first,
         is_last,
-        has_more: false,
+        may_wait: false,
         payload,
     }
 }

@@ -7,8 +7,28 @@ use super::group::Group;
 use super::log::{ListChange, ListChangeKind, Offered, Round, What};
 use super::names::{Epoch, Process, Timestamp};
 use super::packet::{Nack, NewList, Packet};
+use super::repairs::Repair;
 use super::ring::Lacks;
-use crate::NodeId;
+use crate::{NodeId, SeqNo};
+
+/// Packets that the token site could order, and lets wait for more.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Batch {
+    /// How many there were when the last of them came.
+    pub(super) packets: usize,
+    /// None has come for a while.
+    pub(super) is_due: bool,
+}
+
+impl Batch {
+    /// Lets so many packets wait until no more come for a while.
+    pub(super) fn wait(&mut self, cx: &mut Around<'_>, packets: usize) {
+        if packets > self.packets {
+            self.packets = packets;
+            cx.set(Timer::Batch, cx.config.batch_delay);
+        }
+    }
+}
 
 impl Group {
     /// Whether the next round is this member's to say.
@@ -32,15 +52,15 @@ impl Group {
             return true;
         }
         let Some(ring) = &self.ring else { return false };
-        let (runs, has_more) = ring.orderable(cx.config.batch);
-        if has_more && !self.is_batch_due && !self.must_speak {
-            cx.set_no_later(Timer::Batch, cx.config.batch_delay);
+        let (runs, may_wait) = ring.orderable(cx.config.batch);
+        if may_wait && !self.batch.is_due && !self.must_speak {
+            self.batch.wait(cx, runs.iter().map(|run| usize::from(run.count)).sum());
         } else if !runs.is_empty() || self.must_speak {
             self.say(cx, What::Order(runs));
             return true;
         }
         let has_others = ring.view().len() > 1;
-        if has_others && ring.waits_for_passes() && !has_more {
+        if has_others && ring.waits_for_passes() && !may_wait {
             self.say(cx, What::Order(Vec::new()));
             return true;
         }
@@ -76,8 +96,9 @@ impl Group {
         self.must_speak = false;
         if next != self.me {
             self.passed = Some(round.at);
+            self.passed_at = cx.now;
             self.tries.pass = 0;
-            cx.set(Timer::Pass, cx.backed_off(0));
+            cx.set(Timer::Pass, self.pass_trip.timeout(cx.config.timeouts(), 0));
         }
         ring.offer(round);
     }
@@ -111,6 +132,8 @@ impl Group {
         if self.epoch() == Some(epoch) && self.passed == Some(at) {
             self.passed = None;
             cx.cancel(Timer::Pass);
+            self.release_placed(cx);
+            self.advance(cx, None);
         }
     }
 
@@ -131,7 +154,8 @@ impl Group {
             self.send_snapshot(cx, member.process.node);
         }
         cx.unicast(round.next.node, &round_packet(epoch, &round));
-        cx.set(Timer::Pass, cx.backed_off(self.tries.pass));
+        let tries = self.tries.pass;
+        cx.set(Timer::Pass, self.pass_trip.timeout(cx.config.timeouts(), tries));
     }
 
     pub(super) fn on_idle_timer(&mut self, cx: &mut Around<'_>) {
@@ -250,16 +274,36 @@ impl Group {
             return;
         }
         let rounds = ring.log().range(nack.from, nack.to).take(ROUNDS_IN_AN_ANSWER);
-        let mut answers: Vec<Packet> =
-            rounds.map(|round| round_packet(nack.epoch, round)).collect();
-        for run in &nack.runs {
-            let seqnos = (0..u32::from(run.count)).map(|step| run.first.plus(step));
-            let left = PACKETS_IN_AN_ANSWER.saturating_sub(answers.len());
-            answers.extend(seqnos.filter_map(|it| self.packet_of(run.source, it)).take(left));
-        }
-        for answer in answers {
+        let rounds: Vec<Packet> = rounds.map(|round| round_packet(nack.epoch, round)).collect();
+        for round in &rounds {
             cx.counters.nacks_answered += 1;
-            cx.unicast(sender, &answer);
+            cx.unicast(sender, round);
+        }
+        let mut left = PACKETS_IN_AN_ANSWER.saturating_sub(rounds.len());
+        for run in &nack.runs {
+            for seqno in (0..u32::from(run.count)).map(|step| run.first.plus(step)) {
+                let Some(packet) = self.packet_of(run.source, seqno).filter(|_| left > 0) else {
+                    continue;
+                };
+                left -= 1;
+                self.repair(cx, sender, (run.source, seqno), &packet);
+            }
+        }
+    }
+
+    fn repair(
+        &mut self,
+        cx: &mut Around<'_>,
+        sender: NodeId,
+        name: (Process, SeqNo),
+        packet: &Packet,
+    ) {
+        let repair = self.repairs.next(cx.now, cx.config.least_timeout / 2, name);
+        cx.counters.nacks_answered += u64::from(repair != Repair::Not);
+        match repair {
+            Repair::ToOne => cx.unicast(sender, packet),
+            Repair::ToAll => cx.multicast(packet),
+            Repair::Not => {}
         }
     }
 }

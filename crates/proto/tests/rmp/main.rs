@@ -78,6 +78,34 @@ fn unreliable_messages_come_at_once_and_nobody_misses_those_that_do_not() {
 }
 
 #[test]
+fn tokens_go_round_at_once_while_a_message_waits_for_them() {
+    for qos in [Qos::Resilient(2), Qos::MajorityResilient, Qos::TotallyResilient] {
+        let mut world = joined(5, 3);
+        world.send(1, qos, 100);
+        // Seven ways of at most 0.2 ms each, where a token site without work would rest for 50 ms.
+        world.run_for(2 * MS);
+        (0..5).for_each(|number| assert_eq!(payloads(&world, number).len(), 1, "{qos} {number}"));
+    }
+}
+
+#[test]
+fn one_ack_serves_many_messages_when_nobody_waits_for_it() {
+    let acks = |qos, pause: std::time::Duration| {
+        let mut world = joined(4, 3);
+        let before = world.datagrams_by_kind[&2];
+        for _ in 0..100 {
+            world.send(0, qos, 100);
+            world.run_for(pause);
+        }
+        world.datagrams_by_kind[&2] - before
+    };
+    assert_eq!(acks(Qos::TotallyOrdered, MS), 100, "each is to be delivered soon");
+    assert!(acks(Qos::SourceOrdered, MS) < 10, "they are delivered as they come");
+    let at_once = acks(Qos::TotallyOrdered, MS / 1000);
+    assert!(at_once < 40, "the window lets many out at a time: {at_once}");
+}
+
+#[test]
 fn losses_and_duplicates_change_nothing_but_the_time() {
     for seed in 0..20 {
         let mut world = joined(4, seed);

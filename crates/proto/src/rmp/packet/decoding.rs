@@ -134,7 +134,7 @@ fn take_data(header: &Header, body: &[u8]) -> Result<DataPacket, DecodeError> {
         handler,
         is_first: flags & 1 != 0,
         is_last: flags & 2 != 0,
-        has_more: flags & 4 != 0,
+        may_wait: flags & 4 != 0,
         is_call: flags & 8 != 0,
         payload: DataPacket::piece(bytes),
     };

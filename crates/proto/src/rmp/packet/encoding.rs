@@ -108,7 +108,7 @@ fn put_data(packet: &DataPacket, is_foreign: bool, out: &mut Vec<u8>) {
     out.put_u32(data.message.0);
     out.put_slice(&data.qos.to_wire());
     out.put_u8(data.handler.map_or(0, |handler| handler.number() + 1));
-    let flags = [(data.is_first, 1), (data.is_last, 2), (data.has_more, 4), (data.is_call, 8)];
+    let flags = [(data.is_first, 1), (data.is_last, 2), (data.may_wait, 4), (data.is_call, 8)];
     out.put_u8(flags.iter().map(|(is_set, flag)| if *is_set { *flag } else { 0 }).sum());
     if is_foreign {
         out.put_u64(source.node.0);

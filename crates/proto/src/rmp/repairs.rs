@@ -1,0 +1,76 @@
+//! Whether what was asked for is sent to the one who asks or to all (4.2: "a topic for continuing
+//! research").
+//!
+//! What one member lost goes to that member. When a second one asks for the same soon after, the
+//! loss was before the ways parted, and the group gets it; whoever else asks then is already served.
+
+use alloc::collections::BTreeMap;
+use core::time::Duration;
+
+use super::names::Process;
+use crate::{SeqNo, Time};
+
+/// What was sent again lately.
+#[derive(Debug, Default)]
+pub(super) struct Repairs {
+    lately: BTreeMap<(Process, u32), (Time, Repair)>,
+}
+
+/// How something is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repair {
+    ToOne,
+    ToAll,
+    /// It was sent to all just now.
+    Not,
+}
+
+/// Repairs that are remembered.
+const MAX_REPAIRS: usize = 256;
+
+impl Repairs {
+    /// How to send this packet again; what was done in the last `span` counts.
+    pub(super) fn next(&mut self, now: Time, span: Duration, packet: (Process, SeqNo)) -> Repair {
+        let packet = (packet.0, packet.1.0);
+        let last = self.lately.get(&packet).filter(|(at, _)| now.since(*at) < span);
+        let repair = match last {
+            None => Repair::ToOne,
+            Some((_, Repair::ToOne)) => Repair::ToAll,
+            Some(_) => return Repair::Not,
+        };
+        if self.lately.len() >= MAX_REPAIRS {
+            self.lately.retain(|_, (at, _)| now.since(*at) < span);
+        }
+        if self.lately.len() >= MAX_REPAIRS {
+            self.lately.pop_first();
+        }
+        self.lately.insert(packet, (now, repair));
+        repair
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeId;
+
+    #[test]
+    fn what_several_ask_for_is_sent_to_one_and_then_to_all_and_then_not_for_a_while() {
+        let mut repairs = Repairs::default();
+        let packet = (Process { node: NodeId(1), life: 1 }, SeqNo(7));
+        let span = Duration::from_nanos(100);
+        let next = |at| repairs.next(Time(at), span, packet);
+        let given = [1000, 1010, 1020, 1109, 1110].map(next);
+        assert_eq!(given, [Repair::ToOne, Repair::ToAll, Repair::Not, Repair::Not, Repair::ToOne]);
+    }
+
+    #[test]
+    fn only_so_many_are_remembered() {
+        let mut repairs = Repairs::default();
+        let process = Process { node: NodeId(1), life: 1 };
+        for number in 0..10_000 {
+            repairs.next(Time(1), Duration::from_secs(1), (process, SeqNo(number)));
+        }
+        assert_eq!(repairs.lately.len(), MAX_REPAIRS);
+    }
+}
