@@ -100,6 +100,9 @@ fn all_experiments_are_listed() {
             "ricochet-stagger",
             "ricochet-loss",
             "ricochet-model",
+            "rmp-5.1",
+            "rmp-5.2",
+            "rmp-5.3",
             "churn",
         ]
     );

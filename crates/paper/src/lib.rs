@@ -1,4 +1,4 @@
-//! The evaluations of the Slingshot and Ricochet papers, run again in the simulator.
+//! The evaluations of the Slingshot, Ricochet and RMP papers, run again in the simulator.
 //!
 //! Each experiment has a plan, a TOML file that says what is run, what the paper reports and what
 //! must hold. A [`Suite`] takes experiments, runs what they need in parallel, each piece of work
@@ -29,6 +29,7 @@ pub mod html;
 mod json;
 mod lateral;
 mod network;
+mod ordered;
 pub mod plan;
 mod relation;
 mod report;

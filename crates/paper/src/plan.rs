@@ -151,6 +151,11 @@ pub struct Span(#[doc = "The time."] pub Duration);
 #[serde(try_from = "String")]
 pub struct Share(#[doc = "The share, 0 to 1."] pub f64);
 
+/// A number of bytes with its unit.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Size(#[doc = "The bytes."] pub usize);
+
 /// A rate-of-fire, `8,5`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
@@ -169,6 +174,14 @@ impl TryFrom<String> for Share {
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         units::share(&text).map(Self)
+    }
+}
+
+impl TryFrom<String> for Size {
+    type Error = units::UnitError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        units::bytes(&text).map(Self)
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::cost::{CostOutcome, CostRun};
 use crate::lateral::{LateralOutcome, LateralRun, SrmOutcome, SrmRun};
+use crate::ordered::{PingPongOutcome, PingPongRun, TransferOutcome, TransferRun};
 use crate::service::{ServiceOutcome, ServiceRun};
 
 /// Whether the work is to end early.
@@ -19,6 +20,10 @@ pub(crate) enum Job {
     Srm(SrmRun),
     /// A replicated service.
     Service(ServiceRun),
+    /// Files over a token ring.
+    Transfer(TransferRun),
+    /// Single messages over a token ring.
+    PingPong(PingPongRun),
     /// Processor time, measured with nothing beside it.
     Cost(CostRun),
 }
@@ -32,6 +37,10 @@ pub(crate) enum Outcome {
     Srm(SrmOutcome),
     /// Of [`Job::Service`].
     Service(ServiceOutcome),
+    /// Of [`Job::Transfer`].
+    Transfer(TransferOutcome),
+    /// Of [`Job::PingPong`].
+    PingPong(PingPongOutcome),
     /// Of [`Job::Cost`].
     Cost(CostOutcome),
 }
@@ -43,6 +52,8 @@ impl Job {
             Self::Lateral(run) => run.run(ends).map(Outcome::Lateral),
             Self::Srm(run) => run.run(ends).map(Outcome::Srm),
             Self::Service(run) => run.run(ends).map(Outcome::Service),
+            Self::Transfer(run) => run.run(ends).map(Outcome::Transfer),
+            Self::PingPong(run) => run.run(ends).map(Outcome::PingPong),
             Self::Cost(run) => run.run(ends).map(Outcome::Cost),
         }
     }
@@ -53,6 +64,8 @@ impl Job {
             Self::Lateral(run) => run.deliveries(),
             Self::Srm(run) => 2.0 * run.run.deliveries(),
             Self::Service(run) => run.deliveries(),
+            Self::Transfer(run) => run.deliveries(),
+            Self::PingPong(run) => run.deliveries(),
             Self::Cost(_) => 0.0,
         }
     }
@@ -97,6 +110,28 @@ impl Outcome {
         }
     }
 
+    /// The outcome of files over a token ring.
+    ///
+    /// # Panics
+    /// As [`Outcome::lateral`].
+    pub(crate) fn transfer(&self) -> &TransferOutcome {
+        match self {
+            Self::Transfer(outcome) => outcome,
+            other => panic!("not the outcome of a transfer: {other:?}"),
+        }
+    }
+
+    /// The outcome of single messages over a token ring.
+    ///
+    /// # Panics
+    /// As [`Outcome::lateral`].
+    pub(crate) fn ping_pong(&self) -> &PingPongOutcome {
+        match self {
+            Self::PingPong(outcome) => outcome,
+            other => panic!("not the outcome of a ping-pong: {other:?}"),
+        }
+    }
+
     /// What a measurement of processor time gave.
     ///
     /// # Panics
@@ -115,6 +150,8 @@ impl fmt::Display for Job {
             Self::Lateral(run) => run.fmt(f),
             Self::Srm(run) => run.fmt(f),
             Self::Service(run) => run.fmt(f),
+            Self::Transfer(run) => run.fmt(f),
+            Self::PingPong(run) => run.fmt(f),
             Self::Cost(run) => run.fmt(f),
         }
     }

@@ -19,6 +19,9 @@ mod ricochet_model;
 mod ricochet_overlap;
 mod ricochet_srm;
 mod ricochet_windows;
+mod rmp_bed;
+mod rmp_latency;
+mod rmp_throughput;
 mod slingshot_fire;
 mod slingshot_model;
 mod slingshot_size;
@@ -267,6 +270,27 @@ pub(crate) const ALL: &[Spec] = &[
         plan: include_str!("../../../../plans/ricochet-model.toml"),
         figures: &["delay"],
         read: Reader(read::<ricochet_model::RicochetModel>),
+    },
+    Spec {
+        name: "rmp-5.1",
+        file: "plans/rmp-5.1.toml",
+        plan: include_str!("../../../../plans/rmp-5.1.toml"),
+        figures: &["aggregate", "each"],
+        read: Reader(read::<rmp_throughput::RmpThroughput>),
+    },
+    Spec {
+        name: "rmp-5.2",
+        file: "plans/rmp-5.2.toml",
+        plan: include_str!("../../../../plans/rmp-5.2.toml"),
+        figures: &["aggregate", "each"],
+        read: Reader(read::<rmp_throughput::RmpThroughput>),
+    },
+    Spec {
+        name: "rmp-5.3",
+        file: "plans/rmp-5.3.toml",
+        plan: include_str!("../../../../plans/rmp-5.3.toml"),
+        figures: &["latency", "resilience"],
+        read: Reader(read::<rmp_latency::RmpLatency>),
     },
     Spec {
         name: "churn",

@@ -8,7 +8,7 @@
 //! | 3.2, figure 3.2 QoS | [`Qos`], `ring` |
 //! | 3.4 hosts without multicast | `reach` |
 //! | 4.1, figure 4.1 packet types | [`packet`] |
-//! | 4.2 basic delivery: DataList, OrderingQ, token, NACK | `stream`, `log`, `turns` |
+//! | 4.2 basic delivery: DataList, OrderingQ, token, NACK | `stream`, `log`, `turns`, `repairs` |
 //! | 4.3 membership view changes, locks | `lists`, `locks`, `locking` |
 //! | 4.4 fault recovery | `reforming` |
 //! | 4.5 multi-RPC | `calls`, `calling`, `answering`, `requests`, `ring::guests` |
@@ -36,6 +36,10 @@
 //!   that it asks for. What is open is given to the next holder of the handler's lock.
 //! * Messages that wait for a place when a fault occurs get one before the new list, as far as any
 //!   member of it has them: views are virtually synchronous at all levels from source order on.
+//! * Own packets leave the window when another member is known to have them: a token site that
+//!   orders its own has proved nothing. The window stops growing before queues outlast the timers.
+//! * Packets for whose places nobody waits, and those of a source that sends more at once, share an
+//!   ACK. What several members ask for is sent to all, what one asks for to that one.
 //! * Two rings of one group, born in a partition, become one when they hear of each other: the
 //!   members of the smaller one leave it and, with [`JoinOptions::rejoin`], join the larger one.
 //!

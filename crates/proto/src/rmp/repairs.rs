@@ -2,7 +2,7 @@
 //! research").
 //!
 //! What one member lost goes to that member. When a second one asks for the same soon after, the
-//! loss was before the ways parted, and the group gets it; whoever else asks then is already served.
+//! loss was before the ways parted, and the group gets it; whoever else asks then has it already.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;

@@ -1,0 +1,90 @@
+//! What the experiments with token rings share: a cable, and the levels of service.
+
+use std::time::Duration;
+
+use carom_proto::rmp::{Config, Qos};
+use carom_sim::Ethernet;
+use serde::Deserialize;
+
+use super::RunScale;
+use crate::ordered::Setting;
+use crate::plan::{Size, Span};
+
+/// A shared Ethernet and the hosts on it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bed {
+    megabits_per_second: u32,
+    propagation: Span,
+    /// What waits in the interface of a host at most.
+    interface: Size,
+    /// How long a host is busy with each datagram that it receives.
+    cpu_per_datagram: Span,
+}
+
+impl Bed {
+    /// A ring of so many members, whose engines have their defaults.
+    pub(crate) fn setting(&self, scale: RunScale, members: u32) -> Setting {
+        let ethernet = Ethernet {
+            bits_per_second: u64::from(self.megabits_per_second) * 1_000_000,
+            propagation: self.propagation.0,
+            queue_bytes: self.interface.0 as u64,
+        };
+        Setting {
+            ethernet,
+            cpu_per_datagram: self.cpu_per_datagram.0,
+            config: Config::default(),
+            members,
+            seed: scale.seed,
+        }
+    }
+
+    /// Bytes a second that the cable would carry without any framing: its raw bit rate.
+    pub(crate) fn raw_rate(&self) -> f64 {
+        f64::from(self.megabits_per_second) * 1e6 / 8.0
+    }
+
+    /// What is wrong with it, if anything is.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if !(1..=100_000).contains(&self.megabits_per_second) {
+            return Err(format!("a cable of {} Mbit/s", self.megabits_per_second));
+        }
+        if self.interface.0 < LEAST_INTERFACE_BYTES {
+            return Err(format!("an interface of {} bytes", self.interface.0));
+        }
+        if self.cpu_per_datagram.0 > MOST_CPU {
+            return Err(format!("hosts that need {:?} a datagram", self.cpu_per_datagram.0));
+        }
+        Ok(())
+    }
+}
+
+/// A level of service: `unreliable`, `unordered`, `source`, `total`, `majority`, `all`, or the
+/// number of others that must hold a message.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Level(pub(crate) Qos);
+
+impl TryFrom<String> for Level {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let qos = match text.as_str() {
+            "unreliable" => Qos::Unreliable,
+            "unordered" => Qos::Unordered,
+            "source" => Qos::SourceOrdered,
+            "total" => Qos::TotallyOrdered,
+            "majority" => Qos::MajorityResilient,
+            "all" => Qos::TotallyResilient,
+            number => match number.parse() {
+                Ok(k) if k > 0 => Qos::Resilient(k),
+                _ => return Err(format!("'{text}' is no level of service")),
+            },
+        };
+        Ok(Self(qos))
+    }
+}
+
+/// Some datagrams of the largest size.
+const LEAST_INTERFACE_BYTES: usize = 8192;
+const MOST_CPU: Duration = Duration::from_millis(100);

@@ -1,0 +1,221 @@
+//! `rmp-5.3`: how long one message takes from application to application, at each level of service.
+
+use carom_proto::rmp::Qos;
+use serde::Deserialize;
+
+use super::bed::check_list;
+use super::rmp_bed::{Bed, Level};
+use super::{Experiment, RunScale};
+use crate::figure::{Axis, Figure};
+use crate::ordered::{LEAST_BYTES, PingPongOutcome, PingPongRun};
+use crate::plan::{Scaled, Size, Span};
+use crate::relation::Relation;
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RmpLatency {
+    bed: Bed,
+    /// Members beside the one that sends.
+    destinations: Scaled<Vec<u32>>,
+    levels: Vec<Level>,
+    message: Size,
+    warm_up: u32,
+    exchanges: Scaled<u32>,
+    holds: Holds,
+}
+
+/// What must hold.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Holds {
+    /// The longest less the shortest, as a share of the shortest, over the numbers of destinations,
+    /// at every level that does not depend on them.
+    flat_within_percent: f64,
+    /// Totally ordered, beside unordered and beside source ordered.
+    total_at_most_times: f64,
+    /// With the most destinations: what one more member that must hold a message costs.
+    each_holder_costs_at_least: Span,
+}
+
+struct Point<'a> {
+    destinations: u32,
+    qos: Qos,
+    outcome: &'a PingPongOutcome,
+}
+
+impl Point<'_> {
+    fn ms(&self) -> f64 {
+        self.outcome.mean.as_secs_f64() * 1e3
+    }
+
+    /// Whether one destination more makes no difference to what the message waits for.
+    fn is_independent(&self) -> bool {
+        match self.qos {
+            Qos::MajorityResilient | Qos::TotallyResilient => false,
+            Qos::Resilient(k) => u32::from(k) < self.destinations,
+            _ => true,
+        }
+    }
+}
+
+impl RmpLatency {
+    fn runs(&self, scale: RunScale) -> Vec<(u32, PingPongRun)> {
+        let destinations = self.destinations.at(scale.quick);
+        let pairs =
+            self.levels.iter().flat_map(|level| destinations.iter().map(|it| (level.0, *it)));
+        let run = |(qos, destinations): (Qos, u32)| {
+            let run = PingPongRun {
+                setting: self.bed.setting(scale, destinations + 1),
+                qos,
+                message_bytes: self.message.0,
+                warm_up: self.warm_up,
+                exchanges: *self.exchanges.at(scale.quick),
+            };
+            (destinations, run)
+        };
+        pairs.map(run).collect()
+    }
+
+    fn relations(&self, points: &[Point<'_>]) -> Vec<Relation> {
+        let holds = &self.holds;
+        let mut relations = vec![self.flat(points)];
+        for lower in [Qos::Unordered, Qos::SourceOrdered] {
+            let total = points.iter().filter(|point| point.qos == Qos::TotallyOrdered);
+            let ratios = total.filter_map(|total| {
+                let same =
+                    |it: &&Point<'_>| it.qos == lower && it.destinations == total.destinations;
+                Some((total.ms() / points.iter().find(same)?.ms(), total.destinations))
+            });
+            let worst = ratios.max_by(|a, b| a.0.total_cmp(&b.0));
+            let claim = format!("totally ordered beside {lower}");
+            let measured = worst.map_or(f64::NAN, |(ratio, _)| ratio);
+            let note = worst.map_or(String::new(), |(_, at)| format!("{at} destination(s)"));
+            let limit = holds.total_at_most_times;
+            relations.push(Relation::at_most(claim, measured, limit, "times").noted(note));
+        }
+        let steps = resilience(points);
+        let steps = steps.windows(2).map(|pair| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0));
+        let least = steps.min_by(f64::total_cmp).unwrap_or(f64::NAN);
+        let limit = holds.each_holder_costs_at_least.0.as_secs_f64() * 1e3;
+        let claim = "each further member that must hold a message takes its time";
+        relations.push(Relation::at_least(claim, least, limit, "ms"));
+        relations
+    }
+
+    /// How much the number of destinations matters where it should not.
+    fn flat(&self, points: &[Point<'_>]) -> Relation {
+        let spread = |level: &Level| {
+            let line = || points.iter().filter(|it| it.qos == level.0 && it.is_independent());
+            let low = line().map(Point::ms).min_by(f64::total_cmp)?;
+            let high = line().map(Point::ms).max_by(f64::total_cmp)?;
+            Some((100.0 * (high - low) / low, level.0))
+        };
+        let worst = self.levels.iter().filter_map(spread).max_by(|a, b| a.0.total_cmp(&b.0));
+        let claim = "the number of destinations does not matter: longest less shortest";
+        let measured = worst.map_or(f64::NAN, |(spread, _)| spread);
+        let note = worst.map_or(String::new(), |(_, qos)| format!("the worst is {qos}"));
+        Relation::at_most(claim, measured, self.holds.flat_within_percent, "%").noted(note)
+    }
+}
+
+/// Where there are most destinations: how many others must hold a message, and its milliseconds.
+fn resilience(points: &[Point<'_>]) -> Vec<(f64, f64)> {
+    let most = points.iter().map(|point| point.destinations).max().unwrap_or(0);
+    let holders = |point: &Point<'_>| match point.qos {
+        Qos::TotallyOrdered => Some(0.0),
+        Qos::Resilient(k) => Some(f64::from(k).min(f64::from(most))),
+        Qos::TotallyResilient => Some(f64::from(most)),
+        _ => None,
+    };
+    let last = points.iter().filter(|point| point.destinations == most);
+    let mut line: Vec<(f64, f64)> =
+        last.filter_map(|point| Some((holders(point)?, point.ms()))).collect();
+    line.sort_by(|a, b| a.0.total_cmp(&b.0));
+    line.dedup_by(|a, b| a.0 == b.0);
+    line
+}
+
+impl Experiment for RmpLatency {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        for quick in [false, true] {
+            check_list("destinations", self.destinations.at(quick), 1, MAX_DESTINATIONS)?;
+            check_list("exchanges", &[*self.exchanges.at(quick)], 1, 1 << 20)?;
+        }
+        check_list("message", &[self.message.0], LEAST_BYTES, 1024)?;
+        let needed = [Qos::Unordered, Qos::SourceOrdered, Qos::TotallyOrdered, Qos::Resilient(1)];
+        match needed.into_iter().find(|qos| !self.levels.iter().any(|level| level.0 == *qos)) {
+            Some(qos) => Err(format!("the levels lack '{qos}', which is compared")),
+            None => Ok(()),
+        }
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        self.runs(scale).into_iter().map(|(_, run)| Job::PingPong(run)).collect()
+    }
+
+    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let points = self.runs(scale).into_iter().zip(outcomes);
+        let points = points.map(|((destinations, run), outcome)| Point {
+            destinations,
+            qos: run.qos,
+            outcome: outcome.ping_pong(),
+        });
+        let points: Vec<Point<'_>> = points.collect();
+        let mut table = Table::new(&COLUMNS);
+        points.iter().for_each(|point| push(&mut table, point));
+        let x = Axis::linear("destinations");
+        let y = Axis::linear("from application to application, ms");
+        let mut latency = Figure::new("latency", "Latency of a message", x, y);
+        for level in &self.levels {
+            let line = points.iter().filter(|point| point.qos == level.0);
+            let line = line.map(|point| (f64::from(point.destinations), point.ms())).collect();
+            latency = latency.ours(level.0.to_string(), line);
+        }
+        let x = Axis::linear("others that must hold the message");
+        let y = Axis::linear("from application to application, ms");
+        let resilient = Figure::new("resilience", "Latency and resilience", x, y)
+            .ours("the most destinations", resilience(&points));
+        Findings {
+            table,
+            figures: vec![latency, resilient],
+            relations: self.relations(&points),
+            notes: vec![NOTE.to_owned()],
+            ..Findings::default()
+        }
+    }
+}
+
+fn push(table: &mut Table, point: &Point<'_>) {
+    let counts = &point.outcome.counts;
+    table.push(vec![
+        point.qos.to_string().as_str().into(),
+        u64::from(point.destinations).into(),
+        point.ms().into(),
+        (point.outcome.longest.as_secs_f64() * 1e3).into(),
+        counts.data.into(),
+        counts.data_again.into(),
+        counts.rounds.into(),
+        counts.nulls.into(),
+    ]);
+}
+
+const COLUMNS: [&str; 8] = [
+    "level",
+    "destinations",
+    "mean_ms",
+    "longest_ms",
+    "data_packets",
+    "data_sent_again",
+    "acks",
+    "null_acks",
+];
+
+const NOTE: &str = "Majority and total resilience wait for more members where there are more, so \
+                    that they are not flat by what they promise; K resilience is compared where \
+                    there are more than K destinations.";
+const MAX_DESTINATIONS: u32 = 63;

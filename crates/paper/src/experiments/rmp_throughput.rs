@@ -1,0 +1,258 @@
+//! `rmp-5.1` and `rmp-5.2`: what a shared Ethernet carries, totally ordered, with more sources and
+//! with more destinations.
+
+use carom_proto::rmp::packet::DATA_BYTES;
+use serde::Deserialize;
+
+use super::bed::check_list;
+use super::rmp_bed::Bed;
+use super::{Experiment, RunScale};
+use crate::figure::{Axis, Figure, Kind, Shape};
+use crate::ordered::{TransferOutcome, TransferRun};
+use crate::plan::{Scaled, Size};
+use crate::relation::{Better, Relation};
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RmpThroughput {
+    bed: Bed,
+    sources: Scaled<Vec<u32>>,
+    destinations: Scaled<Vec<u32>>,
+    /// Whether sources are members that do not count as destinations. Otherwise they do.
+    sources_apart: bool,
+    file: Scaled<Size>,
+    message: Size,
+    repeats: Scaled<u32>,
+    holds: Holds,
+    papers: Papers,
+}
+
+/// What must hold.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Holds {
+    /// All destinations together, with the most of them, from any number of sources.
+    #[serde(default)]
+    aggregate_at_least_times_the_link: Option<f64>,
+    /// Each destination, from one source, whatever their number; several limits are each checked.
+    #[serde(default)]
+    one_source_at_least_percent: Vec<f64>,
+    /// The same: the fastest less the slowest, as a share of the fastest.
+    #[serde(default)]
+    one_source_spread_at_most_percent: Option<f64>,
+}
+
+/// What the paper reports of one source.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Papers {
+    destinations: u32,
+    aggregate_kb_per_s: f64,
+}
+
+struct Point<'a> {
+    run: TransferRun,
+    outcome: &'a TransferOutcome,
+    /// Bytes a second of the bare cable.
+    raw_rate: f64,
+}
+
+impl Point<'_> {
+    fn destinations(&self) -> f64 {
+        f64::from(self.outcome.destinations)
+    }
+
+    fn aggregate(&self) -> f64 {
+        self.outcome.rate() * self.destinations()
+    }
+
+    fn times_the_link(&self) -> f64 {
+        self.aggregate() / self.raw_rate
+    }
+
+    /// What each destination gets, of the raw bit rate.
+    fn link_percent(&self) -> f64 {
+        100.0 * self.outcome.rate() / self.raw_rate
+    }
+
+    /// What of the data packets on the wire is payload.
+    fn payload_percent(&self) -> f64 {
+        let payload = self.run.file_bytes as f64 * f64::from(self.run.sources * self.run.repeats);
+        let around = (DATA_BYTES + FRAMING_BYTES) as f64 * self.outcome.counts.data as f64;
+        100.0 * payload / (payload + around)
+    }
+}
+
+impl RmpThroughput {
+    /// In the order of the sources.
+    fn runs(&self, scale: RunScale) -> Vec<TransferRun> {
+        let (sources, destinations) =
+            (self.sources.at(scale.quick), self.destinations.at(scale.quick));
+        let pairs = sources.iter().flat_map(|sources| {
+            let possible = move |it: &&u32| self.sources_apart || **it >= *sources;
+            destinations.iter().filter(possible).map(move |it| (*sources, *it))
+        });
+        let run = |(sources, destinations): (u32, u32)| TransferRun {
+            setting: self
+                .bed
+                .setting(scale, destinations + if self.sources_apart { sources } else { 0 }),
+            sources,
+            apart: self.sources_apart,
+            file_bytes: self.file.at(scale.quick).0,
+            message_bytes: self.message.0,
+            repeats: *self.repeats.at(scale.quick),
+        };
+        pairs.map(run).collect()
+    }
+
+    fn figures(&self, scale: RunScale, points: &[Point<'_>]) -> Vec<Figure> {
+        let x = || Axis::linear("destinations");
+        let y = Axis::linear("all destinations together, KB/s");
+        let mut aggregate = Figure::new("aggregate", "Aggregate throughput", x(), y);
+        let y = Axis::linear("each destination, % of the raw bit rate").spanning(0.0, 100.0);
+        let mut each = Figure::new("each", "Throughput at each destination", x(), y);
+        for sources in self.sources.at(scale.quick) {
+            let of = |value: fn(&Point<'_>) -> f64| {
+                let line = points.iter().filter(|point| point.run.sources == *sources);
+                line.map(|point| (point.destinations(), value(point))).collect::<Vec<_>>()
+            };
+            let label =
+                if *sources == 1 { "1 source".into() } else { format!("{sources} sources") };
+            aggregate = aggregate.ours(label.clone(), of(|point| point.aggregate() / 1e3));
+            each = each.ours(label, of(|point| point.link_percent()));
+        }
+        let ends: Vec<f64> =
+            self.destinations.at(scale.quick).iter().map(|it| f64::from(*it)).collect();
+        let link = ends.iter().map(|it| (*it, self.bed.raw_rate() / 1e3)).collect();
+        vec![aggregate.with("the Ethernet", Kind::Bound, Shape::Line, link), each]
+    }
+
+    fn relations(&self, points: &[Point<'_>]) -> Vec<Relation> {
+        let mut relations = Vec::new();
+        if let Some(limit) = self.holds.aggregate_at_least_times_the_link {
+            let most = points.iter().map(|point| point.outcome.destinations).max().unwrap_or(0);
+            let last = points.iter().filter(|point| point.outcome.destinations == most);
+            let worst = last.min_by(|a, b| a.times_the_link().total_cmp(&b.times_the_link()));
+            let claim = format!("{most} destinations together, from any number of sources");
+            let measured = worst.map_or(f64::NAN, Point::times_the_link);
+            let note = worst.map_or(String::new(), |it| format!("{} source(s)", it.run.sources));
+            let unit = "times the link";
+            relations.push(Relation::at_least(claim, measured, limit, unit).noted(note));
+        }
+        let one = || points.iter().filter(|point| point.run.sources == 1);
+        let percents = || one().map(Point::link_percent);
+        // What is not finite is the worst.
+        let low = percents().min_by(f64::total_cmp).unwrap_or(f64::NAN);
+        let high = percents().max_by(f64::total_cmp).unwrap_or(f64::NAN);
+        let payload = one().map(Point::payload_percent).fold(f64::NAN, f64::min);
+        for limit in &self.holds.one_source_at_least_percent {
+            let claim = "one source, any number of destinations: payload of the raw bit rate";
+            let note = format!("{payload:.1} % of the data packets on the wire is payload");
+            relations.push(Relation::at_least(claim, low, *limit, "%").noted(note));
+        }
+        if let Some(limit) = self.holds.one_source_spread_at_most_percent {
+            let claim = "one source, any number of destinations: fastest less slowest";
+            let spread = 100.0 * (high - low) / high;
+            relations.push(Relation::at_most(claim, spread, limit, "% of the fastest"));
+        }
+        relations
+    }
+}
+
+impl Experiment for RmpThroughput {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        for quick in [false, true] {
+            check_list("sources", self.sources.at(quick), 1, MAX_HOSTS)?;
+            check_list("destinations", self.destinations.at(quick), 1, MAX_HOSTS)?;
+            check_list("repeats", &[*self.repeats.at(quick)], 1, 1000)?;
+            check_list("file", &[self.file.at(quick).0], 1, MAX_FILE_BYTES)?;
+        }
+        check_list("message", &[self.message.0], 1, MAX_FILE_BYTES)
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        self.runs(scale).into_iter().map(Job::Transfer).collect()
+    }
+
+    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let raw_rate = self.bed.raw_rate();
+        let points = self.runs(scale).into_iter().zip(outcomes);
+        let points =
+            points.map(|(run, outcome)| Point { run, outcome: outcome.transfer(), raw_rate });
+        let points: Vec<Point<'_>> = points.collect();
+        let mut table = Table::new(&COLUMNS);
+        points.iter().for_each(|point| push(&mut table, point));
+        let Papers { destinations, aggregate_kb_per_s: papers } = self.papers;
+        let same =
+            points.iter().find(|it| it.run.sources == 1 && it.outcome.destinations == destinations);
+        let better = same.and_then(|point| {
+            let what = format!("1 source, {destinations} destination(s) together");
+            Better::if_higher(what, point.aggregate() / 1e3, papers, "KB/s")
+        });
+        Findings {
+            table,
+            figures: self.figures(scale, &points),
+            relations: self.relations(&points),
+            better: better.into_iter().collect(),
+            notes: vec![NOTE.to_owned()],
+            ..Findings::default()
+        }
+    }
+}
+
+fn push(table: &mut Table, point: &Point<'_>) {
+    let counts = &point.outcome.counts;
+    table.push(vec![
+        u64::from(point.run.sources).into(),
+        u64::from(point.outcome.destinations).into(),
+        (point.outcome.rate() / 1e3).into(),
+        (point.aggregate() / 1e3).into(),
+        point.times_the_link().into(),
+        point.link_percent().into(),
+        point.payload_percent().into(),
+        (100.0 * point.outcome.spread()).into(),
+        counts.data.into(),
+        counts.data_again.into(),
+        counts.rounds.into(),
+        counts.nulls.into(),
+        counts.rounds_again.into(),
+        counts.nacks.into(),
+        counts.queue_full.into(),
+        counts.reformations.into(),
+    ]);
+}
+
+const COLUMNS: [&str; 16] = [
+    "sources",
+    "destinations",
+    "throughput_kb_per_s",
+    "aggregate_kb_per_s",
+    "aggregate_times_link",
+    "link_percent",
+    "payload_of_data_packets_percent",
+    "spread_of_repeats_percent",
+    "data_packets",
+    "data_sent_again",
+    "acks",
+    "null_acks",
+    "acks_sent_again",
+    "nacks",
+    "dropped_at_interfaces",
+    "reformations",
+];
+
+const NOTE: &str = "Throughput is what applications get: the bytes of the files, without any \
+                    header, in 1000 bytes a second, until the last destination has the last of \
+                    them. The link is its raw bit rate, of which preambles, headers, check \
+                    sequences and gaps take their part, as the paper counts (1250 KB/s at 10 \
+                    Mbit/s).";
+/// Around a datagram on the wire: Ethernet with its gap, IPv4 and UDP.
+const FRAMING_BYTES: usize = 66;
+const MAX_HOSTS: u32 = 64;
+/// What fits an engine's queue at once.
+const MAX_FILE_BYTES: usize = 16 << 20;

@@ -1,0 +1,119 @@
+//! Files multicast to all members, totally ordered (RMP, figures 5.1 and 5.2).
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use carom_proto::rmp::Qos;
+
+use super::{Counts, Ring, Setting};
+use crate::work::Ends;
+
+/// Files sent by several members at once, again and again; the first time does not count.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TransferRun {
+    pub(crate) setting: Setting,
+    /// Members that send a file each.
+    pub(crate) sources: u32,
+    /// Whether the sources are none of the destinations. They are members all the same.
+    pub(crate) apart: bool,
+    pub(crate) file_bytes: usize,
+    /// Bytes of the messages that a file is cut into.
+    pub(crate) message_bytes: usize,
+    /// How often the files are sent when it counts.
+    pub(crate) repeats: u32,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TransferOutcome {
+    /// How many members receive everything.
+    pub(crate) destinations: u32,
+    /// Bytes a second that each destination got of all files together, by repeat.
+    pub(crate) rates: Vec<f64>,
+    /// What was counted in all repeats.
+    pub(crate) counts: Counts,
+}
+
+/// Times what the files take on a cable without any framing that are waited for.
+const MOST_TIMES: u32 = 20;
+
+impl TransferRun {
+    /// Does it; `None` if it was ended early.
+    pub(crate) fn run(&self, ends: Ends<'_>) -> Option<TransferOutcome> {
+        let mut ring = self.setting.ring(ends)?;
+        self.send_files(&mut ring, ends)?;
+        let before = ring.counts();
+        let mut rates = Vec::new();
+        for _ in 0..self.repeats {
+            let span = self.send_files(&mut ring, ends)?;
+            let bytes = self.file_bytes as f64 * f64::from(self.sources);
+            rates.push(span.map_or(f64::NAN, |span| bytes / span.as_secs_f64()));
+        }
+        let counts = ring.counts().since(before);
+        Some(TransferOutcome { destinations: self.destinations(), rates, counts })
+    }
+
+    /// How many datagrams arrive at members, roughly.
+    pub(crate) fn deliveries(&self) -> f64 {
+        let datagrams = self.file_bytes as f64 * f64::from(self.sources) / 1400.0;
+        datagrams * f64::from(self.setting.members * (1 + self.repeats))
+    }
+
+    fn destinations(&self) -> u32 {
+        self.setting.members - if self.apart { self.sources } else { 0 }
+    }
+
+    /// All sources send a file at once; the time until the last destination has all of them, or
+    /// nothing if that takes too long.
+    fn send_files(&self, ring: &mut Ring, ends: Ends<'_>) -> Option<Option<Duration>> {
+        let start = ring.world.now();
+        let file = Bytes::from(vec![0x5A; self.file_bytes]);
+        for source in 0..self.sources {
+            for from in (0..self.file_bytes).step_by(self.message_bytes) {
+                let to = (from + self.message_bytes).min(self.file_bytes);
+                ring.send(source, Qos::TotallyOrdered, file.slice(from..to));
+            }
+        }
+        let each = self.file_bytes * self.sources as usize;
+        let bits = 8.0 * each as f64 / self.setting.ethernet.bits_per_second as f64;
+        let end = start + Duration::from_secs_f64(bits) * MOST_TIMES;
+        let mut lacking = vec![each; self.setting.members as usize];
+        let mut last = start;
+        while lacking.iter().any(|bytes| *bytes > 0) {
+            if ring.world.now() > end {
+                return Some(None);
+            }
+            ring.step(ends)?;
+            while let Some(received) = ring.received() {
+                lacking[received.member as usize] -= received.message.payload.len();
+                if !self.apart || received.member >= self.sources {
+                    last = received.at;
+                }
+            }
+        }
+        Some(Some(last.since(start)))
+    }
+}
+
+impl TransferOutcome {
+    /// Bytes a second that each destination got, on average over the repeats.
+    pub(crate) fn rate(&self) -> f64 {
+        self.rates.iter().sum::<f64>() / self.rates.len() as f64
+    }
+
+    /// The largest difference between two repeats, as a share of the average.
+    pub(crate) fn spread(&self) -> f64 {
+        let (low, high) = self
+            .rates
+            .iter()
+            .fold((f64::INFINITY, 0.0), |(low, high), rate| (rate.min(low), rate.max(high)));
+        (high - low) / self.rate()
+    }
+}
+
+impl fmt::Display for TransferRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "files of {} sources to {} members", self.sources, self.destinations())
+    }
+}
