@@ -2,6 +2,7 @@
 
 mod network;
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use carom::sim::{Fault, Link, Topology, World, WorldConfig};
@@ -293,6 +294,33 @@ fn an_application_that_takes_nothing_is_put_out_of_the_ring_and_told_so() {
     assert_eq!(removed, Some(Removal::TooSlow));
     let notices = nodes[0].notices();
     assert!(notices.iter().any(|it| it.text.contains("did not take")), "{notices:?}");
+}
+
+#[test]
+fn what_was_sent_is_confirmed_while_more_is_sent_and_who_is_waited_for_is_named() {
+    let mut world = world(3, 14, Loss::Uniform(0.02));
+    let nodes: [Node; 3] = start(&world, Node::builder);
+    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
+    let groups: Rc<[Group]> = groups.into();
+    let busy = Rc::clone(&groups);
+    let host = world.host(0);
+    world.spawn(&host, async move {
+        loop {
+            drop(busy[0].publish_async(vec![7; 500]).await.expect("published"));
+            busy[0].recv_timeout_async(Duration::from_micros(300)).await.ok();
+        }
+    });
+    let confirmed = world.block_on(PATIENCE, groups[0].confirm_async(PATIENCE));
+    let safe = confirmed.expect("in time").expect("confirmed");
+    assert_eq!((safe.members, safe.incomplete.len()), (2, 0));
+    world.apply(&Fault::Partition(vec![world.host(0).ix()]));
+    let limit = Duration::from_secs(3);
+    let told = world.block_on(PATIENCE, groups[0].confirm_async(limit)).expect("in time");
+    let mut waiting_for = told.expect_err("nobody can").waiting_for;
+    waiting_for.sort_unstable();
+    let mut others = [nodes[1].id(), nodes[2].id()];
+    others.sort_unstable();
+    assert_eq!(waiting_for, others);
 }
 
 #[test]

@@ -277,7 +277,10 @@ impl Node {
     /// Members of `group` that have not confirmed all that this node has sent there, as far as the
     /// group's engine tells.
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
-        self.lateral.unconfirmed(group)
+        match self.groups.get(&group).map(|joined| joined.settings.profile) {
+            Some(Profile::Ordered(_)) => self.ordered.unconfirmed(group),
+            _ => self.lateral.unconfirmed(group),
+        }
     }
 
     /// What became of the datagrams at the door.

@@ -87,6 +87,8 @@ pub(super) struct Confirming {
     up_to: Option<SeqNo>,
     /// The last round that gave own packets places.
     pub(super) last_place: Timestamp,
+    /// The last round that gave places to what it is about, once all that has one.
+    pub(super) place: Option<Timestamp>,
 }
 
 /// How often something was tried in a row.
@@ -262,6 +264,7 @@ impl Group {
     /// Asks to be told when all that was sent so far is with all members.
     pub(super) fn confirm(&mut self, cx: &mut Around<'_>) {
         self.confirming.up_to = Some(self.sending.last_message());
+        self.confirming.place = None;
         self.advance(cx, None);
     }
 
@@ -269,11 +272,15 @@ impl Group {
         let (Some(up_to), Some(ring)) = (self.confirming.up_to, &self.ring) else { return };
         let first = self.sending.unplaced_messages().map(|(first, _)| first);
         let is_placed = first.is_none_or(|first| first.is_after(up_to));
-        // While later messages get places too, those of the last one are waited for.
-        if !is_placed || ring.settled() < self.confirming.last_place {
+        if !is_placed {
             return;
         }
-        self.confirming.up_to = None;
+        // Later messages get places too, which must not be waited for.
+        let place = *self.confirming.place.get_or_insert(self.confirming.last_place);
+        if ring.settled() < place {
+            return;
+        }
+        (self.confirming.up_to, self.confirming.place) = (None, None);
         let (group, members) = (cx.group, ring.view().len() - 1);
         let incomplete = Vec::new();
         cx.events.push_back(Event::Safe(Safe { group, up_to, members, incomplete }));

@@ -248,6 +248,15 @@ impl Rmp {
         self.groups.get(&group).is_some_and(|state| state.is_of_guest())
     }
 
+    /// The other members that are not known to have all that this node has sent in the group.
+    pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
+        let Some(state) = self.groups.get(&group) else { return Vec::new() };
+        state.ring.as_ref().map_or_else(Vec::new, |ring| match state.sending.unplaced_messages() {
+            Some(_) => ring.others_before(Timestamp::MAX).collect(),
+            None => ring.others_before(state.confirming.last_place).collect(),
+        })
+    }
+
     /// The next group that this node does not have any more, because it has left or was removed.
     pub fn poll_ended(&mut self) -> Option<GroupId> {
         self.ended.pop_first()

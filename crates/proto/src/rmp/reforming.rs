@@ -256,6 +256,7 @@ impl Group {
         if let Some(ring) = &self.ring {
             // What has a place is with all members of the new ring.
             self.confirming.last_place = ring.settled();
+            self.confirming.place = None;
         }
         self.reforming.formation = Some(proposal);
         self.sending.restart(cx.now);

@@ -20,7 +20,7 @@ use super::names::{Process, Timestamp};
 use super::packet::{Proposal, Snapshot, SourceState};
 use super::stream::{Arrival, Data, Stream};
 use super::view::{Member, RingView};
-use crate::SeqNo;
+use crate::{NodeId, SeqNo};
 
 mod delivering;
 mod guests;
@@ -233,6 +233,12 @@ impl Ring {
     /// All members hold everything up to here.
     pub(super) fn settled(&self) -> Timestamp {
         self.settled
+    }
+
+    /// The other members that are not known to hold everything up to here.
+    pub(super) fn others_before(&self, place: Timestamp) -> impl Iterator<Item = NodeId> {
+        let others = self.standings.iter().filter(|(process, _)| **process != self.me);
+        others.filter(move |(_, it)| it.accepted < place).map(|(process, _)| process.node)
     }
 
     /// Whether a member may be added or removed now.
