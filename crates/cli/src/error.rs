@@ -20,6 +20,8 @@ pub(crate) enum Outcome {
     Fine,
     /// It worked, but messages were lost or a finding will hurt: exit code 1.
     Finding,
+    /// As a command that was run ended, or was not run.
+    Code(u8),
 }
 
 impl CliError {
@@ -31,6 +33,11 @@ impl CliError {
     /// The user asked to end before there was anything to tell: exit code 0.
     pub(crate) fn interrupted() -> Self {
         Self { cause: "ended before it began".to_owned(), fix: String::new(), code: 0 }
+    }
+
+    /// Whether it is that the user asked to end.
+    pub(crate) fn is_interruption(&self) -> bool {
+        self.code == 0
     }
 
     /// The error of an operation on the system, with what was tried.
@@ -59,7 +66,8 @@ impl CliError {
             return Self::new(format!("{argument}: {}", unit.cause), unit.fix.clone());
         }
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            let verbs = "demo, pub, sub, doctor, members, control, tune, paper, sim, completions";
+            let verbs = "demo, pub, sub, lock, serve, call, doctor, members, control, tune, paper, \
+                         sim, completions";
             let fix = format!("use one of {verbs}; see `carom --help`");
             return Self::new("there is no verb", fix);
         }
@@ -97,6 +105,7 @@ impl From<Outcome> for ExitCode {
         match outcome {
             Outcome::Fine => Self::SUCCESS,
             Outcome::Finding => Self::from(FINDING),
+            Outcome::Code(code) => Self::from(code),
         }
     }
 }

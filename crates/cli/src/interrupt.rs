@@ -3,11 +3,11 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::error::CliError;
+use crate::error::{CliError, Outcome};
 
-/// Whether the user asked to end.
+/// Whether, and how often, the user asked to end.
 pub(crate) struct Interrupt {
-    asked: Mutex<bool>,
+    asked: Mutex<u32>,
     wake: Condvar,
     /// Tells how it went so far.
     last_words: Mutex<Option<Box<dyn Fn() -> String + Send>>>,
@@ -26,21 +26,59 @@ pub(crate) fn listen() -> Result<&'static Interrupt, CliError> {
 /// # Errors
 /// If the system does not let us.
 pub(crate) fn listen_with(patience: Duration) -> Result<&'static Interrupt, CliError> {
-    ctrlc::set_handler(move || on_signal(patience)).map_err(|error| {
+    listen_by(move || on_signal(patience))
+}
+
+/// As [`listen`], for a command that decides itself what each time means: it is never ended by
+/// force.
+///
+/// # Errors
+/// If the system does not let us.
+pub(crate) fn listen_to_all() -> Result<&'static Interrupt, CliError> {
+    listen_by(|| {
+        INTERRUPT.ask();
+    })
+}
+
+fn listen_by(on_signal: impl FnMut() + Send + 'static) -> Result<&'static Interrupt, CliError> {
+    ctrlc::set_handler(on_signal).map_err(|error| {
         CliError::new(format!("cannot listen for Ctrl-C: {error}"), "start it in another shell")
     })?;
     Ok(&INTERRUPT)
 }
 
+/// The end of a verb that was to get something done: one that was interrupted has not, and whoever
+/// ran it must not take that for success.
+pub(crate) fn told_by_code(ended: Result<Outcome, CliError>) -> Result<Outcome, CliError> {
+    match ended {
+        Err(error) if error.is_interruption() => {
+            eprintln!("{error}");
+            Ok(Outcome::Code(SIGNALLED))
+        }
+        ended => ended,
+    }
+}
+
 impl Interrupt {
     /// Whether the user asked to end.
     pub(crate) fn is_asked(&self) -> bool {
+        self.count() > 0
+    }
+
+    /// How often the user asked to end.
+    pub(crate) fn count(&self) -> u32 {
         *self.locked()
     }
 
     /// Waits for at most `timeout`; true as soon as the user asks to end.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
-        let waited = self.wake.wait_timeout_while(self.locked(), timeout, |asked| !*asked);
+        self.wait_for_more(0, timeout) > 0
+    }
+
+    /// Waits for at most `timeout`, or until the user has asked to end more than `seen` times;
+    /// returns how often it was.
+    pub(crate) fn wait_for_more(&self, seen: u32, timeout: Duration) -> u32 {
+        let waited = self.wake.wait_timeout_while(self.locked(), timeout, |asked| *asked <= seen);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -52,12 +90,13 @@ impl Interrupt {
 
     /// Asks to end; false if it was asked before.
     fn ask(&self) -> bool {
-        let first = !std::mem::replace(&mut *self.locked(), true);
+        let mut asked = self.locked();
+        *asked = asked.saturating_add(1);
         self.wake.notify_all();
-        first
+        *asked == 1
     }
 
-    fn locked(&self) -> MutexGuard<'_, bool> {
+    fn locked(&self) -> MutexGuard<'_, u32> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -66,7 +105,7 @@ impl Interrupt {
 /// happens when whoever reads our standard output does not take it.
 fn on_signal(patience: Duration) {
     if !INTERRUPT.ask() {
-        std::process::exit(SIGNALLED);
+        std::process::exit(SIGNALLED.into());
     }
     std::thread::spawn(move || {
         std::thread::sleep(patience);
@@ -75,11 +114,12 @@ fn on_signal(patience: Duration) {
             eprintln!("{}", words());
         }
         eprintln!("ended by force: the output was not taken");
-        std::process::exit(SIGNALLED);
+        std::process::exit(SIGNALLED.into());
     });
 }
 
 static INTERRUPT: Interrupt =
-    Interrupt { asked: Mutex::new(false), wake: Condvar::new(), last_words: Mutex::new(None) };
+    Interrupt { asked: Mutex::new(0), wake: Condvar::new(), last_words: Mutex::new(None) };
 const PATIENCE: Duration = Duration::from_millis(800);
-const SIGNALLED: i32 = 130;
+/// As a shell reports a command that Ctrl-C has ended.
+const SIGNALLED: u8 = 130;

@@ -1,24 +1,30 @@
 //! The command line of Carom.
 //!
 //! One verb, one file or folder. A verb's `run` returns an [`Outcome`] or a [`CliError`]; exit code
-//! 0 is fine, 1 is a loss or a finding, 2 is wrong use or an environment that does not allow it.
+//! 0 is fine, 1 is a loss or a finding, 2 is wrong use or an environment that does not allow it. A
+//! verb that runs a command ends as the command does.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod call;
 mod control;
 mod demo;
 mod doctor;
 mod error;
 mod frames;
 mod interrupt;
+mod lock;
 mod members;
 mod node;
 mod output;
 mod paper;
 mod publish;
+mod ring;
+mod serve;
 mod sim;
 mod subscribe;
 mod tune;
+mod waiting;
 
 use std::process::ExitCode;
 
@@ -41,6 +47,9 @@ enum Verb {
     Demo(demo::Args),
     Pub(publish::Args),
     Sub(subscribe::Args),
+    Lock(lock::Args),
+    Serve(serve::Args),
+    Call(call::Args),
     Doctor(doctor::Args),
     Members(members::Args),
     Control(control::Args),
@@ -84,6 +93,9 @@ fn run(verb: Option<Verb>) -> Result<Outcome, CliError> {
         Some(Verb::Demo(args)) => demo::run(&args),
         Some(Verb::Pub(args)) => publish::run(&args),
         Some(Verb::Sub(args)) => subscribe::run(&args),
+        Some(Verb::Lock(args)) => lock::run(&args),
+        Some(Verb::Serve(args)) => serve::run(&args),
+        Some(Verb::Call(args)) => call::run(&args),
         Some(Verb::Doctor(args)) => doctor::run(&args),
         Some(Verb::Members(args)) => members::run(&args),
         Some(Verb::Control(args)) => control::run(&args),

@@ -4,10 +4,12 @@ use std::cell::Cell;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
-use carom::{Builder, Group, Node, PathChoice, Profile, RateOfFire};
+use carom::{Builder, Group, JoinError, JoinGroupError, Node, PathChoice, Profile, RateOfFire};
+use carom_proto::Profile as Engine;
 
 use crate::error::CliError;
 use crate::interrupt::Interrupt;
+use crate::ring;
 
 /// Where and how a node takes part.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -145,8 +147,24 @@ pub(crate) fn settle(node: &Node, interrupt: &Interrupt) -> Result<(), CliError>
 /// If the group's members have other settings, or the node ended.
 pub(crate) fn join(node: &Node, group: &str, rate: RateOfFire) -> Result<Group, CliError> {
     let profile = Profile::time_critical().rate_of_fire(rate.r, rate.c);
-    node.join(group, profile)
-        .map_err(|error| CliError::new(format!("group {group}: {error}"), error.fix()))
+    node.join(group, profile).map_err(|error| refused(group, &error))
+}
+
+/// The error of a group that could not be joined; where its members have it otherwise, with the
+/// flags that they were given.
+pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
+    let fix = match error {
+        JoinGroupError::Refused(JoinError::Contradiction { theirs, .. }) => {
+            let flags = match theirs.profile {
+                Engine::Ordered(partition) => ring::flags(partition),
+                Engine::TimeCritical(RateOfFire { r, c }) => format!("--rate-of-fire {r},{c}"),
+                other => format!("profile {other}"),
+            };
+            format!("join with {flags}, as its members did")
+        }
+        other => other.fix(),
+    };
+    CliError::new(format!("group {group}: {error}"), fix)
 }
 
 /// The error of a group that was closed under its user: it was joined before its members were

@@ -1,20 +1,25 @@
 //! `carom pub`: standard input to the members of a group.
 
+mod confirmed;
 mod pace;
+mod promises;
 mod source;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-use carom::{Event, Group, Node, NotSafe, RateOfFire, Safe, TryPublishError, ViewChangeKind};
+use carom::{Event, Group, Node, Qos, RateOfFire, SendOptions, TryPublishError, ViewChangeKind};
 use serde_json::json;
 
 use crate::error::{CliError, Outcome};
 use crate::frames::Framing;
 use crate::interrupt::{self, Interrupt};
 use crate::node::{self, NodeArgs, ServiceWatch};
+use crate::ring::{self, OrderedArgs, RingWatch};
 use crate::{output, units};
+use confirmed::Confirmed;
 use pace::Pace;
+use promises::{Order, Promises, Resilience};
 use source::{Item, Source};
 
 /// Send lines from standard input to the members of a group
@@ -44,7 +49,18 @@ pub(crate) struct Args {
     /// Repairs of the group, R,C: the same at all members
     #[arg(long, value_name = "R,C", default_value = "8,5", allow_hyphen_values = true)]
     #[arg(value_parser = units::rate_of_fire)]
+    #[arg(conflicts_with_all = ["ordered", "partition", "no_rejoin", "order", "resilience"])]
     rate_of_fire: RateOfFire,
+    /// In which order an ordered group is given the messages [default: total]
+    #[arg(long, value_name = "ORDER")]
+    order: Option<Order>,
+    /// Deliver a message of an ordered group only when this many members, a majority or all others
+    /// are known to have it [default: at once]
+    #[arg(long, value_name = "K|majority|all", allow_hyphen_values = true)]
+    #[arg(value_parser = promises::resilience)]
+    resilience: Option<Resilience>,
+    #[command(flatten)]
+    ordered: OrderedArgs,
     #[command(flatten)]
     node: NodeArgs,
     /// Print one object of JSON at the end
@@ -57,18 +73,42 @@ pub(crate) struct Args {
 /// # Errors
 /// If the group cannot be joined, or the input cannot be sent.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
-    let interrupt = interrupt::listen()?;
+    let qos = args.qos()?;
+    let interrupt = if qos.is_some() { ring::listen() } else { interrupt::listen() }?;
     let node = args.node.start(args.node.builder(), interrupt)?;
-    let group = node::join(&node, &args.group, args.rate_of_fire)?;
-    let mut publisher = Publisher::new(args, &node, &group, interrupt);
+    let group = match qos {
+        Some(_) => ring::join(&node, &args.group, args.ordered.ordered_profile(), interrupt)?,
+        None => node::join(&node, &args.group, args.rate_of_fire)?,
+    };
+    let mut publisher = Publisher::new(args, &node, &group, qos, interrupt);
     publisher.wait_for_members()?;
     // What was sent before an error is confirmed all the same.
     let sent = publisher.send_all();
     let confirmed = publisher.confirm()?;
     let finding = publisher.summary(&confirmed)?;
+    drop(publisher);
     group.leave();
     node.close();
     sent.map(|()| Outcome::of(finding))
+}
+
+impl Args {
+    /// What each message is promised; `None` if the group is not an ordered one.
+    fn qos(&self) -> Result<Option<Qos>, CliError> {
+        let is_promised = self.order.is_some() || self.resilience.is_some();
+        if !is_promised && self.ordered.profile().is_none() {
+            return Ok(None);
+        }
+        let fix = "leave --resilience away, or say --order total";
+        if self.order == Some(Order::Source) && self.resilience.is_some() {
+            return Err(CliError::new("--order source has no --resilience", fix));
+        }
+        if self.resilience == Some(Resilience::Majority) && !self.ordered.has_majorities() {
+            let cause = "--resilience majority, but with --partition N a minority goes on as well";
+            return Err(CliError::new(cause, "leave --partition away, here and at all members"));
+        }
+        Ok(Some(promises::qos(self.order, self.resilience)))
+    }
 }
 
 /// One run from the first line to the last.
@@ -85,22 +125,20 @@ struct Publisher<'a> {
     left: Cell<usize>,
     failed: Cell<usize>,
     service: ServiceWatch,
-}
-
-/// What the members said at the end.
-enum Confirmed {
-    Safe(Safe),
-    NotSafe(NotSafe),
-    /// Nobody could: all members failed.
-    AllFailed,
-    /// Nobody could: there was no member.
-    Alone,
-    /// The user did not want to wait for it.
-    NotAwaited,
+    /// Of an ordered group.
+    qos: Option<Qos>,
+    promises: RefCell<Promises<'a>>,
+    ring: RefCell<RingWatch>,
 }
 
 impl<'a> Publisher<'a> {
-    fn new(args: &'a Args, node: &'a Node, group: &'a Group, interrupt: &'a Interrupt) -> Self {
+    fn new(
+        args: &'a Args,
+        node: &'a Node,
+        group: &'a Group,
+        qos: Option<Qos>,
+        interrupt: &'a Interrupt,
+    ) -> Self {
         let (started, took) = (Instant::now(), Duration::ZERO);
         let (left, failed) = (Cell::new(0), Cell::new(0));
         Self {
@@ -115,6 +153,9 @@ impl<'a> Publisher<'a> {
             left,
             failed,
             service: ServiceWatch::default(),
+            qos,
+            promises: RefCell::default(),
+            ring: RefCell::new(RingWatch::new(node.id())),
         }
     }
 
@@ -203,8 +244,12 @@ impl<'a> Publisher<'a> {
         let bytes = message.len() as u64;
         let mut message = bytes::Bytes::from(message);
         loop {
-            match self.group.try_publish(message) {
-                Ok(_) => {
+            let options = SendOptions { qos: self.qos, ..SendOptions::default() };
+            match self.group.try_publish_with(message, options) {
+                Ok(published) => {
+                    if self.qos.is_some() {
+                        self.promises.get_mut().add(published);
+                    }
                     self.messages += 1;
                     self.bytes += bytes;
                     return Ok(true);
@@ -222,6 +267,11 @@ impl<'a> Publisher<'a> {
     fn not_sent(&self, error: &TryPublishError) -> CliError {
         let number = self.messages + 1;
         let noun = Framing::of(self.args.frames).noun();
+        if matches!(error, TryPublishError::Closed) {
+            // What the ring told last says more.
+            let told = self.drop_events().err();
+            return told.unwrap_or_else(|| node::closed(self.node, &self.args.group));
+        }
         CliError::new(format!("{noun} {number}: {error}"), "see `carom doctor` for this machine")
     }
 
@@ -230,6 +280,7 @@ impl<'a> Publisher<'a> {
     /// group is an error.
     fn drop_events(&self) -> Result<(), CliError> {
         self.service.look(self.node);
+        self.promises.borrow_mut().look();
         loop {
             match self.group.recv_timeout(Duration::ZERO) {
                 Ok(Some(Event::Slow(slow))) => {
@@ -244,15 +295,46 @@ impl<'a> Publisher<'a> {
                     ViewChangeKind::Left => self.left.update(|count| count + 1),
                     ViewChangeKind::Joined => {}
                 },
+                Ok(Some(Event::Ring(event))) => self.ring.borrow_mut().tell(&event.news),
                 Ok(Some(_)) => {}
+                Ok(None) if self.ring.borrow().is_out => return Err(self.removed()),
                 Ok(None) => return Err(node::closed(self.node, &self.args.group)),
                 Err(_) => return Ok(()),
             }
         }
     }
 
+    /// The ring has gone on without this node, which did not want to join it again.
+    fn removed(&self) -> CliError {
+        let kept = self.promises.borrow().stand(self.qos.unwrap_or_default(), 0, false);
+        let (name, messages) = (&self.args.group, self.messages);
+        CliError::new(
+            format!("removed from the ring of {name} after {messages} messages: {}", kept.words()),
+            "leave --no-rejoin away to join it again, and see `carom doctor` for the network",
+        )
+    }
+
+    /// Waits until every message is as it was promised to be, or it takes too long.
+    fn await_promises(&self, qos: Qos) -> Result<Confirmed, CliError> {
+        let deadline = Instant::now() + self.args.linger;
+        loop {
+            self.drop_events()?;
+            let open = self.promises.borrow_mut().look();
+            let is_interrupted = self.interrupt.is_asked();
+            if open == 0 || is_interrupted || Instant::now() >= deadline {
+                let members = self.group.members().len();
+                let stand = self.promises.borrow().stand(qos, members, is_interrupted);
+                return Ok(Confirmed::Ordered(stand));
+            }
+            self.interrupt.wait(TICK);
+        }
+    }
+
     /// Waits until all is safe, in short steps so that Ctrl-C is heard.
     fn confirm(&self) -> Result<Confirmed, CliError> {
+        if let Some(qos) = self.qos {
+            return self.await_promises(qos);
+        }
         let deadline = Instant::now() + self.args.linger;
         loop {
             if self.interrupt.is_asked() {
@@ -292,65 +374,29 @@ impl<'a> Publisher<'a> {
                 .iter()
                 .map(|(node, lost)| json!({ "node": node.to_string(), "lost": lost }))
                 .collect();
-            output::json(&json!({
+            let mut object = json!({
                 "group": self.args.group,
                 "messages": messages,
                 "bytes": self.bytes,
                 "seconds": seconds,
                 "rate": rate,
-                "safe": matches!(confirmed, Confirmed::Safe(_)) && incomplete.is_empty(),
+                "safe": confirmed.is_safe(),
                 "interrupted": self.interrupt.is_asked(),
                 "members": members,
                 "waiting_for": waiting_for,
                 "incomplete": incomplete,
                 "service_away": self.node.is_away(),
-            }))?;
+            });
+            if let Confirmed::Ordered(kept) = confirmed {
+                object["qos"] = kept.qos.to_string().into();
+                object["delivered"] = kept.kept.into();
+                object["in_doubt"] = kept.in_doubt.into();
+                object["not_known"] = kept.open.into();
+            }
+            output::json(&object)?;
         }
         Ok(confirmed.is_finding())
     }
-}
-
-impl Confirmed {
-    fn words(&self) -> String {
-        match self {
-            Self::Safe(safe) if !safe.incomplete.is_empty() => {
-                let lost: Vec<String> = safe
-                    .incomplete
-                    .iter()
-                    .map(|(node, count)| format!("{node} lost {count}"))
-                    .collect();
-                lost.join(", ")
-            }
-            Self::Safe(safe) if safe.members == 0 => "every member has left".to_owned(),
-            Self::Safe(safe) if safe.members == 1 => "safe with 1 member".to_owned(),
-            Self::Safe(safe) => format!("safe with {} members", safe.members),
-            Self::NotSafe(not_safe) => not_safe.to_string(),
-            Self::AllFailed => "not safe: every member has failed".to_owned(),
-            Self::Alone => "no member was there to get them".to_owned(),
-            Self::NotAwaited => "interrupted, not confirmed".to_owned(),
-        }
-    }
-
-    fn figures(&self) -> (usize, Vec<String>, &[(carom::NodeId, u32)]) {
-        match self {
-            Self::Safe(safe) => (safe.members, Vec::new(), &safe.incomplete),
-            Self::NotSafe(not_safe) => (0, names(not_safe), &[]),
-            Self::AllFailed | Self::Alone | Self::NotAwaited => (0, Vec::new(), &[]),
-        }
-    }
-
-    fn is_finding(&self) -> bool {
-        match self {
-            Self::Safe(safe) => !safe.incomplete.is_empty(),
-            Self::NotSafe(_) | Self::AllFailed => true,
-            // What nobody was to wait for.
-            Self::Alone | Self::NotAwaited => false,
-        }
-    }
-}
-
-fn names(not_safe: &NotSafe) -> Vec<String> {
-    not_safe.waiting_for.iter().map(ToString::to_string).collect()
 }
 
 const QUIET: Duration = Duration::from_millis(500);
@@ -361,31 +407,7 @@ const CONFIRM_STEP: Duration = Duration::from_millis(250);
 const EXAMPLE: &str = "Examples:
   seq 1 100000 | carom pub numbers --rate 20000/s
   tail -f log | carom pub log --wait-for 3
+  carom pub accounts --order total --resilience majority < bookings
 
 Exit codes: 0 all is safe with the members, 1 somebody lost something or did not confirm,
 2 wrong use or environment";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use carom::{GroupId, NodeId, SeqNo};
-
-    #[test]
-    fn an_end_without_confirmation_is_a_finding_and_names_who_is_missing() {
-        let not_safe = NotSafe { waiting_for: vec![NodeId(0xabc)], closed: false };
-        let confirmed = Confirmed::NotSafe(not_safe);
-        assert!(confirmed.is_finding());
-        assert!(confirmed.words().contains("abc"));
-    }
-
-    #[test]
-    fn members_that_lost_something_are_a_finding() {
-        let safe = |incomplete| {
-            Confirmed::Safe(Safe { group: GroupId(1), up_to: SeqNo(9), members: 3, incomplete })
-        };
-        assert!(!safe(Vec::new()).is_finding());
-        assert_eq!(safe(Vec::new()).words(), "safe with 3 members");
-        assert!(safe(vec![(NodeId(1), 4)]).is_finding());
-        assert!(!Confirmed::NotAwaited.is_finding());
-    }
-}

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use carom::{Event, Group, How, Loss, Lost, Message, Node, RateOfFire, ViewChangeKind};
+use carom::{Event, Group, How, Loss, Lost, Message, Node, RateOfFire, RingNews, ViewChangeKind};
 use serde_json::json;
 
 use crate::error::{CliError, Outcome};
 use crate::frames::Framing;
 use crate::interrupt::{self, Interrupt};
 use crate::node::{self, NodeArgs, ServiceWatch};
+use crate::ring::{self, OrderedArgs, RingWatch};
 use crate::{output, units};
 
 /// Write the messages of a group to standard output
@@ -39,7 +40,10 @@ pub(crate) struct Args {
     /// Repairs of the group, R,C: the same at all members
     #[arg(long, value_name = "R,C", default_value = "8,5", allow_hyphen_values = true)]
     #[arg(value_parser = units::rate_of_fire)]
+    #[arg(conflicts_with_all = ["ordered", "partition", "no_rejoin"])]
     rate_of_fire: RateOfFire,
+    #[command(flatten)]
+    order: OrderedArgs,
     #[command(flatten)]
     node: NodeArgs,
     /// Write an object of JSON per event
@@ -52,22 +56,29 @@ pub(crate) struct Args {
 /// # Errors
 /// If the group cannot be joined, or the output does not take the messages.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
-    let interrupt = interrupt::listen()?;
+    let profile = args.order.profile();
+    let interrupt = if profile.is_some() { ring::listen() } else { interrupt::listen() }?;
     let loss = injected(args.loss, args.burst);
     let node = args.node.start(args.node.builder().loss(loss), interrupt)?;
-    let group = node::join(&node, &args.group, args.rate_of_fire)?;
+    let group = match profile {
+        Some(profile) => ring::join(&node, &args.group, profile, interrupt)?,
+        None => node::join(&node, &args.group, args.rate_of_fire)?,
+    };
     let (endpoint, others) = (node.endpoint(), group.members().len());
     eprintln!("joined {} at {endpoint}, {others} other members", args.group);
-    let mut receiver = Receiver::new(args);
+    let mut receiver = Receiver::new(args, profile.is_some().then(|| RingWatch::new(node.id())));
     let (tally, name) = (Arc::clone(&receiver.tally), args.group.clone());
-    interrupt.set_last_words(move || tally.words(&name));
+    interrupt.set_last_words(move || match profile {
+        Some(_) => tally.words_in_order(&name),
+        None => tally.words(&name),
+    });
     let ended = receiver.receive(&node, &group, interrupt);
     receiver.summary(&args.group, node.status().stats.losses_injected);
     drop(receiver.out);
     // Leaving in good order tells the others that nobody need wait for this node.
     group.leave();
     node.close();
-    ended.map(|()| Outcome::of(receiver.tally.lost() > 0))
+    ended.map(|()| Outcome::of(receiver.tally.has_gaps()))
 }
 
 /// The loss model of `--loss` and `--burst`.
@@ -85,6 +96,8 @@ struct Receiver {
     framing: Framing,
     json: bool,
     count: u64,
+    /// If the group is an ordered one.
+    ring: Option<RingWatch>,
     /// Shared with the last words, for when this thread hangs on the output.
     tally: Arc<Tally>,
 }
@@ -98,6 +111,9 @@ struct Tally {
     lost: AtomicU64,
     /// Messages that take more than a line: told once in the summary.
     broken_lines: AtomicU64,
+    /// Of an ordered group: changes of its members, and how often it went on without this node.
+    views: AtomicU64,
+    removals: AtomicU64,
 }
 
 /// Whether to go on.
@@ -107,12 +123,13 @@ enum Next {
 }
 
 impl Receiver {
-    fn new(args: &Args) -> Self {
+    fn new(args: &Args, ring: Option<RingWatch>) -> Self {
         Self {
             out: BufWriter::with_capacity(OUT_BYTES, std::io::stdout().lock()),
             framing: Framing::of(args.frames),
             json: args.json,
             count: args.count.unwrap_or(u64::MAX),
+            ring,
             tally: Arc::default(),
         }
     }
@@ -128,6 +145,8 @@ impl Receiver {
             self.events(node, group, interrupt).and_then(|next| self.out.flush().map(|()| next));
         match ended {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(output::not_written(&error)),
+            // It was told why.
+            Ok(Next::More) if self.ring.as_ref().is_some_and(|ring| ring.is_out) => Ok(()),
             Ok(Next::More) if !interrupt.is_asked() => Err(node::closed(node, group.name())),
             _ => Ok(()),
         }
@@ -178,9 +197,21 @@ impl Receiver {
                     self.line(&json!({ "event": "view", "node": node, "change": what }))?;
                 }
             }
+            Event::Ring(event) => self.on_ring(&event.news)?,
             _ => {}
         }
         Ok(if self.tally.settled() >= self.count { Next::End } else { Next::More })
+    }
+
+    fn on_ring(&mut self, news: &RingNews) -> std::io::Result<()> {
+        let Some(ring) = &mut self.ring else { return Ok(()) };
+        ring.tell(news);
+        self.tally.views.store(ring.views, Relaxed);
+        self.tally.removals.store(ring.removals, Relaxed);
+        match ring::news::object(news).filter(|_| self.json) {
+            Some(object) => self.line(&object),
+            None => Ok(()),
+        }
     }
 
     fn on_message(&mut self, message: &Message) -> std::io::Result<()> {
@@ -236,7 +267,11 @@ impl Receiver {
             0 => String::new(),
             count => format!(", {count} losses injected"),
         };
-        eprintln!("{}{injected}", self.tally.words(group));
+        let words = match self.ring {
+            Some(_) => self.tally.words_in_order(group),
+            None => self.tally.words(group),
+        };
+        eprintln!("{words}{injected}");
         let broken_lines = self.tally.broken_lines.load(Relaxed);
         if broken_lines > 0 {
             eprintln!(
@@ -270,6 +305,20 @@ impl Tally {
         self.received() + self.lost()
     }
 
+    /// Whether there are messages that the others were given and this node was not.
+    fn has_gaps(&self) -> bool {
+        self.lost() > 0 || self.removals.load(Relaxed) > 0
+    }
+
+    fn words_in_order(&self, group: &str) -> String {
+        let [views, removals] = [&self.views, &self.removals].map(|it| it.load(Relaxed));
+        let received = self.received();
+        format!(
+            "received {received} messages of {group} in order: {views} changes of the ring, \
+             removed from it {removals} times"
+        )
+    }
+
     fn words(&self, group: &str) -> String {
         let [direct, fec, nak] = [&self.direct, &self.fec, &self.nak].map(|it| it.load(Relaxed));
         let (received, lost) = (self.received(), self.lost());
@@ -294,8 +343,10 @@ const EXAMPLE: &str = "Examples:
   carom sub numbers
   carom sub numbers --count 1000 --loss 5% > numbers.txt
   carom sub numbers --json | jq .payload
+  carom sub accounts --ordered
 
-Exit codes: 0 all is here, 1 something was lost, 2 wrong use or environment";
+Exit codes: 0 all is here, 1 something was lost, or the ring went on without this node, 2 wrong use
+or environment";
 
 #[cfg(test)]
 mod tests {

@@ -123,7 +123,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn every_help_has_an_example() {
-    for verb in ["demo", "pub", "sub", "doctor", "members", "completions"] {
+    for verb in ["demo", "pub", "sub", "lock", "serve", "call", "doctor", "members", "completions"]
+    {
         let output = run(&[verb, "--help"]);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{verb}");

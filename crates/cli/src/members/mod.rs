@@ -1,5 +1,6 @@
 //! `carom members`: who is there.
 
+mod ring;
 mod service;
 
 use std::collections::BTreeMap;
@@ -9,20 +10,28 @@ use carom::{Node, Status};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
+use self::ring::Look;
 use self::service::Question;
 use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
+use crate::ring::RingArgs;
 use crate::{output, units};
 
-/// Show the nodes that are there, as an observer that is in no group; with --control those that are
-/// in groups, as the membership service knows them
+/// Show the nodes that are there, as an observer that is in no group; with GROUP the ring of an
+/// ordered group and its locks; with --control who is in groups, as the membership service knows
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// With --control: the name of the group whose members are shown [default: those of all]
-    #[arg(value_parser = units::name, requires = "controls")]
+    /// The name of an ordered group, whose ring is shown; with --control that of any group, whose
+    /// members are shown [default: those of all]
+    #[arg(value_parser = units::name)]
     group: Option<String>,
+    /// Name of a lock that GROUP may have, to be shown by its name; may be repeated
+    #[arg(long = "lock", value_name = "NAME", requires = "group", conflicts_with = "controls")]
+    locks: Vec<String>,
+    #[command(flatten)]
+    ring: RingArgs,
     #[command(flatten)]
     node: NodeArgs,
     /// Go on, and show every change, until Ctrl-C
@@ -58,6 +67,9 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     if let Some((controls, cluster)) = args.node.service() {
         let (group, watch, json) = (args.group.as_deref(), args.watch, args.json);
         return Question { controls, cluster, group, watch, json }.answer();
+    }
+    if let Some(name) = &args.group {
+        return Look { args, name }.run(crate::ring::listen()?);
     }
     let interrupt = interrupt::listen()?;
     let node = args.node.start(args.node.builder(), interrupt)?;
@@ -158,6 +170,7 @@ const WATCH_EVERY: Duration = Duration::from_millis(200);
 const EXAMPLE: &str = "Examples:
   carom members
   carom members --seed 10.0.0.1:7400 --watch --json
+  carom members accounts --lock nightly
   carom members --control 10.0.0.5
   carom members prices --control 10.0.0.5 --watch";
 

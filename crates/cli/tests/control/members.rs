@@ -84,5 +84,7 @@ fn members_of_a_service_that_is_not_there_or_another_are_refused() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
     let free = free.expect("a port is free").to_string();
     assert_refused(&["members", "--control", &free], &free);
-    assert_refused(&["members", "numbers"], "--control");
+    // The service does not know of locks.
+    let args = ["members", "numbers", "--lock", "nightly", "--control", &free];
+    assert_refused(&args, "--control");
 }

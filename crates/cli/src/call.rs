@@ -1,0 +1,129 @@
+//! `carom call`: a request from standard input, and its reply to standard output.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use carom::rmp::{Handler, RequestOptions};
+use carom::{Answered, Node, NotAnswered};
+
+use crate::error::{CliError, Outcome};
+use crate::interrupt::{self, Interrupt};
+use crate::node::NodeArgs;
+use crate::serve::reply::{self, Reply};
+use crate::{output, units, waiting};
+
+/// Ask an ordered group: standard input is the request, standard output gets the reply of whoever
+/// serves the handler (`carom serve`)
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Args {
+    /// The group's name
+    #[arg(value_parser = units::name)]
+    group: String,
+    /// Which of the six handlers of the group replies, 0 to 5
+    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
+    #[arg(value_parser = reply::handler)]
+    handler: Handler,
+    /// Wait at most this long for the reply
+    #[arg(long, value_name = "TIME", default_value = "10s", allow_hyphen_values = true)]
+    #[arg(value_parser = units::duration)]
+    timeout: Duration,
+    /// Write the reply of a program that is not `carom serve`, as it is
+    #[arg(long)]
+    raw: bool,
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If the request cannot be read or made, or the reply not be written.
+pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    let interrupt = interrupt::listen()?;
+    interrupt::told_by_code(run_until(args, interrupt))
+}
+
+fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
+    let request = read(interrupt)?;
+    let node = args.node.start(args.node.builder(), interrupt)?;
+    let answered = args.ask(&node, request, interrupt);
+    node.close();
+    match answered? {
+        Ok(Answered::Reply { payload, .. }) => args.write(&payload),
+        Ok(Answered::Acknowledged) => Ok(Outcome::Fine),
+        Err(error @ NotAnswered::Unanswered) => {
+            let (handler, name) = (args.handler.number(), &args.group);
+            eprintln!("handler {handler} of {name}: {error}; it may have been done all the same");
+            Ok(Outcome::Code(UNANSWERED))
+        }
+        Err(error) => Err(CliError::new(format!("group {}: {error}", args.group), error.fix())),
+    }
+}
+
+impl Args {
+    /// Asks, as a node that is in no group.
+    fn ask(
+        &self,
+        node: &Node,
+        request: Vec<u8>,
+        interrupt: &Interrupt,
+    ) -> Result<Result<Answered, NotAnswered>, CliError> {
+        let (handler, patience) = (Some(self.handler), Some(self.timeout));
+        let options = RequestOptions { handler, patience, ..RequestOptions::default() };
+        let asked = node.request(&self.group, request, options);
+        waiting::until(Box::pin(asked), || interrupt.is_asked()).ok_or_else(CliError::interrupted)
+    }
+
+    fn write(&self, payload: &[u8]) -> Result<Outcome, CliError> {
+        if self.raw {
+            return write_out(payload).map(|()| Outcome::Fine);
+        }
+        let Some(reply) = Reply::parse(payload) else {
+            let cause = format!("the reply of {} is not that of a command", self.group);
+            return Err(CliError::new(cause, "use --raw for programs that are not `carom serve`"));
+        };
+        write_out(&reply.output)?;
+        if reply.code != 0 {
+            eprintln!("the command of {} failed with code {}", self.group, reply.code);
+        }
+        Ok(Outcome::of(reply.code != 0))
+    }
+}
+
+/// All of standard input; it is read by a thread of its own, so that Ctrl-C is heard meanwhile.
+fn read(interrupt: &Interrupt) -> Result<Vec<u8>, CliError> {
+    let (to, from) = channel();
+    std::thread::spawn(move || {
+        let mut input = Vec::new();
+        // One byte more than fits, for the group to refuse.
+        let read = std::io::stdin().lock().take(MOST_BYTES + 1).read_to_end(&mut input);
+        to.send(read.map(|_| input))
+    });
+    loop {
+        match from.recv_timeout(STEP) {
+            Ok(read) => return read.map_err(|error| CliError::io("standard input", &error)),
+            Err(_) if interrupt.is_asked() => return Err(CliError::interrupted()),
+            Err(_) => {}
+        }
+    }
+}
+
+fn write_out(bytes: &[u8]) -> Result<(), CliError> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(output::not_written(&error)),
+        _ => Ok(()),
+    }
+}
+
+const MOST_BYTES: u64 = 16 << 20;
+const UNANSWERED: u8 = 3;
+const STEP: Duration = Duration::from_millis(20);
+const EXAMPLE: &str = "Examples:
+  echo hello | carom call quotes
+  carom call quotes --handler 2 --timeout 2s < question.json > answer.json
+
+Exit codes: 0 the reply was written, 1 the command that was to reply failed (what it wrote is
+written all the same), 2 wrong use or environment, 3 no answer in time";

@@ -1,0 +1,168 @@
+//! `carom lock`: a command that runs while a lock of a group is held.
+
+mod holding;
+
+use std::ffi::OsString;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use carom::{Group, Lock, LockError};
+
+use crate::error::{CliError, Outcome};
+use crate::interrupt::{self, Interrupt};
+use crate::node::NodeArgs;
+use crate::ring::{self, RingArgs, RingWatch};
+use crate::{units, waiting};
+use holding::Holding;
+
+/// Run a command while holding a lock of an ordered group, as flock does, over a cluster
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Args {
+    /// The group's name
+    #[arg(value_parser = units::name)]
+    group: String,
+    /// The lock's name
+    name: String,
+    /// The command, after `--`, with its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+    /// Do not wait while another holds the lock
+    #[arg(long = "try", conflicts_with = "timeout")]
+    does_not_wait: bool,
+    /// Wait at most this long for the lock [default: until Ctrl-C]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
+    timeout: Option<Duration>,
+    /// Exit code if the lock was not had
+    #[arg(long, value_name = "CODE", default_value_t = 1, allow_hyphen_values = true)]
+    conflict_code: u8,
+    /// Let the command run on when the lock is lost, or in doubt
+    #[arg(long)]
+    keep_running: bool,
+    /// How long after SIGTERM a command that lost its lock is killed
+    #[arg(long, value_name = "TIME", default_value = "5s", allow_hyphen_values = true)]
+    #[arg(value_parser = units::duration)]
+    kill_after: Duration,
+    /// Ask for the lock when this many other members are there
+    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    wait_for: usize,
+    /// Tell on standard error who joins the ring and who leaves it
+    #[arg(long)]
+    verbose: bool,
+    #[command(flatten)]
+    ring: RingArgs,
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If the group cannot be joined, or the command not be run.
+pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    let interrupt = interrupt::listen_to_all()?;
+    interrupt::told_by_code(run_until(args, interrupt))
+}
+
+fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
+    let node = args.node.start(args.node.builder(), interrupt)?;
+    let group = ring::join(&node, &args.group, args.ring.profile(), interrupt)?;
+    let watch = if args.verbose { RingWatch::new } else { RingWatch::quiet };
+    let mut asking = Asking { args, group: &group, interrupt, ring: watch(node.id()) };
+    let ended = asking.get().and_then(|lock| match lock {
+        None => Ok(Outcome::Code(args.conflict_code)),
+        Some(lock) => Holding::new(args, lock, asking.ring, interrupt).run(&group),
+    });
+    // Nobody need find out that this node is gone: the next one has the lock at once.
+    group.leave();
+    node.close();
+    ended
+}
+
+/// The way to the lock.
+struct Asking<'a> {
+    args: &'a Args,
+    group: &'a Group,
+    interrupt: &'a Interrupt,
+    ring: RingWatch,
+}
+
+impl<'a> Asking<'a> {
+    /// Waits for the lock; `None` if it was not had, which was told.
+    fn get(&mut self) -> Result<Option<Lock<'a>>, CliError> {
+        let patience = if self.args.does_not_wait { Some(TRY) } else { self.args.timeout };
+        let started = Instant::now();
+        let is_over = || patience.is_some_and(|patience| started.elapsed() >= patience);
+        while self.group.members().len() < self.args.wait_for {
+            self.goes_on()?;
+            if is_over() {
+                return Ok(self.not_had("too few members are there"));
+            }
+            self.interrupt.wait(STEP);
+        }
+        loop {
+            let (group, name) = (self.group, self.args.name.as_str());
+            let asked: Pin<Box<dyn Future<Output = _> + '_>> = match self.args.does_not_wait {
+                true => Box::pin(group.try_lock(name)),
+                false => Box::pin(group.lock(name)),
+            };
+            let mut stopped = None;
+            let answer = waiting::until(asked, || {
+                stopped = self.goes_on().err();
+                stopped.is_some() || is_over()
+            });
+            match answer {
+                Some(Ok(lock)) => return Ok(Some(lock)),
+                Some(Err(error @ LockError::Refused { .. })) => {
+                    return Ok(self.not_had(&error.to_string()));
+                }
+                // As the new member that it is by now it stands at the end of the queue.
+                Some(Err(LockError::Lost)) => self.goes_on()?,
+                Some(Err(error)) => return Err(refused(name, &error)),
+                None => match stopped {
+                    Some(error) => return Err(error),
+                    None => return Ok(self.not_had("another holds it, or no majority is there")),
+                },
+            }
+        }
+    }
+
+    fn not_had(&self, why: &str) -> Option<Lock<'a>> {
+        eprintln!("lock {} of {} not had: {why}", self.args.name, self.args.group);
+        None
+    }
+
+    /// Whether there is still a reason to wait.
+    fn goes_on(&mut self) -> Result<(), CliError> {
+        if self.interrupt.is_asked() {
+            return Err(CliError::interrupted());
+        }
+        match ring::drain(self.group, &mut self.ring) {
+            true => Ok(()),
+            false => Err(refused(&self.args.name, &LockError::Closed)),
+        }
+    }
+}
+
+fn refused(name: &str, error: &LockError) -> CliError {
+    let fix = match error {
+        LockError::TooMany { .. } => "give locks back, or use another group",
+        _ => "see `carom doctor` for the network, and try again",
+    };
+    CliError::new(format!("lock {name}: {error}"), fix)
+}
+
+const STEP: Duration = Duration::from_millis(20);
+/// Who does not wait for another holder waits for the ring to say whether there is one.
+const TRY: Duration = Duration::from_secs(10);
+const EXAMPLE: &str = "Examples:
+  carom lock backup nightly -- ./backup.sh
+  carom lock backup nightly --try -- ./backup.sh || echo somebody else does it
+  carom lock jobs leader --timeout 10s -- sh -c './write --fence $CAROM_FENCE'
+
+The command finds CAROM_GROUP, CAROM_LOCK and CAROM_FENCE in its environment. The fence is a number
+that is larger each time that the lock is granted: give it along to what you write to, and have
+smaller ones refused there.
+
+Exit codes: that of the command (128 + N if signal N ended it), --conflict-code if the lock was not
+had, 130 if you did not wait for it, 2 wrong use or environment";

@@ -1,0 +1,98 @@
+//! What is known at the end of what was sent.
+
+use carom::{NotSafe, Safe};
+
+use super::promises::Kept;
+
+/// What the members said at the end.
+pub(super) enum Confirmed {
+    Safe(Safe),
+    NotSafe(NotSafe),
+    /// In an ordered group each message has its own promise.
+    Ordered(Kept),
+    /// Nobody could: all members failed.
+    AllFailed,
+    /// Nobody could: there was no member.
+    Alone,
+    /// The user did not want to wait for it.
+    NotAwaited,
+}
+
+impl Confirmed {
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Safe(safe) if !safe.incomplete.is_empty() => {
+                let lost: Vec<String> = safe
+                    .incomplete
+                    .iter()
+                    .map(|(node, count)| format!("{node} lost {count}"))
+                    .collect();
+                lost.join(", ")
+            }
+            Self::Safe(safe) if safe.members == 0 => "every member has left".to_owned(),
+            Self::Safe(safe) if safe.members == 1 => "safe with 1 member".to_owned(),
+            Self::Safe(safe) => format!("safe with {} members", safe.members),
+            Self::NotSafe(not_safe) => not_safe.to_string(),
+            Self::Ordered(kept) => kept.words(),
+            Self::AllFailed => "not safe: every member has failed".to_owned(),
+            Self::Alone => "no member was there to get them".to_owned(),
+            Self::NotAwaited => "interrupted, not confirmed".to_owned(),
+        }
+    }
+
+    pub(super) fn figures(&self) -> (usize, Vec<String>, &[(carom::NodeId, u32)]) {
+        match self {
+            Self::Safe(safe) => (safe.members, Vec::new(), &safe.incomplete),
+            Self::NotSafe(not_safe) => (0, names(not_safe), &[]),
+            Self::Ordered(kept) => (kept.members, Vec::new(), &[]),
+            Self::AllFailed | Self::Alone | Self::NotAwaited => (0, Vec::new(), &[]),
+        }
+    }
+
+    pub(super) fn is_safe(&self) -> bool {
+        match self {
+            Self::Safe(safe) => safe.incomplete.is_empty(),
+            Self::Ordered(kept) => kept.is_whole(),
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_finding(&self) -> bool {
+        match self {
+            Self::Safe(safe) => !safe.incomplete.is_empty(),
+            Self::NotSafe(_) | Self::AllFailed => true,
+            Self::Ordered(kept) => kept.is_finding(),
+            // What nobody was to wait for.
+            Self::Alone | Self::NotAwaited => false,
+        }
+    }
+}
+
+fn names(not_safe: &NotSafe) -> Vec<String> {
+    not_safe.waiting_for.iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom::{GroupId, NodeId, SeqNo};
+
+    #[test]
+    fn an_end_without_confirmation_is_a_finding_and_names_who_is_missing() {
+        let not_safe = NotSafe { waiting_for: vec![NodeId(0xabc)], closed: false };
+        let confirmed = Confirmed::NotSafe(not_safe);
+        assert!(confirmed.is_finding());
+        assert!(confirmed.words().contains("abc"));
+    }
+
+    #[test]
+    fn members_that_lost_something_are_a_finding() {
+        let safe = |incomplete| {
+            Confirmed::Safe(Safe { group: GroupId(1), up_to: SeqNo(9), members: 3, incomplete })
+        };
+        assert!(!safe(Vec::new()).is_finding());
+        assert_eq!(safe(Vec::new()).words(), "safe with 3 members");
+        assert!(safe(vec![(NodeId(1), 4)]).is_finding());
+        assert!(!Confirmed::NotAwaited.is_finding());
+    }
+}

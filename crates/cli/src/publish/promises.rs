@@ -1,0 +1,174 @@
+//! What became of the messages of an ordered group, each by its own promise.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use carom::{NotDelivered, Published, Qos};
+
+use crate::units::UnitError;
+
+/// The messages whose promise is not known to be kept.
+#[derive(Default)]
+pub(super) struct Promises<'a> {
+    /// In the order in which they were sent; they end in this order, but for the last ones.
+    waiting: VecDeque<Promise<'a>>,
+    kept: u64,
+    in_doubt: u64,
+}
+
+/// What will become of one message.
+struct Promise<'a>(Pin<Box<dyn Future<Output = Result<(), NotDelivered>> + 'a>>);
+
+/// How it stands with the promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// What was promised.
+    pub(super) qos: Qos,
+    /// Messages whose promise is kept.
+    pub(super) kept: u64,
+    /// Messages that the ring has, or has not, since it went on without this node.
+    pub(super) in_doubt: u64,
+    /// Messages of which nothing is known yet.
+    pub(super) open: u64,
+    /// The other members at the end.
+    pub(super) members: usize,
+    /// Whether the user did not want to wait for it.
+    pub(super) is_interrupted: bool,
+}
+
+/// In which order messages of one run are delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Order {
+    /// Those of one sender in the order in which it sent them
+    Source,
+    /// All of them in one order, the same at all members
+    Total,
+}
+
+/// How many members may fail at once without a message being lost that another was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resilience {
+    /// So many.
+    Of(u8),
+    /// Fewer than half: the order is agreed for ever.
+    Majority,
+    /// All but one.
+    All,
+}
+
+impl<'a> Promises<'a> {
+    /// A message was accepted.
+    pub(super) fn add(&mut self, published: Published<'a>) {
+        self.waiting.push_back(Promise(Box::pin(published.delivered())));
+    }
+
+    /// Looks which promises were kept meanwhile; returns how many are open.
+    pub(super) fn look(&mut self) -> usize {
+        let mut context = Context::from_waker(Waker::noop());
+        while let Some(Promise(first)) = self.waiting.front_mut() {
+            match first.as_mut().poll(&mut context) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(())) => self.kept += 1,
+                Poll::Ready(Err(_)) => self.in_doubt += 1,
+            }
+            self.waiting.pop_front();
+        }
+        self.waiting.len()
+    }
+
+    /// How it stands.
+    pub(super) fn stand(&self, qos: Qos, members: usize, is_interrupted: bool) -> Kept {
+        let (kept, in_doubt, open) = (self.kept, self.in_doubt, self.waiting.len() as u64);
+        Kept { qos, kept, in_doubt, open, members, is_interrupted }
+    }
+}
+
+impl Kept {
+    /// Whether every promise is kept.
+    pub(super) fn is_whole(&self) -> bool {
+        self.in_doubt == 0 && self.open == 0
+    }
+
+    /// Whether the user should know that something is not as promised.
+    pub(super) fn is_finding(&self) -> bool {
+        self.in_doubt > 0 || (self.open > 0 && !self.is_interrupted)
+    }
+
+    pub(super) fn words(&self) -> String {
+        let Self { qos, kept, in_doubt, open, members, is_interrupted } = *self;
+        let with = if members == 1 { "1 other".to_owned() } else { format!("{members} others") };
+        if self.is_whole() {
+            return format!("all delivered {qos}, in a ring with {with}");
+        }
+        let mut parts = vec![format!("{kept} delivered {qos}")];
+        if in_doubt > 0 {
+            parts.push(format!("{in_doubt} in doubt, as the ring went on without this node"));
+        }
+        match (open, is_interrupted) {
+            (0, _) => {}
+            (_, true) => parts.push(format!("{open} not known: interrupted")),
+            (_, false) => parts.push(format!("{open} not known in time, in a ring with {with}")),
+        }
+        parts.join("; ")
+    }
+}
+
+/// The promise of these flags.
+pub(super) fn qos(order: Option<Order>, resilience: Option<Resilience>) -> Qos {
+    match (order, resilience) {
+        (Some(Order::Source), _) => Qos::SourceOrdered,
+        (_, None) => Qos::TotallyOrdered,
+        (_, Some(Resilience::Of(count))) => Qos::Resilient(count),
+        (_, Some(Resilience::Majority)) => Qos::MajorityResilient,
+        (_, Some(Resilience::All)) => Qos::TotallyResilient,
+    }
+}
+
+/// A resilience as people write it.
+///
+/// # Errors
+/// The text is none.
+pub(super) fn resilience(text: &str) -> Result<Resilience, UnitError> {
+    match text {
+        "majority" => Ok(Resilience::Majority),
+        "all" => Ok(Resilience::All),
+        _ => match text.parse() {
+            Ok(count @ 1..) => Ok(Resilience::Of(count)),
+            _ => Err(UnitError {
+                cause: format!("'{text}' is no resilience"),
+                fix: "write majority, all, or how many members may fail, 1 to 255".to_owned(),
+            }),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promise_follows_from_order_and_resilience() {
+        assert_eq!(qos(Some(Order::Source), None), Qos::SourceOrdered);
+        assert_eq!(qos(Some(Order::Total), None), Qos::TotallyOrdered);
+        assert_eq!(qos(None, resilience("2").ok()), Qos::Resilient(2));
+        assert_eq!(qos(None, resilience("majority").ok()), Qos::MajorityResilient);
+        assert_eq!(qos(Some(Order::Total), resilience("all").ok()), Qos::TotallyResilient);
+        for wrong in ["0", "256", "-1", "some"] {
+            assert!(resilience(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_doubt_or_not_known_is_told_and_a_finding() {
+        let qos = Qos::TotallyOrdered;
+        let kept = Kept { qos, kept: 7, in_doubt: 0, open: 0, members: 2, is_interrupted: false };
+        assert_eq!(kept.words(), "all delivered totally ordered, in a ring with 2 others");
+        assert!(!kept.is_finding());
+        let doubtful = Kept { in_doubt: 3, ..kept };
+        assert!(doubtful.is_finding() && doubtful.words().contains("3 in doubt"));
+        let open = Kept { open: 4, ..kept };
+        assert!(open.is_finding() && open.words().contains("4 not known in time"));
+        assert!(!Kept { is_interrupted: true, ..open }.is_finding());
+    }
+}

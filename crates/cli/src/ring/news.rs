@@ -1,0 +1,219 @@
+//! What happens to a ring, for people and for programs.
+
+use carom::rmp::{Process, RingView, ViewEvent};
+use carom::{NodeId, Removal, RingNews, SeqNo};
+use serde_json::{Value, json};
+
+/// Tells what happens to a ring, and counts it.
+#[derive(Debug)]
+pub(crate) struct RingWatch {
+    own: NodeId,
+    /// Whether it is told who comes and goes.
+    tells_all: bool,
+    /// Changes of the members that this node has seen.
+    pub(crate) views: u64,
+    /// How often the ring went on without this node.
+    pub(crate) removals: u64,
+    /// Whether this partition may not go on.
+    pub(crate) is_minority: bool,
+    /// Whether this node is out of the ring for good.
+    pub(crate) is_out: bool,
+}
+
+impl RingWatch {
+    /// For the node of this id.
+    pub(crate) fn new(own: NodeId) -> Self {
+        Self { own, tells_all: true, views: 0, removals: 0, is_minority: false, is_out: false }
+    }
+
+    /// For a verb whose standard error is another's, too: who comes and goes is not told.
+    pub(crate) fn quiet(own: NodeId) -> Self {
+        Self { tells_all: false, ..Self::new(own) }
+    }
+
+    /// Tells people on standard error.
+    pub(crate) fn tell(&mut self, news: &RingNews) {
+        if let Some(words) = self.words(news) {
+            eprintln!("{words}");
+        }
+    }
+
+    /// A line for people, if it is for them.
+    fn words(&mut self, news: &RingNews) -> Option<String> {
+        match news {
+            RingNews::View(event) => self.on_view(event),
+            RingNews::Minority { members, needed } => {
+                self.is_minority = true;
+                Some(format!(
+                    "minority: this partition may not go on, as it takes {needed} of {members} \
+                     members; looking for the others"
+                ))
+            }
+            RingNews::Removed { why, unsent, rejoins } => {
+                self.removals += 1;
+                (self.is_minority, self.is_out) = (false, !rejoins);
+                let doubt = unsent.map(|(first, last)| in_doubt(first, last)).unwrap_or_default();
+                let then = if *rejoins { "joining again as a new member" } else { "out of it" };
+                Some(format!("removed from the ring: {}{doubt}; {then}", because(*why)))
+            }
+            _ => None,
+        }
+    }
+
+    fn on_view(&mut self, event: &ViewEvent) -> Option<String> {
+        let count = event.view.len();
+        let members = if count == 1 { "1 member".to_owned() } else { format!("{count} members") };
+        let changes = [(&event.joined, "joined"), (&event.left, "left"), (&event.failed, "failed")];
+        let changes: Vec<String> = changes
+            .into_iter()
+            .filter(|(who, _)| !who.is_empty())
+            .map(|(who, how)| format!("{} {how}", self.names(who)))
+            .collect();
+        let was_minority = std::mem::replace(&mut self.is_minority, false);
+        if changes.is_empty() {
+            return was_minority.then(|| format!("the ring goes on: {members}"));
+        }
+        self.views += 1;
+        if !self.tells_all {
+            return was_minority.then(|| format!("the ring goes on: {members}"));
+        }
+        let by = self.names(&[event.by]);
+        Some(format!("ring: {}, decided by {by}; {members} now", changes.join(", ")))
+    }
+
+    fn names(&self, processes: &[Process]) -> String {
+        let name = |process: &Process| match process.node == self.own {
+            true => "this node".to_owned(),
+            false => process.node.to_string(),
+        };
+        processes.iter().map(name).collect::<Vec<String>>().join(", ")
+    }
+}
+
+/// The news as an object of JSON; `None` for those that have another form.
+pub(crate) fn object(news: &RingNews) -> Option<Value> {
+    match news {
+        RingNews::View(event) => {
+            let mut object = view(&event.view);
+            object["event"] = "ring".into();
+            object["news"] = "view".into();
+            object["joined"] = ids(&event.joined);
+            object["left"] = ids(&event.left);
+            object["failed"] = ids(&event.failed);
+            object["by"] = event.by.node.to_string().into();
+            Some(object)
+        }
+        RingNews::Minority { members, needed } => Some(json!({
+            "event": "ring", "news": "minority", "members": members, "needed": needed,
+        })),
+        RingNews::Removed { why, unsent, rejoins } => Some(json!({
+            "event": "ring",
+            "news": "removed",
+            "why": match why {
+                Removal::Removed => "unreachable",
+                Removal::Merged => "merged",
+                Removal::TooSlow => "slow",
+            },
+            "in_doubt": unsent.map(|(first, last)| json!({ "first": first.0, "last": last.0 })),
+            "rejoins": rejoins,
+        })),
+        _ => None,
+    }
+}
+
+/// A view: its name, its members in the order of their turns, and its locks.
+pub(crate) fn view(view: &RingView) -> Value {
+    let members: Vec<Process> = view.processes().collect();
+    let locks: Vec<Value> = view
+        .locks
+        .held()
+        .map(|(name, holder)| {
+            let waiting: Vec<Process> = view.locks.waiting(name).collect();
+            let holder = holder.node.to_string();
+            json!({ "lock": name.to_string(), "holder": holder, "waiting": ids(&waiting) })
+        })
+        .collect();
+    json!({
+        "epoch": view.epoch.version,
+        "creator": view.epoch.creator.node.to_string(),
+        "version": view.version,
+        "members": ids(&members),
+        "needed": view.least(),
+        "locks": locks,
+    })
+}
+
+fn ids(processes: &[Process]) -> Value {
+    processes.iter().map(|process| process.node.to_string()).collect::<Vec<String>>().into()
+}
+
+fn because(why: Removal) -> &'static str {
+    match why {
+        Removal::Removed => "the others could not reach this node",
+        Removal::Merged => "there was a larger ring of the group",
+        Removal::TooSlow => "the output was not taken, and the others do not wait for ever",
+    }
+}
+
+fn in_doubt(first: SeqNo, last: SeqNo) -> String {
+    format!("; own messages {first} to {last} are in doubt")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom::Partition;
+    use carom::rmp::Member;
+
+    fn process(node: u64) -> Process {
+        Process { node: NodeId(node), life: 1 }
+    }
+
+    fn event(joined: &[u64], failed: &[u64]) -> RingNews {
+        let partition = Partition::Majority;
+        let founder = Member { process: process(1), partition, is_multicast: true };
+        let view = RingView::founded_by(founder, 0);
+        let all = |nodes: &[u64]| nodes.iter().map(|node| process(*node)).collect();
+        let (joined, left, failed) = (all(joined), Vec::new(), all(failed));
+        let event = ViewEvent { view, joined, left, failed, by: process(1), answered: None };
+        RingNews::View(Box::new(event))
+    }
+
+    #[test]
+    fn who_came_who_went_and_who_decided_is_one_line() {
+        let mut watch = RingWatch::new(NodeId(1));
+        let line = watch.words(&event(&[2], &[3])).expect("it is for people");
+        let expected = "ring: 0000000000000002 joined, 0000000000000003 failed, decided by this \
+                        node; 1 member now";
+        assert_eq!(line, expected);
+        assert_eq!(watch.words(&event(&[], &[])), None);
+        assert_eq!(watch.views, 1);
+    }
+
+    #[test]
+    fn a_minority_is_told_and_so_is_its_end() {
+        let mut watch = RingWatch::new(NodeId(1));
+        let line = watch.words(&RingNews::Minority { members: 5, needed: 3 });
+        assert!(line.expect("it is for people").contains("3 of 5"));
+        assert!(watch.is_minority);
+        let line = watch.words(&event(&[], &[])).expect("it is for people");
+        assert_eq!((line.as_str(), watch.is_minority), ("the ring goes on: 1 member", false));
+    }
+
+    #[test]
+    fn who_is_removed_learns_why_what_is_in_doubt_and_what_follows() {
+        let mut watch = RingWatch::new(NodeId(1));
+        let unsent = Some((SeqNo(3), SeqNo(9)));
+        let news = RingNews::Removed { why: Removal::Removed, unsent, rejoins: false };
+        let line = watch.words(&news).expect("it is for people");
+        for part in ["could not reach", "3 to 9", "out of it"] {
+            assert!(line.contains(part), "{line}");
+        }
+        assert!(watch.is_out && watch.removals == 1);
+        let object = object(&news).expect("it has a form");
+        assert_eq!(
+            (&object["in_doubt"]["first"], &object["in_doubt"]["last"]),
+            (&3.into(), &9.into())
+        );
+    }
+}

@@ -1,0 +1,128 @@
+//! One run of the command, in a thread of its own.
+
+use std::ffi::OsString;
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use carom::rmp::{Request, RequestId};
+
+use super::reply::Reply;
+use crate::error::plain;
+
+/// What is run for each request.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    pub(super) group: String,
+    /// The program and its arguments; one at least.
+    pub(super) command: Vec<OsString>,
+    /// Bytes of the largest output.
+    pub(super) limit: usize,
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) request: RequestId,
+    pub(super) reply: Reply,
+}
+
+impl Program {
+    /// Starts it; what comes of it is told to `done`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn start(&self, request: &Request, done: Sender<Done>) -> std::io::Result<u32> {
+        let (program, rest) = self.command.split_first().expect("clap requires one at least");
+        let mut command = Command::new(program);
+        command.args(rest).env("CAROM_GROUP", &self.group);
+        command.env("CAROM_CALLER", request.id.caller.to_string());
+        command.env("CAROM_REQUEST", request.id.number.to_string());
+        command.env("CAROM_MAY_BE_DONE", if request.may_be_done { "1" } else { "" });
+        // Ctrl-C on a terminal is for this program alone, which lets its commands end.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let (id, limit, number) = (request.id, self.limit, child.id());
+        let mut stdin = child.stdin.take().expect("it is piped");
+        let payload = request.payload.clone();
+        thread::spawn(move || {
+            // A command that does not read all of it has a reason.
+            let _ = stdin.write_all(&payload);
+        });
+        thread::spawn(move || {
+            let reply = outcome(child, limit);
+            // Nobody wants it any more at the end of the program.
+            let _ = done.send(Done { request: id, reply });
+        });
+        Ok(number)
+    }
+}
+
+/// Waits for the command's output and its end.
+fn outcome(mut child: Child, limit: usize) -> Reply {
+    let mut output = Vec::new();
+    let stdout = child.stdout.take().expect("it is piped");
+    let read = stdout.take(limit as u64 + 1).read_to_end(&mut output);
+    // What is left of a pipe that nobody reads ends the command.
+    let ended = child.wait();
+    match (read, ended) {
+        (Ok(_), Ok(_)) if output.len() > limit => {
+            Reply::failure(FAILED, &format!("the output has more than {limit} bytes"))
+        }
+        (Ok(_), Ok(status)) => Reply { code: code(status), output },
+        (Err(error), _) | (_, Err(error)) => Reply::failure(FAILED, &plain(&error)),
+    }
+}
+
+/// The exit code as a shell has it.
+pub(crate) fn code(status: ExitStatus) -> u8 {
+    let signalled = status.signal().map(|signal| BY_SIGNAL + signal);
+    let code = status.code().or(signalled).unwrap_or(BY_SIGNAL);
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+const BY_SIGNAL: i32 = 128;
+/// Of a reply that is not the command's.
+pub(super) const FAILED: u8 = 125;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use carom::NodeId;
+
+    fn run(command: &[&str], limit: usize) -> Reply {
+        let command = command.iter().map(OsString::from).collect();
+        let program = Program { group: "g".to_owned(), command, limit };
+        let id = RequestId { caller: NodeId(7), number: 3 };
+        let payload = Bytes::from_static(b"what?");
+        let (is_ours, is_again, may_be_done) = (true, false, false);
+        let request = Request { id, handler: None, payload, is_ours, is_again, may_be_done };
+        let (to, done) = std::sync::mpsc::channel();
+        program.start(&request, to).expect("a shell is there");
+        let done = done.recv().expect("it ends");
+        assert_eq!(done.request, id);
+        done.reply
+    }
+
+    #[test]
+    fn the_command_reads_the_request_and_its_output_is_the_reply() {
+        let reply = run(&["sh", "-c", "cat; echo \" $CAROM_GROUP $CAROM_REQUEST\"; exit 4"], 99);
+        assert_eq!(reply, Reply { code: 4, output: b"what? g 3\n".to_vec() });
+    }
+
+    #[test]
+    fn a_command_that_says_too_much_has_failed_and_does_not_go_on_for_ever() {
+        let reply = run(&["yes"], 1000);
+        assert_eq!(reply.code, FAILED);
+        assert!(reply.output.ends_with(b"more than 1000 bytes\n"));
+    }
+
+    #[test]
+    fn an_exit_code_is_passed_on_and_a_signal_is_128_and_its_number() {
+        assert_eq!(code(ExitStatus::from_raw(7 << 8)), 7);
+        assert_eq!(code(ExitStatus::from_raw(15)), 143);
+    }
+}

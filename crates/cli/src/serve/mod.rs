@@ -1,0 +1,296 @@
+//! `carom serve`: a command that replies to the requests of a group.
+
+mod job;
+pub(crate) mod reply;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::pin::Pin;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use carom::rmp::{Handler, ReplyError, Request, RequestId};
+use carom::{Event, Group, Lock, LockError, Node, RingNews};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::error::{CliError, Outcome, plain};
+use crate::interrupt::{self, Interrupt};
+use crate::node::{self, NodeArgs};
+use crate::ring::{self, RingArgs, RingWatch};
+use crate::units;
+pub(crate) use job::code;
+use job::{Done, FAILED, Program};
+use reply::Reply;
+
+/// Reply to the requests of an ordered group: a command gets each on its standard input, and its
+/// output is the reply
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Args {
+    /// The group's name
+    #[arg(value_parser = units::name)]
+    group: String,
+    /// The command, after `--`, with its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+    /// Which of the six handlers of the group this is, 0 to 5
+    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
+    #[arg(value_parser = reply::handler)]
+    handler: Handler,
+    /// Run the command at most so many times at once; requests beyond that wait
+    #[arg(long, value_name = "N", default_value_t = 4, allow_hyphen_values = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: u16,
+    #[command(flatten)]
+    ring: RingArgs,
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If the group cannot be joined.
+pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    let interrupt = interrupt::listen_to_all()?;
+    let node = args.node.start(args.node.builder(), interrupt)?;
+    let group = ring::join(&node, &args.group, args.ring.profile(), interrupt)?;
+    let (handler, name) = (args.handler.number(), &args.group);
+    eprintln!("stands by for handler {handler} of {name} at {}", node.endpoint());
+    let mut server = Server::new(args, &node, &group, interrupt);
+    let ended = server.serve();
+    server.summary();
+    drop(server);
+    group.leave();
+    node.close();
+    ended.map(|()| Outcome::Fine)
+}
+
+/// A server of one handler.
+struct Server<'a> {
+    args: &'a Args,
+    node: &'a Node,
+    group: &'a Group,
+    interrupt: &'a Interrupt,
+    program: Program,
+    ring: RingWatch,
+    lock: Right<'a>,
+    waiting: VecDeque<Request>,
+    /// The commands that run, with the ids of their processes.
+    running: BTreeMap<RequestId, u32>,
+    /// Replies that the group has not taken yet.
+    replies: VecDeque<(RequestId, Vec<u8>)>,
+    to: Sender<Done>,
+    done: Receiver<Done>,
+    counts: Counts,
+}
+
+/// The handler's lock: who has it replies.
+enum Right<'a> {
+    Asked(Pin<Box<dyn Future<Output = Result<Lock<'a>, LockError>> + 'a>>),
+    Held(Lock<'a>),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    replied: u64,
+    failed: u64,
+    /// Requests that somebody else has replied to, or whose caller waits no more.
+    late: u64,
+    /// Requests for which there was no room.
+    refused: u64,
+}
+
+impl<'a> Server<'a> {
+    fn new(args: &'a Args, node: &'a Node, group: &'a Group, interrupt: &'a Interrupt) -> Self {
+        let (to, done) = channel();
+        // One byte of a reply is the exit code.
+        let limit = group.payload_limit().saturating_sub(1);
+        let (name, command) = (args.group.clone(), args.command.clone());
+        Self {
+            args,
+            node,
+            group,
+            interrupt,
+            program: Program { group: name, command, limit },
+            ring: RingWatch::new(node.id()),
+            lock: Right::asked(group, args.handler),
+            waiting: VecDeque::new(),
+            running: BTreeMap::new(),
+            replies: VecDeque::new(),
+            to,
+            done,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Serves until the user asks to end: then what runs is ended first, and asked once more at
+    /// once.
+    fn serve(&mut self) -> Result<(), CliError> {
+        loop {
+            let asked = self.interrupt.count();
+            let is_idle = self.running.is_empty() && self.replies.is_empty();
+            if asked > 1 || (asked == 1 && is_idle) {
+                return Ok(());
+            }
+            self.take_events()?;
+            self.see_to_lock()?;
+            while let Ok(done) = self.done.try_recv() {
+                self.on_done(done);
+            }
+            self.send_replies();
+            if asked == 0 {
+                self.start_commands();
+            }
+        }
+    }
+
+    /// Takes what has happened, and waits for it a while.
+    fn take_events(&mut self) -> Result<(), CliError> {
+        let mut patience = STEP;
+        loop {
+            match self.group.recv_timeout(patience) {
+                Ok(Some(Event::Ring(event))) => match event.news {
+                    RingNews::Request(request) => self.on_request(request),
+                    news => self.ring.tell(&news),
+                },
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(node::closed(self.node, &self.args.group)),
+                Err(_) => return Ok(()),
+            }
+            patience = Duration::ZERO;
+        }
+    }
+
+    fn see_to_lock(&mut self) -> Result<(), CliError> {
+        let (handler, name) = (self.args.handler.number(), &self.args.group);
+        match &mut self.lock {
+            Right::Held(lock) if lock.is_held() => {}
+            Right::Held(_) => {
+                eprintln!("serves handler {handler} of {name} no more: another may");
+                self.lock = Right::asked(self.group, self.args.handler);
+            }
+            Right::Asked(asked) => {
+                match asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Pending => {}
+                    Poll::Ready(Ok(lock)) => {
+                        eprintln!("serves handler {handler} of {name}");
+                        self.lock = Right::Held(lock);
+                    }
+                    // It is a new member by now, which stands at the end of the queue.
+                    Poll::Ready(Err(LockError::Lost)) => {
+                        self.lock = Right::asked(self.group, self.args.handler);
+                    }
+                    Poll::Ready(Err(error)) => {
+                        let cause = format!("handler {handler} of {name}: {error}");
+                        return Err(CliError::new(cause, "see `carom doctor` for the network"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_request(&mut self, request: Request) {
+        let is_known = self.running.contains_key(&request.id)
+            || self.waiting.iter().any(|it| it.id == request.id);
+        if !request.is_ours || request.handler != Some(self.args.handler) || is_known {
+            return;
+        }
+        if self.waiting.len() >= MOST_WAITING {
+            self.counts.refused += 1;
+            let why = format!("{MOST_WAITING} requests wait already");
+            return self.reply(request.id, Reply::failure(FAILED, &why));
+        }
+        self.waiting.push_back(request);
+    }
+
+    fn start_commands(&mut self) {
+        while self.running.len() < usize::from(self.args.jobs) {
+            let Some(request) = self.waiting.pop_front() else { return };
+            match self.program.start(&request, self.to.clone()) {
+                Ok(process) => {
+                    self.running.insert(request.id, process);
+                }
+                Err(error) => {
+                    let program = self.args.command[0].to_string_lossy();
+                    let why = format!("command {program}: {}", plain(&error));
+                    eprintln!("{why}");
+                    self.reply(request.id, Reply::failure(NOT_RUN, &why));
+                }
+            }
+        }
+    }
+
+    fn on_done(&mut self, done: Done) {
+        self.running.remove(&done.request);
+        self.reply(done.request, done.reply);
+    }
+
+    fn reply(&mut self, request: RequestId, reply: Reply) {
+        if reply.code != 0 {
+            self.counts.failed += 1;
+            eprintln!("request {} of {}: code {}", request.number, request.caller, reply.code);
+        }
+        self.replies.push_back((request, reply.into_bytes()));
+    }
+
+    /// Sends the replies that the group takes now.
+    fn send_replies(&mut self) {
+        while let Some((request, payload)) = self.replies.pop_front() {
+            match self.group.reply_blocking(request, payload.clone()) {
+                Ok(()) => self.counts.replied += 1,
+                Err(ReplyError::QueueFull { .. }) => {
+                    self.replies.push_front((request, payload));
+                    return;
+                }
+                Err(_) => self.counts.late += 1,
+            }
+        }
+    }
+
+    fn summary(&self) {
+        let Counts { replied, failed, late, refused } = self.counts;
+        let name = &self.args.group;
+        eprintln!(
+            "replied to {replied} requests of {name}: {failed} times the command failed, {refused} \
+             requests refused, {late} replies came too late"
+        );
+    }
+}
+
+impl Drop for Server<'_> {
+    /// Commands that nobody waits for any more are ended.
+    fn drop(&mut self) {
+        for process in self.running.values() {
+            if let Ok(process) = i32::try_from(*process) {
+                // It may have ended by now.
+                let _ = killpg(Pid::from_raw(process), Signal::SIGTERM);
+            }
+        }
+    }
+}
+
+impl<'a> Right<'a> {
+    fn asked(group: &'a Group, handler: Handler) -> Self {
+        Self::Asked(Box::pin(group.lock(handler)))
+    }
+}
+
+const STEP: Duration = Duration::from_millis(5);
+/// Requests that wait for a command to end.
+const MOST_WAITING: usize = 1024;
+/// As a shell says that a command cannot be run.
+const NOT_RUN: u8 = 126;
+const EXAMPLE: &str = "Examples:
+  carom serve quotes -- ./quote.sh
+  carom serve quotes --handler 2 --jobs 1 -- sh -c 'tr a-z A-Z'
+  echo hello | carom call quotes                 in another terminal
+
+Start it on several machines: one replies, and the next one takes over when it ends or dies. What it
+was at then is done again, and CAROM_MAY_BE_DONE is 1 in the command's environment, which also has
+CAROM_GROUP, CAROM_CALLER and CAROM_REQUEST. When the command fails its reply says so.
+
+Exit codes: 0 ended with Ctrl-C, 2 wrong use or environment";

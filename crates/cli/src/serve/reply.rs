@@ -1,0 +1,68 @@
+//! What a reply holds: the exit code of the command in one byte, and then its output.
+
+use carom::rmp::Handler;
+
+use crate::units::UnitError;
+
+/// What a command said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    /// Its exit code, as a shell has it.
+    pub(crate) code: u8,
+    /// Its standard output.
+    pub(crate) output: Vec<u8>,
+}
+
+impl Reply {
+    /// A reply that says why no command could be asked.
+    pub(super) fn failure(code: u8, why: &str) -> Self {
+        Self { code, output: format!("{why}\n").into_bytes() }
+    }
+
+    /// The payload of the reply.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        let mut bytes = self.output;
+        bytes.insert(0, self.code);
+        bytes
+    }
+
+    /// Reads a payload; `None` if it is no reply of `carom serve`.
+    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
+        let (code, output) = payload.split_first()?;
+        Some(Self { code: *code, output: output.to_vec() })
+    }
+}
+
+/// The number of a handler.
+///
+/// # Errors
+/// There is no such handler.
+pub(crate) fn handler(text: &str) -> Result<Handler, UnitError> {
+    let last = Handler::COUNT - 1;
+    text.parse().ok().and_then(Handler::new).ok_or_else(|| UnitError {
+        cause: format!("there is no handler '{text}'"),
+        fix: format!("write a number from 0 to {last}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_read_as_it_was_written() {
+        let reply = Reply { code: 7, output: b"so what".to_vec() };
+        assert_eq!(reply.clone().into_bytes(), b"\x07so what");
+        assert_eq!(Reply::parse(&reply.clone().into_bytes()), Some(reply));
+        assert_eq!(Reply::parse(b""), None);
+    }
+
+    #[test]
+    fn there_are_six_handlers() {
+        assert_eq!(handler("0").ok(), Handler::new(0));
+        assert_eq!(handler("5").ok(), Handler::new(5));
+        for wrong in ["6", "-1", "300", "first"] {
+            assert!(handler(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Waits for what the library does, and looks after other things meanwhile.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// Waits for `future`, but no longer than until `gives_up`, which is asked again and again; `None`
+/// if it did.
+pub(crate) fn until<T>(
+    mut future: Pin<Box<dyn Future<Output = T> + '_>>,
+    mut gives_up: impl FnMut() -> bool,
+) -> Option<T> {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Some(output);
+        }
+        if gives_up() {
+            return None;
+        }
+        thread::park_timeout(STEP);
+    }
+}
+
+/// Wakes the thread that waits.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+const STEP: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ready_is_had_although_nobody_wants_to_wait() {
+        assert_eq!(until(Box::pin(std::future::ready(7)), || true), Some(7));
+    }
+
+    #[test]
+    fn who_gives_up_gets_nothing() {
+        let mut looks = 0;
+        let gave_up = until(Box::pin(std::future::pending::<()>()), || {
+            looks += 1;
+            looks == 3
+        });
+        assert_eq!((gave_up, looks), (None, 3));
+    }
+}

@@ -1,0 +1,95 @@
+//! `carom serve` and `carom call`: one reply to each request, whoever dies.
+
+use crate::process::Running;
+use crate::{Lan, output};
+
+/// Starts a server with this command; the first one of a group serves, the next ones stand by.
+fn serve(lan: &Lan, flags: &[&str], command: &str) -> Running {
+    let args = [&["serve", "quotes"], flags, &["--", "sh", "-c", command]].concat();
+    let mut server = lan.start(&args);
+    server.said.wait_for("stands by for handler");
+    server
+}
+
+fn call(lan: &Lan, question: &str, flags: &[&str]) -> Running {
+    let mut caller = lan.start_piped(&[&["call", "quotes"], flags].concat());
+    caller.feed(std::iter::once(question.to_owned()));
+    caller
+}
+
+#[test]
+fn the_output_of_the_handlers_command_is_the_reply() {
+    let lan = Lan::new("17471");
+    let mut upper = serve(&lan, &[], "tr a-z A-Z");
+    let mut failing = serve(&lan, &["--handler", "2"], "cat; echo so what; exit 3");
+    upper.said.wait_for("serves handler 0 of quotes");
+    failing.said.wait_for("serves handler 2 of quotes");
+    assert_eq!(output(call(&lan, "hello", &[]), 0), ["HELLO"]);
+    let mut failed = call(&lan, "hello", &["--handler", "2"]);
+    failed.said.wait_for("the command of quotes failed with code 3");
+    assert_eq!(output(failed, 1), ["hello", "so what"]);
+    let mut unanswered = call(&lan, "hello", &["--handler", "5", "--timeout", "500ms"]);
+    unanswered.said.wait_for("handler 5 of quotes: no answer in time");
+    assert_eq!(output(unanswered, 3), [""; 0]);
+    for (mut server, failures) in [(upper, 0), (failing, 1)] {
+        server.interrupt();
+        let words = format!("replied to 1 requests of quotes: {failures} times the command failed");
+        server.said.wait_for(&words);
+        server.end_with(0);
+    }
+}
+
+#[test]
+fn every_call_gets_one_reply_although_the_server_that_replies_is_killed() {
+    let lan = Lan::new("17472");
+    let command = "echo began >&2; sleep 0.3; cat";
+    let mut first = serve(&lan, &["--jobs", "2"], command);
+    first.said.wait_for("serves handler 0 of quotes");
+    let mut others = [(); 2].map(|()| serve(&lan, &["--jobs", "2"], command));
+    let ask = |from: u32, to: u32| -> Vec<(String, Running)> {
+        let questions = (from..to).map(|number| format!("question {number}"));
+        questions.map(|it| (it.clone(), call(&lan, &it, &["--timeout", "50s"]))).collect()
+    };
+    let mut calls = ask(0, 6);
+    first.said.wait_for("began");
+    first.kill();
+    calls.extend(ask(6, 8));
+    for (question, caller) in calls {
+        assert_eq!(output(caller, 0), [question]);
+    }
+    for server in &mut others {
+        server.interrupt();
+    }
+    // Whatever was at work when its server was killed was done by one of these.
+    let replied: u64 = others
+        .iter_mut()
+        .map(|server| {
+            let line = server.said.wait_for("replied to ");
+            let count = line.split(' ').nth(2).expect("it has words");
+            server.end_with(0);
+            count.parse::<u64>().expect("it is a number")
+        })
+        .sum();
+    assert!((2..=8).contains(&replied), "{replied} replies");
+}
+
+#[test]
+fn a_server_that_is_asked_to_end_replies_to_what_it_is_at() {
+    let lan = Lan::new("17473");
+    let mut server = serve(&lan, &[], "echo began >&2; sleep 0.5; cat");
+    server.said.wait_for("serves handler 0 of quotes");
+    let caller = call(&lan, "still there?", &[]);
+    server.said.wait_for("began");
+    server.interrupt();
+    assert_eq!(output(caller, 0), ["still there?"]);
+    server.said.wait_for("replied to 1 requests");
+    server.end_with(0);
+}
+
+#[test]
+fn wrong_use_of_serve_and_call_is_refused() {
+    let lan = Lan::new("17474");
+    lan.assert_refused(&["serve", "quotes", "--handler", "6", "--", "cat"], "'6'", "0 to 5");
+    lan.assert_refused(&["serve", "quotes"], "COMMAND", "--help");
+    lan.assert_refused(&["call", "quotes", "--handler", "first"], "'first'", "0 to 5");
+}

@@ -1,0 +1,124 @@
+//! `carom lock`: commands that run one after the other.
+
+use std::process::ChildStdin;
+
+use nix::sys::signal::Signal;
+
+use crate::process::Running;
+use crate::{Lan, output};
+
+/// A command that says its fence and runs until its standard input ends.
+const HOLD: &str = "echo held $CAROM_FENCE; exec cat";
+
+/// Starts a command that holds the lock until what is returned beside it is dropped.
+fn hold(lan: &Lan, flags: &[&str]) -> (Running, ChildStdin, u64) {
+    let args = [&["lock", "accounts", "nightly"], flags, &["--", "sh", "-c", HOLD]].concat();
+    let mut holder = lan.start_piped(&args);
+    let stdin = holder.stdin();
+    let fence = fence(&holder.wrote.wait_for("held "));
+    (holder, stdin, fence)
+}
+
+fn fence(line: &str) -> u64 {
+    let number = line.strip_prefix("held ").unwrap_or_else(|| panic!("no fence in {line:?}"));
+    number.parse().unwrap_or_else(|error| panic!("{error} in {line:?}"))
+}
+
+#[test]
+fn the_command_knows_its_lock_and_its_exit_code_is_passed_on() {
+    let lan = Lan::new("17461");
+    let command = "echo $CAROM_GROUP $CAROM_LOCK $CAROM_FENCE; exit 7";
+    let wrote = output(lan.start(&["lock", "accounts", "nightly", "--", "sh", "-c", command]), 7);
+    let fence = wrote[0].strip_prefix("accounts nightly ").expect("it has its names");
+    assert!(fence.parse::<u64>().is_ok(), "{fence}");
+    let killed = lan.start(&["lock", "accounts", "nightly", "--", "sh", "-c", "kill -9 $$"]);
+    output(killed, 137);
+}
+
+#[test]
+fn a_lock_whose_holder_is_killed_is_the_next_ones() {
+    let lan = Lan::new("17462");
+    let mut sub = lan.sub(&[]);
+    let (mut holder, held, first) = hold(&lan, &["--wait-for", "1"]);
+    let args = ["lock", "accounts", "nightly", "--", "sh", "-c", "echo held $CAROM_FENCE"];
+    let mut next = lan.start(&args);
+    // A look at the ring knows the lock by its name, and who stands behind whom.
+    let lock = loop {
+        let ring = lan.ring(&["--lock", "nightly"]);
+        let lock = ring["locks"][0].clone();
+        if lock["waiting"].as_array().is_some_and(|waiting| waiting.len() == 1) {
+            break lock;
+        }
+    };
+    assert_eq!(lock["name"], "nightly", "{lock}");
+    assert_ne!(lock["holder"], lock["waiting"][0], "{lock}");
+    holder.kill();
+    let second = fence(&next.wrote.wait_for("held "));
+    assert!(second > first, "{second} after {first}");
+    next.end_with(0);
+    drop(held);
+    sub.interrupt();
+    sub.end_with(0);
+}
+
+#[test]
+fn who_does_not_wait_or_not_long_is_told_that_another_holds_it() {
+    let lan = Lan::new("17463");
+    let (mut holder, held, _) = hold(&lan, &[]);
+    let mut tried = lan.start(&["lock", "accounts", "nightly", "--try", "--", "echo", "ran"]);
+    tried.said.wait_for("holds the lock");
+    assert_eq!(output(tried, 1), [""; 0]);
+    let flags = ["--timeout", "300ms", "--conflict-code", "9"];
+    let args = [&["lock", "accounts", "nightly"], &flags[..], &["--", "echo", "ran"]].concat();
+    assert_eq!(output(lan.start(&args), 9), [""; 0]);
+    // Another lock of the group is free.
+    assert_eq!(output(lan.start(&["lock", "accounts", "hourly", "--", "echo", "ran"]), 0), ["ran"]);
+    drop(held);
+    holder.end_with(0);
+}
+
+#[test]
+fn ctrl_c_ends_the_command_and_gives_the_lock_back() {
+    let lan = Lan::new("17464");
+    let command = "trap 'echo bye; exit 5' TERM; echo held 0; while :; do sleep 0.1; done";
+    let mut holder = lan.start(&["lock", "accounts", "nightly", "--", "sh", "-c", command]);
+    holder.wrote.wait_for("held");
+    let args = ["lock", "accounts", "nightly", "--verbose", "--", "echo", "ran"];
+    let mut waits = lan.start(&args);
+    waits.said.wait_for("joined");
+    // Who only waits runs nothing, and says so by its code.
+    waits.interrupt();
+    assert_eq!(output(waits, 130), [""; 0]);
+    holder.interrupt();
+    holder.wrote.wait_for("bye");
+    holder.end_with(5);
+    let next = lan.start(&["lock", "accounts", "nightly", "--try", "--", "echo", "ran"]);
+    assert_eq!(output(next, 0), ["ran"]);
+}
+
+#[test]
+fn a_command_that_has_lost_its_lock_is_ended_unless_it_is_to_run_on() {
+    for (port, flag, code) in [("17465", "--kill-after=5s", 143), ("17466", "--keep-running", 0)] {
+        let lan = Lan::new(port);
+        let mut subs: [Running; 2] = lan.subs(&[]);
+        let (mut holder, held, first) = hold(&lan, &[flag]);
+        holder.signal(Signal::SIGSTOP);
+        subs[0].said.wait_for(" failed, decided by ");
+        // The lock is free, while the one who had it does not know of that yet.
+        let (mut next, next_held, second) = hold(&lan, &[]);
+        assert!(second > first, "{second} after {first}");
+        holder.signal(Signal::SIGCONT);
+        // In doubt if it finds itself alone before the others tell it.
+        holder.said.wait_for("lock nightly of accounts is ");
+        if flag == "--keep-running" {
+            drop(held);
+        }
+        holder.end_with(code);
+        drop(next_held);
+        next.end_with(0);
+        for sub in &mut subs {
+            sub.interrupt();
+            sub.end_with(0);
+        }
+    }
+}

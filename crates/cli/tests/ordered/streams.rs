@@ -1,0 +1,156 @@
+//! `carom pub` and `carom sub` on ordered groups, and what they say of the ring.
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::process::Running;
+use crate::{Lan, output};
+
+#[test]
+fn all_subscribers_write_the_lines_of_all_publishers_in_one_order() {
+    let lan = Lan::new("17453");
+    let subs: [Running; 3] = lan.subs(&["--count", "600", "--loss", "5%"]);
+    let args = ["pub", "accounts", "--order", "total", "--wait-for", "3"];
+    let mut publishers = ["a", "b"].map(|name| {
+        let mut publisher = lan.start_piped(&args);
+        publisher.feed((0..300).map(move |number: u32| format!("{name}{number}")));
+        publisher
+    });
+    let wrote = subs.map(|sub| output(sub, 0));
+    assert_eq!(wrote[0].len(), 600);
+    assert!(wrote.iter().all(|lines| *lines == wrote[0]), "{wrote:#?}");
+    for (name, publisher) in ["a", "b"].iter().zip(&mut publishers) {
+        let own = wrote[0].iter().filter(|line| line.starts_with(name));
+        assert!(
+            own.eq((0..300).map(|number| format!("{name}{number}")).collect::<Vec<_>>().iter())
+        );
+        publisher.said.wait_for("all delivered totally ordered");
+        publisher.end_with(0);
+    }
+}
+
+#[test]
+fn each_promise_is_asked_for_kept_and_told() {
+    let lan = Lan::new("17454");
+    let mut subs: [Running; 2] = lan.subs(&["--json"]);
+    let promises = [
+        (&["--order", "source"][..], "source ordered"),
+        (&["--resilience", "1"][..], "1 resilient"),
+        (&["--resilience", "majority"][..], "majority resilient"),
+        (&["--order", "total", "--resilience", "all"][..], "totally resilient"),
+    ];
+    for (flags, promise) in promises {
+        let mut publisher =
+            lan.start_piped(&[&["pub", "accounts", "--wait-for", "2", "--json"], flags].concat());
+        publisher.feed(["first".to_owned(), "second".to_owned()].into_iter());
+        publisher.end_with(0);
+        let summary = publisher.json();
+        assert_eq!((&summary["qos"], &summary["safe"]), (&promise.into(), &true.into()));
+        assert_eq!((&summary["delivered"], &summary["in_doubt"]), (&2.into(), &0.into()));
+        for sub in &mut subs {
+            sub.wrote.wait_for("first");
+            sub.wrote.wait_for("second");
+            let left = sub.wrote.wait_for("\"left\":[\"");
+            let event: Value = serde_json::from_str(&left).expect("it is JSON");
+            assert_eq!((&event["event"], &event["news"]), (&"ring".into(), &"view".into()));
+            assert_eq!(event["members"].as_array().map(Vec::len), Some(2), "{event}");
+        }
+    }
+}
+
+#[test]
+fn who_ends_with_ctrl_c_has_left_and_who_is_killed_has_failed() {
+    let lan = Lan::new("17455");
+    let [mut first, mut second, mut third, mut fourth] = lan.subs(&[]);
+    fourth.interrupt();
+    fourth.said.wait_for("received 0 messages of accounts in order");
+    fourth.end_with(0);
+    // Those who looked at the ring have left, too.
+    let is_it = |line: &str| line.contains(" left, ") && line.contains("3 members now");
+    first.said.wait_until("that one of four has left", is_it);
+    third.kill();
+    let failed = first.said.wait_for(" failed, decided by ");
+    assert!(failed.contains("2 members now"), "{failed}");
+    second.kill();
+    let minority = first.said.wait_for("minority: this partition may not go on");
+    assert!(minority.contains("2 of 2 members"), "{minority}");
+    first.interrupt();
+    first.end_with(0);
+}
+
+#[test]
+fn a_publisher_in_a_minority_says_that_its_messages_are_not_known() {
+    let lan = Lan::new("17456");
+    let mut subs: [Running; 2] = lan.subs(&[]);
+    let args = ["pub", "accounts", "--ordered", "--wait-for", "2", "--linger", "500ms"];
+    let mut publisher = lan.start_piped(&args);
+    let stdin = publisher.stdin();
+    publisher.said.wait_for("joined, decided by");
+    subs.iter_mut().for_each(Running::kill);
+    publisher.said.wait_for("minority: this partition may not go on");
+    std::io::Write::write_all(&mut &stdin, b"into the void\n").expect("carom reads its input");
+    drop(stdin);
+    publisher.said.wait_for("0 delivered totally ordered; 1 not known in time");
+    publisher.end_with(1);
+}
+
+#[test]
+fn who_was_away_is_told_that_the_ring_went_on_and_joins_again_or_ends() {
+    let lan = Lan::new("17457");
+    let [mut first, mut second] = lan.subs(&[]);
+    let mut away = [lan.sub(&["--json"]), lan.sub(&["--no-rejoin"])];
+    lan.await_ring(4);
+    // One after the other: together they would be half of the ring.
+    for sub in &mut away {
+        sub.signal(Signal::SIGSTOP);
+        first.said.wait_for(" failed, decided by ");
+        sub.signal(Signal::SIGCONT);
+        let removed = sub.said.wait_for("removed from the ring: ");
+        assert!(removed.contains("could not reach this node"), "{removed}");
+    }
+    let [mut again, mut out] = away;
+    assert!(again.wrote.wait_for("\"removed\"").contains("\"rejoins\":true"));
+    out.said.wait_for("removed from it 1 times");
+    out.end_with(1);
+    let mut publisher = lan.start_piped(&["pub", "accounts", "--ordered", "--wait-for", "3"]);
+    publisher.feed(std::iter::once("back again".to_owned()));
+    publisher.end_with(0);
+    again.wrote.wait_for("back again");
+    again.interrupt();
+    again.end_with(1);
+    for sub in [&mut first, &mut second] {
+        sub.wrote.wait_for("back again");
+        sub.interrupt();
+        sub.end_with(0);
+    }
+}
+
+#[test]
+fn the_ring_is_shown_in_the_order_of_its_turns_and_left_as_it_was() {
+    let lan = Lan::new("17458");
+    let mut subs: [Running; 3] = lan.subs(&[]);
+    let ring = lan.ring(&[]);
+    let members = ring["members"].as_array().expect("it is a list");
+    let count = |field: &str| members.iter().filter(|member| member[field] == true).count();
+    assert_eq!((members.len(), count("token"), count("observer")), (4, 1, 1), "{ring}");
+    assert_eq!(ring["needed"], 3, "{ring}");
+    let again = lan.ring(&[]);
+    let order = |ring: &Value| -> Vec<String> {
+        let members = ring["members"].as_array().expect("it is a list");
+        let others = members.iter().filter(|member| member["observer"] == false);
+        others.map(|member| member["node"].to_string()).collect()
+    };
+    let mut first = order(&ring);
+    let place = first.iter().position(|node| *node == order(&again)[0]).expect("nobody left");
+    first.rotate_left(place);
+    assert_eq!(first, order(&again));
+    let mut text = lan.start(&["members", "accounts"]);
+    text.end_with(0);
+    for part in ["ring of accounts: view 1.", "turn", "this node", "no lock is held"] {
+        assert!(text.wrote.seen.iter().any(|line| line.contains(part)), "{:#?}", text.wrote.seen);
+    }
+    for sub in &mut subs {
+        sub.interrupt();
+        sub.end_with(0);
+    }
+}
