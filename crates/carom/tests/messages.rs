@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use carom::{
     Bytes, Driver, Event, Group, Loss, LossCause, MemberPath, Message, Node, NodeId, PathChoice,
-    Profile, PublishError, TryPublishError, lateral,
+    Profile, PublishError, RateOfFire, TryPublishError, lateral,
 };
 use futures_core::Stream;
 use network::{
@@ -247,12 +247,44 @@ fn an_oversized_message_is_an_error_with_the_limit() {
 }
 
 #[test]
-fn the_largest_message_passes_and_its_repairs_too() {
+fn the_largest_message_of_one_packet_passes_and_its_repairs_too() {
     let (nodes, groups) = cluster::<3>(|_, port| on_loopback(port).loss(Loss::Uniform(0.1)));
-    let limit = groups[0].payload_limit();
+    let limit = lateral::Config::default().packet_limit(RateOfFire::new(8, 5));
     (0..500).for_each(|it| drop(groups[0].publish(payload(it, limit)).expect("published")));
     receive_all(&groups[1], &[nodes[0].id()], 500);
     assert_eq!(nodes[0].status().stats.send_errors, 0);
+}
+
+#[test]
+fn sixteen_mebibytes_come_whole_to_three_members_that_lose_a_twentieth() {
+    let (nodes, groups) = cluster::<4>(|_, port| on_loopback(port).loss(Loss::Uniform(0.05)));
+    let mut state = 1_u64;
+    let mut next_byte = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    let large: Bytes = (0..groups[0].payload_limit()).map(|_| next_byte()).collect();
+    assert_eq!(large.len(), 16 << 20);
+    drop(groups[0].publish(large.clone()).expect("published"));
+    drop(groups[0].publish("after it").expect("published"));
+    let receive = |group: &Group| loop {
+        match group.recv_timeout(PATIENCE).expect("an event in time").expect("an open group") {
+            Event::Message(message) => break message,
+            Event::Lost(lost) => panic!("{lost:?}"),
+            _ => {}
+        }
+    };
+    for group in &groups[1..] {
+        let mut messages = [receive(group), receive(group)];
+        messages.sort_by_key(|message| message.seqno.0);
+        assert!(messages[0].payload == large, "it is damaged");
+        assert_eq!(&messages[1].payload[..], b"after it");
+    }
+    let stats = nodes[0].status().stats.lateral;
+    let fits = lateral::Config::default().packet_limit(RateOfFire::new(8, 5)) - 8;
+    assert_eq!(stats.pieces_sent, large.len().div_ceil(fits) as u64, "each left once");
+    let confirmed = groups[0].confirm(PATIENCE).expect("all have it");
+    assert!(confirmed.incomplete.is_empty());
 }
 
 #[test]

@@ -285,7 +285,7 @@ impl<'a> Publisher<'a> {
             match self.group.recv_timeout(Duration::ZERO) {
                 Ok(Some(Event::Slow(slow))) => {
                     let (member, behind) = (slow.node, slow.behind);
-                    eprintln!("slow: {member} is {behind} messages behind: no longer waited for");
+                    eprintln!("slow: {member} is {behind} packets behind: no longer waited for");
                 }
                 Ok(Some(Event::View(change))) => match change.kind {
                     ViewChangeKind::Failed => {

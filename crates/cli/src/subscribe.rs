@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// The group's name
     #[arg(value_parser = units::name)]
     group: String,
-    /// End after this many messages (those that are lost count)
+    /// End after this many messages (lost ones count, by packets)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -239,7 +239,7 @@ impl Receiver {
     fn on_lost(&mut self, lost: &Lost) -> std::io::Result<()> {
         self.tally.lost.fetch_add(u64::from(lost.count()), Relaxed);
         eprintln!(
-            "lost: {} to {} of {}, {} messages: {}",
+            "lost: {} to {} of {}, {} packets: {}",
             lost.first,
             lost.last,
             lost.sender,

@@ -211,11 +211,11 @@ fn a_line_too_long_is_refused_and_the_lines_before_it_arrive() {
     sub.await_line("joined");
     let mut publisher = Running::start(&["pub", "long"], &ports, Stdio::piped());
     let mut stdin = publisher.child.stdin.take().expect("it is piped");
-    let text = format!("one\ntwo\n{}\nnever\n", "x".repeat(100_000));
+    let text = format!("one\ntwo\n{}\nnever\n", "x".repeat(17_000_000));
     stdin.write_all(text.as_bytes()).expect("carom reads its input");
     drop(stdin);
     let error = publisher.await_line("error: ");
-    assert!(error.contains("line 3") && error.contains("100000 bytes"), "{error}");
+    assert!(error.contains("line 3") && error.contains("17000000 bytes"), "{error}");
     publisher.await_line("fix: ");
     assert_eq!(publisher.end().code(), Some(2));
     assert!(sub.end().success(), "{:#?}", sub.seen);

@@ -78,7 +78,7 @@ pub trait Engine: Send {
     /// This node is no longer in `group`.
     fn leave(&mut self, now: Time, group: GroupId);
 
-    /// Multicasts `payload` in `group`; returns its sequence number.
+    /// Multicasts `payload` in `group`; returns its sequence number, that of its first packet.
     ///
     /// # Errors
     /// The message is the caller's again: nothing of it was sent.
@@ -247,15 +247,18 @@ pub struct Message {
     pub group: GroupId,
     /// Who multicast it.
     pub sender: NodeId,
-    /// Its number among the sender's messages in the group.
+    /// Its number among the sender's packets in the group. A message that does not fit a packet
+    /// takes one number for each of its packets; this is the first of them.
     pub seqno: SeqNo,
     /// The message. It may share its allocation with its neighbours: copy it to keep it for long.
     pub payload: Bytes,
-    /// How it came here.
+    /// How it came here. Of several packets, the one that was missing longest before it was
+    /// repaired, if any was.
     pub how: How,
     /// How long after its multicast it was delivered; `None` where the two clocks disagree.
     pub age: Option<Duration>,
-    /// How long it was known to be missing; zero unless it was repaired.
+    /// How long it was known to be missing; zero unless it was repaired. Of several packets, the
+    /// longest such time.
     pub missing_for: Duration,
 }
 
@@ -270,23 +273,25 @@ pub enum How {
     Retransmitted(NodeId),
 }
 
-/// Consecutive messages that are lost to this node.
+/// Messages that are lost to this node: all whose number, which is that of their first packet, is
+/// in the range. Each is told once, and none that was delivered. Where all messages fit a packet,
+/// each number is a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The group they were sent in.
     pub group: GroupId,
     /// Who multicast them.
     pub sender: NodeId,
-    /// The first of them.
+    /// The first number.
     pub first: SeqNo,
-    /// The last of them, not before the first.
+    /// The last number, not before the first.
     pub last: SeqNo,
     /// Why they will not come.
     pub cause: LossCause,
 }
 
 impl Lost {
-    /// How many messages are lost.
+    /// How many packets are lost: as many messages, where all messages fit a packet.
     pub fn count(&self) -> u32 {
         self.last.0.wrapping_sub(self.first.0).wrapping_add(1)
     }
@@ -303,6 +308,8 @@ pub enum LossCause {
     TooFarBehind,
     /// It arrived, but the application left its queue full.
     QueueFull,
+    /// It did not fit a packet, and there was no room to put its pieces together.
+    NoRoom,
 }
 
 impl fmt::Display for LossCause {
@@ -312,6 +319,7 @@ impl fmt::Display for LossCause {
             Self::AttemptsSpent => "nobody asked had it",
             Self::TooFarBehind => "too far behind the sender",
             Self::QueueFull => "the application's queue was full",
+            Self::NoRoom => "no room to put its pieces together",
         })
     }
 }
@@ -323,7 +331,7 @@ pub struct Slow {
     pub group: GroupId,
     /// The member.
     pub node: NodeId,
-    /// How many messages of this node it has not confirmed.
+    /// How many packets of this node it has not confirmed.
     pub behind: u32,
 }
 
@@ -336,7 +344,8 @@ pub struct Safe {
     pub up_to: SeqNo,
     /// The members that confirmed.
     pub members: usize,
-    /// Members that lost some of them, and how many each; those that have left meanwhile too.
+    /// Members that lost some of them, and how many packets each; those that have left meanwhile
+    /// too.
     pub incomplete: Vec<(NodeId, u32)>,
 }
 
@@ -396,12 +405,12 @@ pub enum SendError {
     /// The group is still being joined: what was sent now would reach nobody.
     #[error("the group is still being joined")]
     NotReady,
-    /// The message does not fit into a packet whose repairs fit into the path MTU.
+    /// The message is larger than the engine takes.
     #[error("message of {bytes} bytes, where at most {limit} fit")]
     TooLarge {
         /// The message's size.
         bytes: usize,
-        /// The largest size, from r and the path MTU.
+        /// The largest size.
         limit: usize,
     },
     /// The group does not give this guarantee.

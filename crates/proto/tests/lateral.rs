@@ -379,12 +379,14 @@ fn wrong_use_is_refused_and_loses_nothing() {
     let mut world = World::new(2, &Config::default(), Loss::None, 1);
     (0..2).for_each(|host| world.join(host, group(0), RATE));
     let limit = world.hosts[0].engine.payload_limit(Profile::TimeCritical(RATE));
+    assert_eq!(limit, 16 << 20);
     let too_large = world.send(0, group(0), &vec![0; limit + 1]);
     assert_eq!(too_large, Err(SendError::TooLarge { bytes: limit + 1, limit }));
     assert_eq!(world.send(0, group(9), b"x"), Err(SendError::NotJoined));
-    assert_eq!(world.send(0, group(0), &vec![7; limit]), Ok(SeqNo(1)));
+    let in_one = Config::default().packet_limit(RATE);
+    assert_eq!(world.send(0, group(0), &vec![7; in_one]), Ok(SeqNo(1)));
     world.run_for(SECOND);
-    assert_eq!(world.hosts[1].messages[0].payload.len(), limit);
+    assert_eq!(world.hosts[1].messages[0].payload.len(), in_one);
     let settings =
         |r| GroupSettings { profile: Profile::TimeCritical(RateOfFire::new(r, 5)), name_check: 0 };
     let engine = &mut world.hosts[0].engine;
@@ -404,9 +406,11 @@ fn no_datagram_exceeds_the_path_mtu() {
         true
     });
     (0..6).for_each(|host| world.join(host, group(0), RATE));
-    let limit = config.payload_limit(RATE);
-    for _ in 0..200 {
-        world.send(0, group(0), &vec![1; limit]).expect("nobody holds back");
+    let limit = config.packet_limit(RATE);
+    for number in 0..200 {
+        // Every other one is of three packets.
+        let bytes = if number % 2 == 0 { limit } else { 2 * limit + 1 };
+        world.send(0, group(0), &vec![1; bytes]).expect("nobody holds back");
         world.run_for(MILLISECOND);
     }
     world.run_for(5 * SECOND);

@@ -131,8 +131,8 @@ fn of_mtu(name: &str, text: &str) -> Option<Finding> {
     if config.validate().is_err() {
         return Some(Finding::bad(check, format!("packets of {mtu} bytes are too small"), fix));
     }
-    let limit = config.payload_limit(RateOfFire::default());
-    let cause = format!("packets of {mtu} bytes: messages of up to {limit} at r = 8");
+    let limit = config.packet_limit(RateOfFire::default());
+    let cause = format!("packets of {mtu} bytes: messages of up to {limit} in one, at r = 8");
     Some(if mtu >= u32::from(common) {
         Finding::ok(check, cause)
     } else {

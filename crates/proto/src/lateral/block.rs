@@ -5,9 +5,21 @@
 //! | 0 | 8 | sent at | the sender's [`Time`] when it multicast the message |
 //! | 8 | 4 | deadline | microseconds after that for which it is of use; 0 = no deadline |
 //! | 12 | 2 | payload bytes | length of the payload |
-//! | 14 | 2 | zero | 0 |
+//! | 14 | 2 | piece bytes | 0 = the payload is a message; else it is a piece of one |
 //! | 16 | 4 | checksum | CRC-32 of the block without this field |
 //! | 20 | n | payload | the message |
+//!
+//! A message that does not fit a packet is cut into [pieces](Piece) of the same length; the last
+//! may be shorter. The payload of such a block begins with two numbers more, and the payload bytes
+//! count them:
+//!
+//! | offset | bytes | field | meaning |
+//! |---|---|---|---|
+//! | 20 | 4 | index | which piece of the message, from 0 |
+//! | 24 | 4 | message bytes | length of the whole message, at most [`MAX_MESSAGE_BYTES`] |
+//! | 28 | n | piece | the bytes of the message from index * piece bytes on |
+//!
+//! That stands in the block and not in the packet around it, so that a repair restores it as well.
 //!
 //! Blocks of different lengths are XORed as if zeros followed the shorter ones. A block that comes
 //! out of a repair proves itself by its checksum, so that a wrong repair can never be delivered.
@@ -25,9 +37,27 @@ use crate::wire::DecodeError;
 /// Bytes of a block before the payload.
 pub const BLOCK_HEADER_BYTES: usize = size_of::<RawBlock>();
 
+/// Bytes of a piece's block between the block's header and the piece.
+pub const PIECE_HEADER_BYTES: usize = size_of::<RawPiece>();
+
+/// Bytes of the largest message that there can be: 16 MiB.
+pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
 /// A block, held by reference count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block(Bytes);
+
+/// Which part of a message a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Its place among the message's pieces, from 0: the packet with the first piece has a sequence
+    /// number so many places back.
+    pub index: u32,
+    /// Bytes of every piece of the message but the last.
+    pub piece_bytes: u16,
+    /// Bytes of the whole message, more than those of one piece.
+    pub message_bytes: u32,
+}
 
 /// Where blocks live: chunks that many blocks share. A chunk is used again when the last of its
 /// blocks is gone, so that a warm arena does not allocate.
@@ -45,8 +75,15 @@ struct RawBlock {
     sent_at: U64,
     deadline_us: U32,
     payload_bytes: U16,
-    zero: U16,
+    piece_bytes: U16,
     checksum: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawPiece {
+    index: U32,
+    message_bytes: U32,
 }
 
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -61,16 +98,44 @@ impl Block {
         deadline: Option<Duration>,
         payload: &[u8],
     ) -> Self {
+        Self::seal(arena, now, deadline, 0, [&[], payload])
+    }
+
+    /// The block of one piece of `message`, which was sent at `now`.
+    ///
+    /// # Panics
+    /// If the message has no such piece.
+    pub fn of_piece(
+        arena: &mut Arena,
+        now: Time,
+        deadline: Option<Duration>,
+        piece: Piece,
+        message: &[u8],
+    ) -> Self {
+        let (index, message_bytes) = (U32::new(piece.index), U32::new(piece.message_bytes));
+        let raw = RawPiece { index, message_bytes };
+        let part = &message[piece.offset()..piece.offset() + piece.bytes()];
+        Self::seal(arena, now, deadline, piece.piece_bytes, [raw.as_bytes(), part])
+    }
+
+    fn seal(
+        arena: &mut Arena,
+        now: Time,
+        deadline: Option<Duration>,
+        piece_bytes: u16,
+        payload: [&[u8]; 2],
+    ) -> Self {
+        let payload_bytes = payload[0].len() + payload[1].len();
         let raw = RawBlock {
             sent_at: U64::new(now.0),
             deadline_us: U32::new(deadline.map_or(0, deadline_us)),
-            payload_bytes: U16::new(payload.len() as u16),
-            zero: U16::ZERO,
+            payload_bytes: U16::new(payload_bytes as u16),
+            piece_bytes: U16::new(piece_bytes),
             checksum: U32::ZERO,
         };
-        let mut block = arena.room(BLOCK_HEADER_BYTES + payload.len());
+        let mut block = arena.room(BLOCK_HEADER_BYTES + payload_bytes);
         block.extend_from_slice(raw.as_bytes());
-        block.extend_from_slice(payload);
+        payload.into_iter().for_each(|part| block.extend_from_slice(part));
         let sum = checksum(&block);
         block[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 4].copy_from_slice(&sum.to_be_bytes());
         Self(block.freeze())
@@ -79,7 +144,8 @@ impl Block {
     /// Copies a block whose bytes arrived in a datagram.
     ///
     /// # Errors
-    /// If its length is not what it says. (The datagram's own checksum was right.)
+    /// If its length is not what it says, or it is a piece that no message has. (The datagram's own
+    /// checksum was right.)
     pub fn from_datagram(arena: &mut Arena, bytes: &[u8]) -> Result<Self, DecodeError> {
         if length(bytes)? != bytes.len() {
             return Err(DecodeError::Length);
@@ -109,9 +175,18 @@ impl Block {
         &self.0
     }
 
-    /// The message.
+    /// The message, or the piece of one with what stands before it.
     pub fn payload(&self) -> Bytes {
         self.0.slice(BLOCK_HEADER_BYTES..)
+    }
+
+    /// Which piece it holds, and its bytes; `None` if it holds a whole message.
+    pub fn piece(&self) -> Option<(Piece, &[u8])> {
+        let piece_bytes = self.raw().piece_bytes.get();
+        (piece_bytes != 0).then(|| {
+            let read = Piece::read(piece_bytes, &self.0[BLOCK_HEADER_BYTES..]);
+            read.expect("a piece was found right when the block was made")
+        })
     }
 
     /// When its sender multicast it, by the sender's clock.
@@ -130,6 +205,35 @@ impl Block {
     fn raw(&self) -> &RawBlock {
         let (raw, _) = RawBlock::ref_from_prefix(&self.0).expect("a block begins with its header");
         raw
+    }
+}
+
+impl Piece {
+    /// How many pieces the message has.
+    pub fn count(&self) -> u32 {
+        self.message_bytes.div_ceil(u32::from(self.piece_bytes))
+    }
+
+    /// Where in the message it begins.
+    pub fn offset(&self) -> usize {
+        self.index as usize * usize::from(self.piece_bytes)
+    }
+
+    /// How long it is.
+    pub fn bytes(&self) -> usize {
+        usize::from(self.piece_bytes).min(self.message_bytes as usize - self.offset())
+    }
+
+    /// The piece that a payload holds, and its bytes; `None` if no message has such a piece.
+    fn read(piece_bytes: u16, payload: &[u8]) -> Option<(Self, &[u8])> {
+        let (raw, bytes) = RawPiece::ref_from_prefix(payload).ok()?;
+        let (index, message_bytes) = (raw.index.get(), raw.message_bytes.get());
+        let piece = Self { index, piece_bytes, message_bytes };
+        let is_possible = message_bytes as usize <= MAX_MESSAGE_BYTES
+            && message_bytes > u32::from(piece_bytes)
+            && index < piece.count()
+            && bytes.len() == piece.bytes();
+        is_possible.then_some((piece, bytes))
     }
 }
 
@@ -202,12 +306,16 @@ fn deadline_us(deadline: Duration) -> u32 {
     u32::try_from(deadline.as_micros()).unwrap_or(u32::MAX).max(1)
 }
 
+/// The length that the block says it has; it is checked to be possible.
 fn length(bytes: &[u8]) -> Result<usize, DecodeError> {
     let (raw, _) = RawBlock::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;
-    if raw.zero.get() != 0 {
-        return Err(DecodeError::Value);
+    let length = BLOCK_HEADER_BYTES + usize::from(raw.payload_bytes.get());
+    let piece_bytes = raw.piece_bytes.get();
+    if piece_bytes != 0 {
+        let payload = bytes.get(BLOCK_HEADER_BYTES..length).ok_or(DecodeError::Length)?;
+        Piece::read(piece_bytes, payload).ok_or(DecodeError::Value)?;
     }
-    Ok(BLOCK_HEADER_BYTES + usize::from(raw.payload_bytes.get()))
+    Ok(length)
 }
 
 fn checksum(block: &[u8]) -> u32 {
@@ -236,6 +344,56 @@ mod tests {
         assert_eq!(block.bytes(), golden);
         assert_eq!(block.deadline(), deadline);
         assert_eq!(block.sent_at(), Time(1));
+    }
+
+    #[test]
+    fn the_last_piece_of_a_message_on_the_wire_is_this() {
+        let piece = Piece { index: 2, piece_bytes: 4, message_bytes: 9 };
+        assert_eq!((piece.count(), piece.offset(), piece.bytes()), (3, 8, 1));
+        let mut arena = Arena::default();
+        let block = Block::of_piece(&mut arena, Time(1), None, piece, b"123456789");
+        let golden = [
+            0, 0, 0, 0, 0, 0, 0, 1, // sent at
+            0, 0, 0, 0, // deadline
+            0, 9, // payload bytes
+            0, 4, // piece bytes
+            0x51, 0xD0, 0xB0, 0xCF, // checksum
+            0, 0, 0, 2, // index
+            0, 0, 0, 9,    // message bytes
+            b'9', // piece
+        ];
+        assert_eq!(block.bytes(), golden);
+        assert_eq!(block.piece(), Some((piece, &b"9"[..])));
+        assert_eq!(Block::from_datagram(&mut arena, &golden), Ok(block));
+    }
+
+    #[test]
+    fn pieces_that_no_message_has_are_refused() {
+        let block = |piece_bytes: u16, index: u32, message_bytes: u32, bytes: usize| {
+            let mut payload = [index.to_be_bytes(), message_bytes.to_be_bytes()].concat();
+            payload.resize(payload.len() + bytes, 7);
+            let mut arena = Arena::default();
+            let sealed = Block::seal(&mut arena, Time(1), None, piece_bytes, [&[], &payload]);
+            Block::from_datagram(&mut arena, sealed.bytes())
+        };
+        assert!(block(100, 1, 101, 1).is_ok());
+        let largest = MAX_MESSAGE_BYTES as u32;
+        assert!(block(100, 1, largest, 100).is_ok());
+        let impossible = [
+            (100, 2, 101, 1),
+            (100, 1, 101, 2),
+            (100, 0, 101, 1),
+            (100, 0, 100, 100),
+            (100, 1, largest + 1, 100),
+            (100, u32::MAX, u32::MAX, 100),
+        ];
+        for (piece_bytes, index, message_bytes, bytes) in impossible {
+            let refused = block(piece_bytes, index, message_bytes, bytes);
+            assert_eq!(refused, Err(DecodeError::Value), "{index} of {message_bytes}");
+        }
+        let headless = Block::seal(&mut Arena::default(), Time(1), None, 9, [&[], b"1234567"]);
+        let refused = Block::from_datagram(&mut Arena::default(), headless.bytes());
+        assert_eq!(refused, Err(DecodeError::Value));
     }
 
     #[test]

@@ -3,16 +3,31 @@
 
 use core::time::Duration;
 
-use super::block::BLOCK_HEADER_BYTES;
+use super::block::{BLOCK_HEADER_BYTES, MAX_MESSAGE_BYTES, PIECE_HEADER_BYTES};
 use super::packet::{DATA_BYTES, ID_BYTES, REPAIR_BYTES};
 use crate::RateOfFire;
 
 /// The settings of a [`Lateral`](super::Lateral) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Bytes of the largest IP packet on the path. Repairs never exceed it, so that it limits the
-    /// payload: 1292 bytes at r = 8 and the default of 1500.
+    /// Bytes of the largest IP packet on the path. Repairs never exceed it, so that it limits what
+    /// fits a packet: 1292 bytes at r = 8 and the default of 1500.
     pub path_mtu: u16,
+    /// Bytes of the largest message: one that does not fit a packet is cut into pieces. At most
+    /// 16 MiB, the default; what fits a packet is always taken, so that 0 turns cutting off.
+    pub message_bytes: usize,
+    /// Bytes per second at which pieces leave, of all groups together: they must not crowd out
+    /// everything else. 0 is no limit. Default 32 MiB.
+    pub pace_bytes_per_second: u64,
+    /// Pieces that may be under way to the slowest member; never more than the window. Default
+    /// 1024, which is what a receiver buffers (Ricochet 3.2.5).
+    pub flight: u32,
+    /// Bytes of messages that wait until their pieces have left. One is taken whatever its size
+    /// while none waits. Default 32 MiB.
+    pub queue_bytes: usize,
+    /// Bytes of messages that are put together at the same time; what is in use of them is taken
+    /// off `buffer_bytes`, at most half of those. Default 32 MiB.
+    pub assembly_bytes: usize,
     /// Whether repairs mix packets of all groups that sender and target share.
     pub scope: RepairScope,
     /// Whether this node's own messages enter its repair bins: it is their surest source. Off is
@@ -141,6 +156,11 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             path_mtu: 1500,
+            message_bytes: MAX_MESSAGE_BYTES,
+            pace_bytes_per_second: 32 << 20,
+            flight: 1024,
+            queue_bytes: 32 << 20,
+            assembly_bytes: 32 << 20,
             scope: RepairScope::Regions,
             own_packets: true,
             stagger: 1,
@@ -179,9 +199,11 @@ impl Default for NakConfig {
 
 impl Config {
     /// The settings under which the engine does what the papers describe and no more: own packets
-    /// stay out of the bins, no flush, no heartbeat, the papers' solver, no window.
+    /// stay out of the bins, no flush, no heartbeat, the papers' solver, no window, and no message
+    /// larger than a packet.
     pub fn as_in_the_papers() -> Self {
         Self {
+            message_bytes: 0,
             own_packets: false,
             flush_after: None,
             solver: Solver::Peeling,
@@ -206,6 +228,7 @@ impl Config {
         }
         let limits = [
             ("max_gap", self.max_gap == 0),
+            ("flight", self.flight == 0),
             ("streams_per_group", self.streams_per_group == 0),
             ("partial_view", self.partial_view == Some(0)),
             ("give_up_after", self.give_up_after.is_zero()),
@@ -223,11 +246,26 @@ impl Config {
         usize::from(self.path_mtu) - IP_UDP_BYTES
     }
 
-    /// Bytes of the largest message in a group with this rate-of-fire: a repair that holds it and
-    /// the ids of r packets still fits the path MTU.
+    /// Bytes of the largest message in a group with this rate-of-fire.
     pub fn payload_limit(&self, rate: RateOfFire) -> usize {
+        self.message_bytes.min(MAX_MESSAGE_BYTES).max(self.packet_limit(rate))
+    }
+
+    /// Bytes of the largest message that fits a packet: a repair that holds it and the ids of r
+    /// packets still fits the path MTU.
+    pub fn packet_limit(&self, rate: RateOfFire) -> usize {
         let repair = REPAIR_BYTES + usize::from(rate.r) * ID_BYTES;
         self.max_datagram_bytes() - repair.max(DATA_BYTES) - BLOCK_HEADER_BYTES
+    }
+
+    /// Bytes of a message's pieces, but for the last.
+    pub(super) fn piece_bytes(&self, rate: RateOfFire) -> u16 {
+        (self.packet_limit(rate) - PIECE_HEADER_BYTES) as u16
+    }
+
+    /// Bytes that messages may take up while they are put together.
+    pub(super) fn assembly_limit(&self) -> usize {
+        self.assembly_bytes.min(self.buffer_bytes / 2)
     }
 }
 
@@ -236,12 +274,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_payload_limit_follows_from_r_and_the_path_mtu() {
+    fn what_fits_a_packet_follows_from_r_and_the_path_mtu() {
         let config = Config::default();
-        assert_eq!(config.payload_limit(RateOfFire::new(8, 5)), 1500 - 28 - 32 - 8 * 16 - 20);
+        assert_eq!(config.packet_limit(RateOfFire::new(8, 5)), 1500 - 28 - 32 - 8 * 16 - 20);
+        assert_eq!(config.payload_limit(RateOfFire::new(8, 5)), 16 << 20);
+        let whole = Config { message_bytes: 0, ..config };
+        assert_eq!(whole.payload_limit(RateOfFire::new(8, 5)), 1292);
         let small = Config { path_mtu: MIN_PATH_MTU, ..Config::default() };
         assert_eq!(small.validate(), Ok(()));
-        assert!(small.payload_limit(RateOfFire::new(RateOfFire::MAX_R, 5)) >= 100);
+        assert!(small.packet_limit(RateOfFire::new(RateOfFire::MAX_R, 5)) >= 100);
     }
 
     #[test]

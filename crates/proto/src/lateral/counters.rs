@@ -3,8 +3,12 @@
 /// Counters of a lateral engine since it was made. Packets unless the name says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages of this node that were multicast.
+    /// Packets with messages of this node, or with pieces of them, that were multicast.
     pub data_sent: u64,
+    /// Of these: pieces of messages that do not fit a packet.
+    pub pieces_sent: u64,
+    /// Messages that were taken and not sent, or not as a whole, because this node left the group.
+    pub messages_unsent: u64,
     /// Data packets that came by multicast, duplicates not counted.
     pub data_received: u64,
     /// Data packets accounted into repair bins: received ones, and own ones if those take part.
@@ -37,8 +41,17 @@ pub struct Counters {
     pub retransmitted: u64,
     /// Missing packets that came by their own multicast after all.
     pub late: u64,
-    /// Packets given up.
+    /// Packets told as lost: those given up, and all those of a message that cannot be whole.
     pub lost: u64,
+    /// Messages of several packets that were put together and delivered.
+    pub messages_put_together: u64,
+    /// Messages of several packets of which some came and that cannot be whole: packets were given
+    /// up, the time was over, there was no room, or this node left.
+    pub messages_broken: u64,
+    /// Messages of several packets that began before this node was owed anything.
+    pub messages_joined_late: u64,
+    /// Messages of several packets for which there was no room, or that made room for another.
+    pub messages_without_room: u64,
     /// Sum over recovered packets of the time they were known to be missing, nanoseconds.
     pub recovered_wait_ns: u64,
     /// The same over retransmitted packets.
@@ -101,6 +114,8 @@ impl Counters {
     pub fn named(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("data_sent", self.data_sent),
+            ("pieces_sent", self.pieces_sent),
+            ("messages_unsent", self.messages_unsent),
             ("data_received", self.data_received),
             ("packets_binned", self.packets_binned),
             ("repairs_sent", self.repairs_sent),
@@ -118,6 +133,10 @@ impl Counters {
             ("retransmitted", self.retransmitted),
             ("late", self.late),
             ("lost", self.lost),
+            ("messages_put_together", self.messages_put_together),
+            ("messages_broken", self.messages_broken),
+            ("messages_joined_late", self.messages_joined_late),
+            ("messages_without_room", self.messages_without_room),
             ("recovered_wait_ns", self.recovered_wait_ns),
             ("retransmitted_wait_ns", self.retransmitted_wait_ns),
             ("duplicates", self.duplicates),

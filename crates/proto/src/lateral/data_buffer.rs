@@ -23,6 +23,8 @@ pub(super) struct DataBuffer {
     /// The index of the first of them.
     first: HeldIx,
     bytes: usize,
+    /// Bytes of the limit that are in use for something else.
+    reserved: usize,
     max_bytes: usize,
     max_age: Duration,
 }
@@ -49,7 +51,13 @@ impl Held {
 
 impl DataBuffer {
     pub(super) fn new(max_bytes: usize, max_age: Duration) -> Self {
-        Self { packets: VecDeque::new(), first: HeldIx(0), bytes: 0, max_bytes, max_age }
+        let packets = VecDeque::new();
+        Self { packets, first: HeldIx(0), bytes: 0, reserved: 0, max_bytes, max_age }
+    }
+
+    /// So many bytes of the limit are in use for something else from now on.
+    pub(super) fn reserve(&mut self, bytes: usize) {
+        self.reserved = bytes;
     }
 
     /// Keeps a packet.
@@ -75,7 +83,7 @@ impl DataBuffer {
     pub(super) fn next_evicted(&self, count: usize) -> impl Iterator<Item = StreamIx> {
         // The last packet is as good a guess as any at the bytes of those to come.
         let bytes = self.packets.back().and_then(|last| last.block.as_ref()).map_or(0, cost);
-        let count = if self.bytes + bytes > self.max_bytes { count } else { 0 };
+        let count = if self.bytes + self.reserved + bytes > self.max_bytes { count } else { 0 };
         self.packets.iter().take(count).map(|held| held.stream)
     }
 
@@ -98,7 +106,7 @@ impl DataBuffer {
 
     /// Whether what is kept takes up more than it may.
     pub(super) fn is_too_large(&self) -> bool {
-        self.bytes > self.max_bytes && !self.packets.is_empty()
+        self.bytes + self.reserved > self.max_bytes && !self.packets.is_empty()
     }
 
     /// Whether the first packet is older than it may be.

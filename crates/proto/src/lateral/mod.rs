@@ -31,6 +31,8 @@
 //! * A receiver asks each sender from where on it is owed the stream (`Open`), so that a loss
 //!   right after a join is noticed while nothing from before it is ever asked for.
 //! * A sender may be held back by members that fall a whole window behind ([`Config::window`]).
+//! * A message may be larger than a packet: it is cut into pieces, each a packet with a number of
+//!   its own, and put together by its receivers; see `cutting`, `assembly`.
 //!
 //! [`Config::as_in_the_papers`] undoes those that change what is measured.
 
@@ -45,12 +47,15 @@ use crate::{
 };
 
 mod asking;
+mod assembly;
 mod bins;
 pub mod block;
 mod chain;
 mod config;
 mod counters;
+mod cutting;
 mod data_buffer;
+mod delivering;
 mod fills;
 mod groups;
 mod look_ahead;
@@ -71,8 +76,10 @@ pub use config::{AskFirst, Config, ConfigError, NakConfig, RepairScope, Solver, 
 pub use counters::Counters;
 
 use asking::RateLimit;
+use assembly::Assemblies;
 use bins::Bins;
 use block::{Arena, Block};
+use cutting::Cutter;
 use groups::{Group, GroupIx, Groups, SampleChange};
 use missing::MissingPackets;
 use outbox::Outbox;
@@ -97,6 +104,8 @@ pub struct Lateral {
     missing: MissingPackets,
     pending: PendingRepairs,
     arena: Arena,
+    assemblies: Assemblies,
+    cutter: Cutter,
     timers: Timers<TimerKey>,
     nak_limit: RateLimit,
     answer_limit: RateLimit,
@@ -119,6 +128,8 @@ enum TimerKey {
     Heartbeat(GroupIx),
     Patience(GroupIx),
     Open(StreamIx),
+    Assembly(StreamIx),
+    Pace,
 }
 
 impl Lateral {
@@ -144,6 +155,8 @@ impl Lateral {
             missing: MissingPackets::default(),
             pending: PendingRepairs::new(config.solver, config.pending_repairs, config.pending_age),
             arena: Arena::for_bytes(config.buffer_bytes),
+            assemblies: Assemblies::new(config.assembly_limit()),
+            cutter: Cutter::new(config.pace_bytes_per_second),
             timers: Timers::new(),
             nak_limit: RateLimit::new(ids),
             answer_limit: RateLimit::new(answers),
@@ -170,7 +183,7 @@ impl Lateral {
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         let Some(ix) = self.groups.ix(group) else { return Vec::new() };
         let own = &self.groups.get(ix).own;
-        own.unconfirmed(own.next).collect()
+        own.unconfirmed(own.taken_to).collect()
     }
 
     /// Bytes that the data buffer takes up, at most [`Config::buffer_bytes`].
@@ -228,6 +241,8 @@ impl Lateral {
             TimerKey::Heartbeat(ix) => self.on_heartbeat_due(now, ix),
             TimerKey::Patience(ix) => self.on_patience_ended(now, ix),
             TimerKey::Open(ix) => self.ask_to_open(now, ix),
+            TimerKey::Assembly(ix) => self.look_after_messages_of(now, ix),
+            TimerKey::Pace => self.send_what_waits(now),
         }
     }
 
@@ -273,10 +288,12 @@ impl Engine for Lateral {
     fn leave(&mut self, _now: Time, group: GroupId) {
         let Some(ix) = self.groups.ix(group) else { return };
         self.bid_farewell(ix);
+        self.drop_what_waits(ix);
         let mut heard_to = core::mem::take(&mut self.groups.get_mut(ix).heard_to);
         for (stream_ix, stream) in self.streams.remove_group(ix) {
             self.timers.cancel(TimerKey::Open(stream_ix));
-            heard_to.insert(stream.sender, stream.end());
+            let told_to = self.forget_messages_of(stream_ix, stream.end());
+            heard_to.insert(stream.sender, told_to);
             for (_, missing) in stream.all_missing() {
                 self.missing.remove(missing);
             }
@@ -291,7 +308,7 @@ impl Engine for Lateral {
         while heard_to.len() > self.config.streams_per_group {
             heard_to.pop_first();
         }
-        self.left_at.insert(group, LeftAt { next: left.own.next, heard_to });
+        self.left_at.insert(group, LeftAt { next: left.own.taken_to, heard_to });
         if self.left_at.len() > MAX_LEFT_GROUPS {
             self.left_at.pop_first();
         }
@@ -311,7 +328,8 @@ impl Engine for Lateral {
         if let Some(asked) = options.qos {
             return Err(SendError::Qos { asked });
         }
-        let limit = self.config.payload_limit(self.groups.get(ix).rate);
+        let rate = self.groups.get(ix).rate;
+        let limit = self.config.payload_limit(rate);
         if payload.len() > limit {
             return Err(SendError::TooLarge { bytes: payload.len(), limit });
         }
@@ -320,6 +338,9 @@ impl Engine for Lateral {
             self.on_held_back(now, ix);
             return Err(SendError::HeldBack { by, behind });
         }
+        if self.cutter.holds(ix) || payload.len() > self.config.packet_limit(rate) {
+            return self.send_in_turn(now, ix, payload, options);
+        }
         let block = Block::of_message(&mut self.arena, now, options.deadline, &payload);
         Ok(self.multicast(now, ix, block))
     }
@@ -327,7 +348,7 @@ impl Engine for Lateral {
     fn confirm(&mut self, now: Time, group: GroupId) {
         if let Some(ix) = self.groups.ix(group) {
             let own = &mut self.groups.get_mut(ix).own;
-            own.confirm = Some(own.next);
+            own.confirm = Some(own.taken_to);
             own.heartbeat_interval = CONFIRM_INTERVAL;
             if !self.look_whether_safe(now, ix) {
                 self.on_heartbeat_due(now, ix);
@@ -427,7 +448,8 @@ impl Engine for Lateral {
     }
 
     fn held_bytes(&self) -> usize {
-        self.streams.bytes() + self.pending.bytes()
+        let kept = self.streams.bytes() + self.assemblies.bytes();
+        kept + self.pending.bytes() + self.cutter.bytes()
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
@@ -439,6 +461,8 @@ impl Engine for Lateral {
         self.missing.check();
         self.streams.check(self.missing.len());
         self.pending.check();
+        self.assemblies.check();
+        self.cutter.check();
         self.groups.check();
     }
 }

@@ -140,6 +140,7 @@ impl Lateral {
             self.cancel_open(ix);
             self.streams.get_mut(ix).opened = true;
             self.notice_down_to(now, ix, first);
+            self.end_messages_not_owed(ix);
         }
         if self.notice_up_to(now, ix, next) && confirm {
             self.acknowledge(now, ix);
@@ -218,7 +219,7 @@ impl Lateral {
         settled_to: SeqNo,
         lost: u32,
     ) {
-        let window = self.config.window;
+        let window = self.window_of(ix);
         self.groups.get_mut(ix).own.on_ack(from, settled_to, lost, window);
         self.look_whether_safe(now, ix);
         self.look_whether_free(now, ix);
@@ -226,10 +227,10 @@ impl Lateral {
 
     /// Sends a message of this node and keeps it.
     pub(super) fn multicast(&mut self, now: Time, ix: GroupIx, block: Block) -> SeqNo {
+        let window = self.window_of(ix);
         let group = self.groups.get_mut(ix);
-        let confirm = group.own.asks_to_confirm(self.config.window);
-        let (id, seqno) = (group.id, group.own.next);
-        group.own.next = seqno.next();
+        let confirm = group.own.asks_to_confirm(window);
+        let (id, seqno) = (group.id, group.own.take_number());
         let stream = self.streams.find(ix, self.id);
         let stream = stream.unwrap_or_else(|| self.streams.open(self.id, ix, id, seqno, true));
         self.streams.hold(now, stream, seqno, block.clone());
@@ -288,9 +289,10 @@ impl Lateral {
     }
 
     pub(super) fn on_patience_ended(&mut self, now: Time, ix: GroupIx) {
+        let window = self.window_of(ix);
         let group = self.groups.get_mut(ix);
         let id = group.id;
-        for (node, behind) in group.own.give_up_waiting(self.config.window) {
+        for (node, behind) in group.own.give_up_waiting(window) {
             self.events.push_back(Event::Slow(Slow { group: id, node, behind }));
         }
         self.look_whether_free(now, ix);
@@ -298,11 +300,13 @@ impl Lateral {
 
     /// Ends the holding back if nobody holds back any more.
     pub(super) fn look_whether_free(&mut self, now: Time, ix: GroupIx) {
+        let window = self.window_of(ix);
         let own = &mut self.groups.get_mut(ix).own;
-        if own.held_back_since.is_some() && own.held_back_by(self.config.window).is_none() {
+        if own.held_back_since.is_some() && own.held_back_by(window).is_none() {
             own.held_back_since = None;
             self.timers.cancel(TimerKey::Patience(ix));
             self.schedule_heartbeat(now, ix);
+            self.go_on_sending(now, ix);
         }
     }
 
@@ -321,7 +325,7 @@ impl Lateral {
             members: group.own.members().len(),
             incomplete: group.own.take_incomplete(),
         };
-        let sent_since = group.own.next != up_to;
+        let sent_since = group.own.next.is_after(up_to);
         let is_held_back = group.own.held_back_since.is_some();
         self.events.push_back(Event::Safe(safe));
         if is_held_back {

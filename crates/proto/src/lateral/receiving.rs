@@ -10,7 +10,7 @@ use super::packet::{ID_BYTES, REPAIR_BYTES, WireId};
 use super::streams::{Place, Slot, StreamIx};
 use super::{Lateral, StreamStart, TimerKey};
 use crate::wire::MAX_DATAGRAM_BYTES;
-use crate::{Event, How, LossCause, Lost, Message, NodeId, PacketId, RateOfFire, SeqNo, Time};
+use crate::{How, LossCause, NodeId, PacketId, RateOfFire, SeqNo, Time};
 
 impl Lateral {
     pub(super) fn on_data(
@@ -149,13 +149,16 @@ impl Lateral {
         let departed = |sender| sender != self.id && !members.contains(sender);
         let Some(ix) = self.streams.first_silent(group, departed) else { return false };
         self.cancel_open(ix);
+        self.end_messages_of(ix, LossCause::DeadlinePassed);
+        let end = self.streams.get(ix).end();
+        let told_to = self.forget_messages_of(ix, end);
         let stream = self.streams.remove(ix);
         let joined = self.groups.get_mut(group);
         joined.streams -= 1;
         if joined.heard_to.len() >= self.config.streams_per_group {
             joined.heard_to.pop_first();
         }
-        joined.heard_to.insert(stream.sender, stream.end());
+        joined.heard_to.insert(stream.sender, told_to);
         true
     }
 
@@ -194,10 +197,8 @@ impl Lateral {
             || self.missing.len() + before as usize > MAX_MISSING
         {
             self.counters.missing += before as u64;
-            self.counters.lost += before as u64;
             let last = stream.start().minus(1);
-            self.streams.get_mut(ix).count_lost(before as u32);
-            self.tell_lost(ix, first, last, LossCause::TooFarBehind);
+            self.lose(ix, first, last, LossCause::TooFarBehind);
             return;
         }
         for _ in 0..before {
@@ -207,16 +208,13 @@ impl Lateral {
         }
     }
 
-    /// The packet will not come: settles it and tells the application.
-    pub(super) fn give_up(&mut self, missing: MissingIx, cause: LossCause) {
-        let Missing { stream, seqno, .. } = self.missing.remove(missing);
-        self.streams.give_up(stream, seqno);
-        self.counters.lost += 1;
-        self.tell_lost(stream, seqno, seqno, cause);
-    }
-
     fn notice_next(&mut self, now: Time, ix: StreamIx) {
         let seqno = self.streams.get(ix).end();
+        if self.assemblies.is_unwanted(ix, seqno) {
+            self.streams.push_settled(ix);
+            self.assemblies.forget_unwanted_before(ix, seqno.next());
+            return;
+        }
         let missing = self.record_missing(now, ix, seqno);
         self.streams.get_mut(ix).push_missing(missing);
     }
@@ -251,39 +249,20 @@ impl Lateral {
 
     /// Gives up everything of the stream before `end` that is missing.
     fn skip_to(&mut self, ix: StreamIx, end: SeqNo) {
-        let stream = self.streams.get(ix);
-        let mut lost = 0;
-        for (seqno, missing) in stream.all_missing() {
+        self.end_messages_of(ix, LossCause::TooFarBehind);
+        for (seqno, missing) in self.streams.get(ix).all_missing() {
             self.missing.remove(missing);
-            lost += 1;
-            self.tell_lost(ix, seqno, seqno, LossCause::TooFarBehind);
+            self.lose(ix, seqno, seqno, LossCause::TooFarBehind);
         }
-        let first = self.streams.get(ix).end();
-        let skipped = end.distance_from(first) as u32;
-        self.tell_lost(ix, first, end.minus(1), LossCause::TooFarBehind);
-        self.streams.skip_to(ix, end, lost + skipped);
-        self.counters.missing += u64::from(skipped);
-        self.counters.lost += u64::from(lost + skipped);
-    }
-
-    fn tell_lost(&mut self, ix: StreamIx, first: SeqNo, last: SeqNo, cause: LossCause) {
-        let stream = self.streams.get(ix);
-        let (group, sender) = (stream.group_id, stream.sender);
-        if let Some(Event::Lost(lost)) = self.events.back_mut()
-            && (lost.group, lost.sender, lost.cause) == (group, sender, cause)
-        {
-            // What is given up at the same moment comes in the order of its records, which may be
-            // that of the numbers or its opposite.
-            if lost.last.next() == first {
-                lost.last = last;
-                return;
-            }
-            if last.next() == lost.first {
-                lost.first = first;
-                return;
-            }
+        let known_to = self.streams.get(ix).end();
+        // What lies beyond the end and belongs to a message that is over was told with it.
+        let first = self.assemblies.unwanted_to(ix).map_or(known_to, |to| to.later(known_to));
+        if end.is_after(first) {
+            self.counters.missing += end.distance_from(first) as u64;
+            self.lose(ix, first, end.minus(1), LossCause::TooFarBehind);
         }
-        self.events.push_back(Event::Lost(Lost { group, sender, first, last, cause }));
+        self.streams.skip_to(ix, end);
+        self.assemblies.forget_unwanted_before(ix, end);
     }
 
     /// The stream of the packet, if it is known here.
@@ -338,36 +317,6 @@ impl Lateral {
                 self.counters.retransmitted_wait_ns += wait_ns;
             }
         }
-    }
-
-    /// Hands a packet to the application, unless its deadline has passed while it was missing.
-    fn deliver(
-        &mut self,
-        now: Time,
-        ix: StreamIx,
-        seqno: SeqNo,
-        block: &Block,
-        how: How,
-        missing_for: Duration,
-    ) {
-        if block.deadline().is_some_and(|deadline| missing_for > deadline) {
-            self.counters.lost += 1;
-            self.streams.get_mut(ix).count_lost(1);
-            self.tell_lost(ix, seqno, seqno, LossCause::DeadlinePassed);
-            return;
-        }
-        let stream = self.streams.get(ix);
-        let sent_at = block.sent_at();
-        let age = (sent_at <= now).then(|| now.since(sent_at)).filter(|age| *age < CREDIBLE_AGE);
-        self.events.push_back(Event::Message(Message {
-            group: stream.group_id,
-            sender: stream.sender,
-            seqno,
-            payload: block.payload(),
-            how,
-            age,
-            missing_for,
-        }));
     }
 
     /// Whether all these packets are held, as they are for most repairs. It does nothing but look,
@@ -465,6 +414,3 @@ enum Known {
 
 /// Missing packets looked after at once. A node that lacks more is not going to catch up.
 const MAX_MISSING: usize = 1 << 18;
-
-/// A message that seems older than this comes from a node whose clock is wrong.
-const CREDIBLE_AGE: Duration = Duration::from_secs(3600);

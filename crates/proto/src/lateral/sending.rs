@@ -8,8 +8,11 @@ use crate::{NodeId, SeqNo, Time};
 /// What this node sends in a group, and how far each member has come with it.
 #[derive(Debug)]
 pub(super) struct OwnStream {
-    /// The number of the next message.
+    /// The number of the next packet.
     pub(super) next: SeqNo,
+    /// The number after those of all messages that were taken: beyond `next` while packets of
+    /// them wait.
+    pub(super) taken_to: SeqNo,
     /// In the order of their ids.
     members: Vec<Member>,
     /// What the members are asked to confirm: everything before this number.
@@ -41,10 +44,19 @@ pub(super) struct Member {
     pub(super) slow: bool,
 }
 
+impl Member {
+    /// How many packets before `next` it has not settled. One that came while a message was on its
+    /// way is not owed the rest of it.
+    fn behind(&self, next: SeqNo) -> u32 {
+        next.distance_from(self.settled_to).max(0) as u32
+    }
+}
+
 impl OwnStream {
     pub(super) fn new() -> Self {
         Self {
             next: SeqNo::FIRST,
+            taken_to: SeqNo::FIRST,
             members: Vec::new(),
             confirm: None,
             held_back_since: None,
@@ -58,14 +70,23 @@ impl OwnStream {
     /// The stream goes on where it stood when this node left the group.
     pub(super) fn resume_at(&mut self, next: SeqNo) {
         self.next = next;
+        self.taken_to = next;
         self.asked_to = next;
         self.confirmed_to = next;
     }
 
-    /// `node` is owed everything from the next message on.
+    /// Gives the next packet its number.
+    pub(super) fn take_number(&mut self) -> SeqNo {
+        let seqno = self.next;
+        self.next = seqno.next();
+        self.taken_to = self.taken_to.later(self.next);
+        seqno
+    }
+
+    /// `node` is owed everything from the next message on: nothing of those that were taken before.
     pub(super) fn add_member(&mut self, node: NodeId) {
         if let Err(place) = self.place(node) {
-            let (first, settled_to) = (self.next, self.next);
+            let (first, settled_to) = (self.taken_to, self.taken_to);
             let member = Member { node, first, settled_to, lost: 0, slow: false };
             self.members.insert(place, member);
         }
@@ -84,7 +105,7 @@ impl OwnStream {
     /// From where on the stream is owed to `node`: what its record says, or if it is not known
     /// as a member, from now on.
     pub(super) fn first_for(&self, node: NodeId) -> SeqNo {
-        self.place(node).map_or(self.next, |place| self.members[place].first)
+        self.place(node).map_or(self.taken_to, |place| self.members[place].first)
     }
 
     /// A member has told how far it has come.
@@ -107,7 +128,7 @@ impl OwnStream {
     pub(super) fn furthest_behind(&self) -> Option<(NodeId, u32)> {
         let waited_for = self.members.iter().filter(|member| !member.slow);
         waited_for
-            .map(|member| (member.node, self.next.distance_from(member.settled_to) as u32))
+            .map(|member| (member.node, member.behind(self.next)))
             .max_by_key(|(_, behind)| *behind)
     }
 
@@ -138,7 +159,7 @@ impl OwnStream {
         let next = self.next;
         let mut slow = Vec::new();
         for member in self.members.iter_mut().filter(|member| !member.slow) {
-            let behind = next.distance_from(member.settled_to) as u32;
+            let behind = member.behind(next);
             if behind >= (window / 2).max(1) {
                 member.slow = true;
                 slow.push((member.node, behind));
@@ -168,8 +189,9 @@ impl OwnStream {
     pub(super) fn check(&self) {
         assert!(self.members.is_sorted_by_key(|member| member.node), "members are out of order");
         for member in &self.members {
-            assert!(!member.settled_to.is_after(self.next), "a member confirmed the future");
+            assert!(!member.settled_to.is_after(self.taken_to), "a member confirmed the future");
         }
+        assert!(!self.next.is_after(self.taken_to), "a packet went out that nobody gave");
     }
 
     fn place(&self, node: NodeId) -> Result<usize, usize> {
@@ -194,7 +216,7 @@ mod tests {
     }
 
     fn send(own: &mut OwnStream, count: u32) {
-        own.next = own.next.plus(count);
+        (0..count).for_each(|_| _ = own.take_number());
     }
 
     #[test]
@@ -223,6 +245,24 @@ mod tests {
         assert_eq!(own.first_for(NodeId(3)), SeqNo(6));
         assert_eq!(own.first_for(NodeId(99)), SeqNo(6));
         assert!(own.unconfirmed(SeqNo(6)).eq([NodeId(1), NodeId(2)]));
+    }
+
+    #[test]
+    fn a_member_that_comes_while_packets_wait_is_owed_nothing_of_their_messages() {
+        let mut own = stream();
+        send(&mut own, 5);
+        own.taken_to = SeqNo(106);
+        own.add_member(NodeId(3));
+        assert_eq!((own.first_for(NodeId(3)), own.first_for(NodeId(9))), (SeqNo(106), SeqNo(106)));
+        own.on_ack(NodeId(3), SeqNo(6), 0, WINDOW);
+        (1..3).for_each(|node| own.on_ack(NodeId(node), SeqNo(6), 0, WINDOW));
+        assert_eq!(own.held_back_by(1), None, "it is not behind");
+        send(&mut own, 100);
+        assert_eq!(own.taken_to, SeqNo(106));
+        own.check();
+        send(&mut own, 1);
+        assert_eq!(own.taken_to, SeqNo(107));
+        assert!(own.unconfirmed(SeqNo(107)).eq([1, 2, 3].map(NodeId)));
     }
 
     #[test]

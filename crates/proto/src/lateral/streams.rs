@@ -313,27 +313,53 @@ impl Streams {
             *stream.slot_mut(seqno) = held;
         }
         stream.advance();
+        self.evict_what_is_too_much();
+    }
+
+    /// So many bytes of the data buffer's limit are in use for messages that are put together.
+    pub(super) fn reserve(&mut self, bytes: usize) {
+        self.buffer.reserve(bytes);
+        self.evict_what_is_too_much();
+    }
+
+    fn evict_what_is_too_much(&mut self) {
         while self.buffer.is_too_large() {
             self.evicted_by_bytes += 1;
             self.evict_first();
         }
     }
 
-    /// The packet will not come: it counts as lost.
+    /// The packet, which was missing, will not come or is not wanted.
     pub(super) fn give_up(&mut self, ix: StreamIx, seqno: SeqNo) {
         let stream = self.get_mut(ix);
         *stream.slot_mut(seqno) = Slot::Settled;
-        stream.count_lost(1);
         stream.advance();
         stream.trim();
     }
 
-    /// Everything of the stream before `seqno` counts as settled, `lost` of it as lost.
-    pub(super) fn skip_to(&mut self, ix: StreamIx, seqno: SeqNo, lost: u32) {
+    /// The packet is not kept any more, if it is.
+    pub(super) fn forget(&mut self, ix: StreamIx, seqno: SeqNo) {
+        if let Place::At(Slot::Held(held)) = self.get(ix).place(seqno) {
+            self.buffer.remove(held);
+            let stream = self.get_mut(ix);
+            *stream.slot_mut(seqno) = Slot::Settled;
+            stream.trim();
+        }
+    }
+
+    /// The packet at the end of the window is not wanted, and not waited for.
+    pub(super) fn push_settled(&mut self, ix: StreamIx) {
+        let stream = self.get_mut(ix);
+        stream.slots.push_back(Slot::Settled);
+        stream.advance();
+        stream.trim();
+    }
+
+    /// Everything of the stream before `seqno` counts as settled.
+    pub(super) fn skip_to(&mut self, ix: StreamIx, seqno: SeqNo) {
         let Self { slots, buffer, .. } = self;
         let stream = slots[ix.0 as usize].as_mut().expect("a stream that is there is skipped");
         stream.all_held().for_each(|held| buffer.remove(held));
-        stream.count_lost(lost);
         stream.skip_to(seqno);
     }
 

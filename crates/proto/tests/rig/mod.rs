@@ -169,6 +169,10 @@ impl World {
             total.retransmitted += counters.retransmitted;
             total.late += counters.late;
             total.lost += counters.lost;
+            total.pieces_sent += counters.pieces_sent;
+            total.retransmissions_sent += counters.retransmissions_sent;
+            total.messages_put_together += counters.messages_put_together;
+            total.messages_broken += counters.messages_broken;
             total.naks_sent += counters.naks_sent;
             total.repairs_contradictory += counters.repairs_contradictory;
             total.malformed += counters.malformed;
@@ -221,7 +225,7 @@ impl World {
             datagram.clear();
         }
         while let Some(event) = self.hosts[number].engine.poll_event() {
-            self.note(format!("{number} {event:?}").as_bytes());
+            self.note_event(number, &event);
             self.hosts[number].keep(event);
         }
         if self.datagrams.is_multiple_of(61) {
@@ -245,6 +249,18 @@ impl World {
                 let key = (self.now + delay, self.datagrams);
                 self.in_flight.insert(key, (number, datagram.to_vec()));
             }
+        }
+    }
+
+    /// A message that is large is not worth being printed.
+    fn note_event(&mut self, number: usize, event: &Event) {
+        if let Event::Message(message) = event {
+            let Message { group, sender, seqno, how, age, missing_for, .. } = message;
+            let told = format!("{number} {group} {sender} {seqno} {how:?} {age:?} {missing_for:?}");
+            self.note(told.as_bytes());
+            self.note(&message.payload);
+        } else {
+            self.note(format!("{number} {event:?}").as_bytes());
         }
     }
 
@@ -279,6 +295,10 @@ impl Host {
 
 /// The payload of message `number`, of a length that differs from its neighbours'.
 pub(crate) fn payload(number: u32) -> Vec<u8> {
-    let length = 20 + (number as usize * 37) % 900;
-    (0..length).map(|place| (place as u32 ^ number.wrapping_mul(31)) as u8).collect()
+    payload_of(number, 20 + (number as usize * 37) % 900)
+}
+
+/// The payload of message `number`, of this length.
+pub(crate) fn payload_of(number: u32, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|place| (place as u32 ^ number.wrapping_mul(31)) as u8).collect()
 }

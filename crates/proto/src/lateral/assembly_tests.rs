@@ -1,0 +1,116 @@
+use super::super::block::Arena;
+use super::*;
+use crate::NodeId;
+
+const STREAM: StreamIx = StreamIx(3);
+const FIRST: SeqNo = SeqNo(u32::MAX);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn piece(index: u32) -> Piece {
+    Piece { index, piece_bytes: 4, message_bytes: 10 }
+}
+
+fn block(deadline: Option<Duration>) -> Block {
+    Block::of_piece(&mut Arena::default(), Time(1), deadline, piece(0), b"0123456789")
+}
+
+fn opened(max_bytes: usize, deadline: Option<Duration>) -> Assemblies {
+    let mut all = Assemblies::new(max_bytes);
+    all.begin(STREAM, Assembly::new(Time(5), FIRST, piece(0), &block(deadline), Time(5)));
+    all
+}
+
+fn add(all: &mut Assemblies, now: u64, index: u32, came: (How, u64)) -> Added {
+    let bytes = &b"0123456789"[piece(index).offset()..][..piece(index).bytes()];
+    let came = (came.0, Duration::from_nanos(came.1));
+    let added = all.add(Time(now), STREAM, FIRST, (piece(index), bytes), came);
+    all.check();
+    added
+}
+
+#[test]
+fn pieces_in_any_order_make_the_message_and_the_one_longest_missing_says_how_it_came() {
+    let mut all = opened(1000, None);
+    assert!(matches!(add(&mut all, 6, 2, (How::Direct, 0)), Added::Open));
+    assert!(matches!(add(&mut all, 7, 0, (How::Recovered(NodeId(4)), 30)), Added::Open));
+    assert_eq!(all.bytes(), 10 + OVERHEAD_BYTES);
+    let Added::Whole(whole) = add(&mut all, 8, 1, (How::Retransmitted(NodeId(5)), 20)) else {
+        panic!("it was the last piece");
+    };
+    assert_eq!((whole.how, whole.missing_for.as_nanos()), (How::Recovered(NodeId(4)), 30));
+    assert_eq!((whole.first, whole.last()), (FIRST, SeqNo(1)), "numbers wrap around");
+    assert_eq!(&whole.payload()[..], b"0123456789");
+    assert_eq!((all.bytes(), all.is_open(STREAM, FIRST)), (0, false));
+}
+
+#[test]
+fn an_open_message_is_found_by_each_of_its_numbers_and_by_no_other() {
+    let all = opened(1000, None);
+    let numbers = [FIRST.minus(1), FIRST, SeqNo(0), SeqNo(1), SeqNo(2)];
+    let found = numbers.map(|seqno| all.containing(STREAM, seqno).is_some());
+    assert_eq!(found, [false, true, true, true, false]);
+    assert_eq!(all.containing(StreamIx(4), FIRST), None);
+}
+
+#[test]
+fn the_time_of_a_message_is_over_when_nothing_comes_or_its_deadline_has_passed() {
+    let mut all = opened(1000, None);
+    let at = |all: &Assemblies, now| all.over_at(Time(now), STREAM, SECOND);
+    assert_eq!(at(&all, 6), (Vec::new(), Some(Time(5) + SECOND)));
+    add(&mut all, 100, 1, (How::Direct, 0));
+    assert_eq!(at(&all, 1_000_000_099), (Vec::new(), Some(Time(100) + SECOND)));
+    assert_eq!(at(&all, 1_000_000_100), (vec![FIRST], None));
+    let mut all = opened(1000, Some(Duration::from_micros(1)));
+    assert_eq!(at(&all, 6), (Vec::new(), Some(Time(1_005))));
+    assert!(matches!(add(&mut all, 1_006, 1, (How::Direct, 0)), Added::Useless(Useless::Late)));
+}
+
+#[test]
+fn pieces_that_contradict_each_other_are_found() {
+    let mut all = opened(1000, None);
+    let other = Piece { message_bytes: 11, ..piece(1) };
+    let added = all.add(Time(6), STREAM, FIRST, (other, b"4567"), (How::Direct, Duration::ZERO));
+    assert!(matches!(added, Added::Useless(Useless::Contradiction)));
+}
+
+#[test]
+fn the_oldest_message_is_in_the_way_where_there_is_no_room() {
+    let mut all = opened(3 * (10 + OVERHEAD_BYTES), None);
+    assert!(all.can_hold(10) && !all.can_hold(3 * (10 + OVERHEAD_BYTES) as u32));
+    for number in 1..200 {
+        let first = FIRST.plus(3 * number);
+        while let Some((stream, oldest)) = all.in_the_way_of(10) {
+            assert_eq!(oldest, first.minus(9));
+            all.end(stream, oldest);
+        }
+        all.begin(STREAM, Assembly::new(Time(5), first, piece(0), &block(None), Time(5)));
+        all.check();
+    }
+    assert!(all.begun.len() <= 3, "{} are remembered", all.begun.len());
+    assert_eq!(all.remove_stream(STREAM), 3);
+    assert_eq!(all.bytes(), 0);
+}
+
+#[test]
+fn messages_that_end_in_time_leave_no_trace_of_when_they_were_begun() {
+    let mut all = Assemblies::new(1000);
+    for number in 0..1000 {
+        let first = FIRST.plus(3 * number);
+        all.begin(STREAM, Assembly::new(Time(5), first, piece(0), &block(None), Time(5)));
+        all.end(STREAM, first);
+    }
+    assert!(all.begun.len() <= MOST_ENDED + 1, "{} are remembered", all.begun.len());
+}
+
+#[test]
+fn what_is_unwanted_is_so_until_it_is_known_of() {
+    let mut all = Assemblies::new(1000);
+    all.set_unwanted(STREAM, FIRST, SeqNo(3));
+    let numbers = [FIRST.minus(1), FIRST, SeqNo(2), SeqNo(3)];
+    assert_eq!(numbers.map(|it| all.is_unwanted(STREAM, it)), [false, true, true, false]);
+    all.forget_unwanted_before(STREAM, SeqNo(2));
+    assert_eq!(all.unwanted_to(STREAM), Some(SeqNo(3)));
+    all.forget_unwanted_before(STREAM, SeqNo(3));
+    assert_eq!(all.unwanted_to(STREAM), None);
+    all.check();
+}

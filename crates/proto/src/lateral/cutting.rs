@@ -1,0 +1,310 @@
+//! Messages of several packets on their way out: cut into pieces, which leave at a pace.
+//!
+//! What does not fit a packet, and what is sent in the same group after it, waits here until it has
+//! left: numbers are given in the order in which messages were taken. A packet leaves when it is
+//! its group's turn, when the pace allows, and when no member is too far behind:
+//!
+//! * The *pace* ([`Config::pace_bytes_per_second`]) is the node's: all groups share it by turns.
+//!   What has not been used up by [`BURST`] may leave at once, so that small pieces of work do not
+//!   wait at all.
+//! * The *flight* ([`Config::flight`]) is the group's: so many packets may be under way to the
+//!   slowest member, which are as many as a receiver buffers (Ricochet 3.2.5). The members are
+//!   asked to confirm on the way, so that they set the pace where they are slower than ours.
+//!
+//! Messages of one packet do not pass here unless others of their group wait, nor do repairs,
+//! answers and heartbeats.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use super::block::{Arena, Block, Piece};
+use super::groups::GroupIx;
+use super::{Config, Lateral, TimerKey};
+use crate::{SendError, SendOptions, SeqNo, Time};
+
+/// The messages of all groups that wait to leave.
+#[derive(Debug)]
+pub(super) struct Cutter {
+    waiting: BTreeMap<GroupIx, VecDeque<Waiting>>,
+    /// Groups that may send, in their turns.
+    turns: VecDeque<GroupIx>,
+    /// Groups that wait for a member.
+    held_back: BTreeSet<GroupIx>,
+    bytes: usize,
+    pace: Pace,
+}
+
+/// A message that was taken and has not left as a whole.
+#[derive(Debug)]
+struct Waiting {
+    payload: Bytes,
+    taken_at: Time,
+    deadline: Option<Duration>,
+    /// The next piece that leaves; `None` if the message fits a packet.
+    piece: Option<Piece>,
+}
+
+/// Lets through so many bytes per second, and what has gathered for [`BURST`] at once.
+#[derive(Debug)]
+struct Pace {
+    bytes_per_second: u64,
+    used_up_to: Time,
+}
+
+/// What was not used of the pace for this time may be used at once.
+const BURST: Duration = Duration::from_millis(4);
+/// Pieces leave in trains of this time's worth: nobody is woken for each of them.
+const TRAIN: Duration = Duration::from_millis(1);
+
+impl Waiting {
+    fn packets(&self) -> u32 {
+        self.piece.map_or(1, |piece| piece.count())
+    }
+
+    /// The next packet of it; says whether it was the last.
+    fn next_block(&mut self, arena: &mut Arena) -> (Block, bool) {
+        let Self { payload, taken_at, deadline, piece } = self;
+        let Some(piece) = piece else {
+            return (Block::of_message(arena, *taken_at, *deadline, payload), true);
+        };
+        let block = Block::of_piece(arena, *taken_at, *deadline, *piece, payload);
+        piece.index += 1;
+        (block, piece.index == piece.count())
+    }
+}
+
+impl Pace {
+    fn allows(&self, now: Time) -> bool {
+        self.bytes_per_second == 0 || self.used_up_to < now + BURST
+    }
+
+    fn use_up(&mut self, now: Time, bytes: usize) {
+        if let Some(span_ns) = (bytes as u64 * 1_000_000_000).checked_div(self.bytes_per_second) {
+            self.used_up_to = self.used_up_to.max(now) + Duration::from_nanos(span_ns);
+        }
+    }
+
+    /// When the next train may leave.
+    fn next_at(&self) -> Time {
+        self.used_up_to.before(BURST) + TRAIN
+    }
+}
+
+impl Cutter {
+    pub(super) fn new(bytes_per_second: u64) -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            turns: VecDeque::new(),
+            held_back: BTreeSet::new(),
+            bytes: 0,
+            pace: Pace { bytes_per_second, used_up_to: Time::ZERO },
+        }
+    }
+
+    /// Bytes of the messages that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether messages of the group wait.
+    pub(super) fn holds(&self, group: GroupIx) -> bool {
+        self.waiting.contains_key(&group)
+    }
+
+    /// The group may send again.
+    fn resume(&mut self, group: GroupIx) {
+        if self.held_back.remove(&group) {
+            self.turns.push_back(group);
+        }
+    }
+
+    fn push(&mut self, group: GroupIx, message: Waiting) {
+        self.bytes += message.payload.len();
+        let queue = self.waiting.entry(group).or_default();
+        if queue.is_empty() {
+            self.turns.push_back(group);
+        }
+        queue.push_back(message);
+    }
+
+    /// The next packet of the group, whose turn it was.
+    fn pop(&mut self, now: Time, group: GroupIx, arena: &mut Arena) -> Block {
+        let queue = self.waiting.get_mut(&group).expect("a group has a turn while messages wait");
+        let message = queue.front_mut().expect("a group has a turn while messages wait");
+        let (block, is_last) = message.next_block(arena);
+        self.pace.use_up(now, block.bytes().len());
+        if is_last {
+            self.bytes -= message.payload.len();
+            queue.pop_front();
+        }
+        if queue.is_empty() {
+            self.waiting.remove(&group);
+        } else {
+            self.turns.push_back(group);
+        }
+        block
+    }
+
+    /// This node left the group: says how many of its messages have not left, or not as a whole.
+    fn forget(&mut self, group: GroupIx) -> usize {
+        self.turns.retain(|other| *other != group);
+        self.held_back.remove(&group);
+        let queue = self.waiting.remove(&group).unwrap_or_default();
+        self.bytes -= queue.iter().map(|message| message.payload.len()).sum::<usize>();
+        queue.len()
+    }
+
+    pub(super) fn check(&self) {
+        let waiting = self.waiting.values().flatten().map(|message| message.payload.len());
+        assert_eq!(waiting.sum::<usize>(), self.bytes, "the bytes that wait were miscounted");
+        let (turns, held) = (&self.turns, &self.held_back);
+        assert_eq!(turns.len() + held.len(), self.waiting.len(), "a group waits without a turn");
+        let is_waiting = |group: &GroupIx| self.waiting.contains_key(group);
+        assert!(turns.iter().chain(held).all(is_waiting), "a group has a turn for nothing");
+    }
+}
+
+impl Lateral {
+    /// Takes a message that does not fit a packet, or that must wait for others of its group.
+    pub(super) fn send_in_turn(
+        &mut self,
+        now: Time,
+        ix: GroupIx,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<SeqNo, SendError> {
+        let waiting_bytes = self.cutter.bytes;
+        if waiting_bytes > 0 && waiting_bytes + payload.len() > self.config.queue_bytes {
+            return Err(SendError::QueueFull { waiting_bytes });
+        }
+        let rate = self.groups.get(ix).rate;
+        let piece = (payload.len() > self.config.packet_limit(rate)).then(|| Piece {
+            index: 0,
+            piece_bytes: self.config.piece_bytes(rate),
+            message_bytes: payload.len() as u32,
+        });
+        let message = Waiting { payload, taken_at: now, deadline: options.deadline, piece };
+        let own = &mut self.groups.get_mut(ix).own;
+        let first = own.taken_to;
+        own.taken_to = first.plus(message.packets());
+        self.cutter.push(ix, message);
+        self.send_what_waits(now);
+        Ok(first)
+    }
+
+    /// Sends of the messages that wait what the pace and the members allow.
+    pub(super) fn send_what_waits(&mut self, now: Time) {
+        while let Some(ix) = self.cutter.turns.front().copied() {
+            if !self.cutter.pace.allows(now) {
+                self.timers.set(TimerKey::Pace, self.cutter.pace.next_at());
+                return;
+            }
+            self.cutter.turns.pop_front();
+            let window = self.window_of(ix);
+            if self.groups.get_mut(ix).own.held_back_by(window).is_some() {
+                self.cutter.held_back.insert(ix);
+                self.on_held_back(now, ix);
+                continue;
+            }
+            let block = self.cutter.pop(now, ix, &mut self.arena);
+            self.counters.pieces_sent += u64::from(block.piece().is_some());
+            self.multicast(now, ix, block);
+        }
+    }
+
+    /// How far a member may be behind in the group: the window, or while messages of several
+    /// packets are on their way, the flight.
+    pub(super) fn window_of(&self, ix: GroupIx) -> u32 {
+        let Config { window, flight, .. } = self.config;
+        if self.cutter.holds(ix) { window.min(flight) } else { window }
+    }
+
+    /// No member holds the group back any more.
+    pub(super) fn go_on_sending(&mut self, now: Time, ix: GroupIx) {
+        self.cutter.resume(ix);
+        self.send_what_waits(now);
+    }
+
+    /// This node left the group: what waits there is not sent.
+    pub(super) fn drop_what_waits(&mut self, ix: GroupIx) {
+        self.counters.messages_unsent += self.cutter.forget(ix) as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: GroupIx = GroupIx(0);
+    const OTHER: GroupIx = GroupIx(1);
+
+    fn message(bytes: usize, piece_bytes: u16) -> Waiting {
+        let piece = Piece { index: 0, piece_bytes, message_bytes: bytes as u32 };
+        let piece = (bytes > usize::from(piece_bytes)).then_some(piece);
+        let payload = (0..bytes).map(|place| place as u8).collect::<Vec<u8>>().into();
+        Waiting { payload, taken_at: Time(1), deadline: None, piece }
+    }
+
+    #[test]
+    fn groups_take_turns_packet_by_packet() {
+        let (mut cutter, mut arena) = (Cutter::new(0), Arena::default());
+        cutter.push(GROUP, message(25, 10));
+        cutter.push(GROUP, message(3, 10));
+        cutter.push(OTHER, message(15, 10));
+        assert_eq!(cutter.bytes(), 43);
+        let mut left = Vec::new();
+        while let Some(group) = cutter.turns.pop_front() {
+            let block = cutter.pop(Time(1), group, &mut arena);
+            let piece = block.piece().map(|(piece, bytes)| (piece.index, bytes.len()));
+            left.push((group.0, piece));
+            cutter.check();
+        }
+        let (a, b) = (GROUP.0, OTHER.0);
+        let pieces = |index, bytes| Some((index, bytes));
+        let expected = [
+            (a, pieces(0, 10)),
+            (b, pieces(0, 10)),
+            (a, pieces(1, 10)),
+            (b, pieces(1, 5)),
+            (a, pieces(2, 5)),
+            (a, None),
+        ];
+        assert_eq!(left, expected);
+        assert_eq!((cutter.bytes(), cutter.holds(GROUP)), (0, false));
+    }
+
+    #[test]
+    fn the_pace_lets_a_burst_through_and_then_so_many_bytes_in_each_train() {
+        let mut pace = Pace { bytes_per_second: 1_000_000, used_up_to: Time::ZERO };
+        let mut now = Time(1_000_000_000);
+        let mut train = |now| {
+            let mut sent = 0;
+            while pace.allows(now) {
+                pace.use_up(now, 100);
+                sent += 1;
+            }
+            (sent, pace.next_at())
+        };
+        let (burst, next) = train(now);
+        assert_eq!(burst, 40, "4 ms of 1000 bytes each");
+        now = next;
+        for _ in 0..5 {
+            let (sent, next) = train(now);
+            assert_eq!((sent, next.since(now)), (10, TRAIN));
+            now = next;
+        }
+    }
+
+    #[test]
+    fn what_a_group_that_was_left_wanted_to_send_is_counted() {
+        let mut cutter = Cutter::new(0);
+        cutter.push(GROUP, message(25, 10));
+        cutter.push(GROUP, message(3, 10));
+        cutter.push(OTHER, message(15, 10));
+        assert_eq!(cutter.forget(GROUP), 2);
+        assert_eq!((cutter.bytes(), cutter.holds(GROUP), cutter.holds(OTHER)), (15, false, true));
+        cutter.check();
+    }
+}
