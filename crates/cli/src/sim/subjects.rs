@@ -54,6 +54,9 @@ impl Subject for LateralSubject {
                 &[None, Some(Duration::ZERO), Some(Duration::from_millis(20))],
             ),
             patience: one_of(rng, &[Duration::ZERO, Duration::from_millis(500)]),
+            flight: one_of(rng, &[1024, 1024, 1024, 3, 20]),
+            pace_bytes_per_second: one_of(rng, &[32 << 20, 32 << 20, 1 << 20, 0]),
+            assembly_bytes: one_of(rng, &[32 << 20, 32 << 20, 32 << 20, 32 << 20, 80_000, 5_000]),
             ..Config::default()
         };
         let rate = RateOfFire::new(one_of(rng, &[1, 4, 8]), one_of(rng, &[0, 1, 2, 5, 9]));
@@ -74,10 +77,14 @@ impl Setup for LateralSetup {
         Box::new(Lateral::new(id, self.config.clone(), seed))
     }
 
-    /// The data buffer, and what pending repairs may hold besides.
+    /// The data buffer, and what pending repairs and messages that have not left may hold besides.
     fn limit_bytes(&self) -> usize {
         let repairs = self.config.pending_repairs * self.config.max_datagram_bytes();
-        self.config.buffer_bytes + repairs
+        self.config.buffer_bytes + repairs + self.config.queue_bytes
+    }
+
+    fn most_bytes(&self) -> usize {
+        self.config.payload_limit(self.rate)
     }
 
     fn owed_from(&self) -> OwedFrom {
@@ -87,9 +94,10 @@ impl Setup for LateralSetup {
     /// What is lost must be asked for and be there still, and must not be given up because of what
     /// was lost before it.
     fn delivers_all(&self) -> bool {
-        let Config { nak, max_gap, buffer_bytes, .. } = &self.config;
+        let Config { nak, max_gap, buffer_bytes, assembly_bytes, .. } = &self.config;
         let asks = nak.as_ref().is_some_and(|nak| nak.ids_per_second > 0);
-        asks && *buffer_bytes >= 1 << 20 && *max_gap >= 1 << 16
+        let has_room = *buffer_bytes >= 1 << 20 && *assembly_bytes >= 1 << 20;
+        asks && has_room && *max_gap >= 1 << 16
     }
 
     /// Repairs are c / r of the packets they are made of. Those of part-filled bins come on top,

@@ -1,4 +1,5 @@
-//! A message is delivered or reported lost at most once, and never both.
+//! A message is delivered or reported lost at most once, and never both; and if a part of it is
+//! reported lost, so is the message.
 
 use super::{Got, Ledger, Violation};
 
@@ -7,7 +8,20 @@ pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
         let Got { delivered, lost, .. } = *got;
         if delivered + lost > 1 {
             let what = format!("{node}: {id} was delivered {delivered} times, lost {lost} times");
-            found.push(Violation::new("at most once", what));
+            found.push(Violation::new(RULE, what));
+        }
+    }
+    for ((node, id), pieces) in &ledger.lost_pieces {
+        if let Some((number, count)) = pieces.iter().find(|(_, count)| **count > 1) {
+            let what = format!("{node}: #{number} of {id} was lost {count} times");
+            found.push(Violation::new(RULE, what));
+        }
+        let got = ledger.got.get(&(*node, *id)).copied().unwrap_or_default();
+        if got.delivered > 0 {
+            let what = format!("{node}: {id} was delivered and parts of it lost");
+            found.push(Violation::new(RULE, what));
         }
     }
 }
+
+const RULE: &str = "at most once";

@@ -11,6 +11,9 @@ use carom_proto::{Event, GroupId, NodeId, PacketId, Safe, Time, ViewChangeKind};
 pub struct Ledger {
     pub(super) sent: BTreeMap<MessageId, Sent>,
     pub(super) got: BTreeMap<(NodeId, MessageId), Got>,
+    /// Packets of messages besides their first that nodes were told as lost, by their messages:
+    /// each number, and how often.
+    pub(super) lost_pieces: BTreeMap<(NodeId, MessageId), BTreeMap<u32, u32>>,
     /// Members of each group at present, as they would say themselves.
     pub(super) members: BTreeMap<GroupId, BTreeSet<NodeId>>,
     /// Each member's view at present.
@@ -151,6 +154,11 @@ impl Ledger {
                 for number in 0..lost.count().min(MAX_LOST) {
                     let number = lost.first.0.wrapping_add(number);
                     let id = MessageId { sender: lost.sender, group: lost.group, number };
+                    if let Some(message) = self.message_with_piece(id) {
+                        let pieces = self.lost_pieces.entry((node, message)).or_default();
+                        *pieces.entry(number).or_default() += 1;
+                        continue;
+                    }
                     let got =
                         self.got.entry((node, id)).or_insert(Got { at: now, ..Got::default() });
                     got.lost += 1;
@@ -167,6 +175,15 @@ impl Ledger {
             Event::Safe(safe) => self.safe(node, &safe),
             _ => {}
         }
+    }
+
+    /// The message of which the packet with this number is a part but not the first: a message
+    /// that does not fit a packet takes the numbers up to the next message's.
+    fn message_with_piece(&self, id: MessageId) -> Option<MessageId> {
+        let mut before = self.sent.range(MessageId { number: 0, ..id }..=id);
+        let (message, sent) = before.next_back()?;
+        let after = id.number - message.number;
+        (after > 0 && after as usize <= sent.payload.len() / LEAST_PIECE_BYTES).then_some(*message)
     }
 
     /// Everything is put right from now on; from here on all must be delivered, or at least
@@ -293,5 +310,7 @@ impl fmt::Display for MessageId {
     }
 }
 
+/// Bytes of a piece of a message but for the last, at the least.
+const LEAST_PIECE_BYTES: usize = 100;
 /// Losses of one report that are written down at most: more were never sent in a run.
 const MAX_LOST: u32 = 100_000;

@@ -83,6 +83,24 @@ fn what_comes_twice_or_is_lost_besides_is_found() {
 }
 
 #[test]
+fn a_part_that_is_lost_of_a_message_that_was_delivered_or_lost_twice_is_found() {
+    let large: &[u8] = &[7; 350];
+    let told = |events: &[Event]| {
+        let mut ledger = ledger();
+        ledger.told(Time(3), B, message(1, b"one"));
+        ledger.sent(Time(3), id(2), large.to_vec(), false);
+        ledger.sent(Time(3), id(6), b"six".to_vec(), false);
+        events.iter().for_each(|event| ledger.told(Time(4), B, event.clone()));
+        ledger.told(Time(5), B, message(6, b"six"));
+        rules(&ledger)
+    };
+    assert_eq!(told(&[lost(2), lost(3), lost(4), lost(5)]), Vec::<&str>::new());
+    assert_eq!(told(&[lost(2), lost(4), lost(4)]), ["at most once"]);
+    assert_eq!(told(&[message(2, &[7; 350]), lost(5)]), ["at most once"]);
+    assert_eq!(told(&[lost(4)]), ["delivered or reported lost"]);
+}
+
+#[test]
 fn what_nobody_sent_so_is_found() {
     for strange in [message(1, b"other"), message(2, b"one"), lost(2)] {
         let mut ledger = ledger();

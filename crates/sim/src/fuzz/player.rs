@@ -294,7 +294,7 @@ impl<'a> Player<'a> {
         }
         self.messages += 1;
         let mut payload = self.messages.to_be_bytes().to_vec();
-        payload.resize(bytes.max(8), self.messages as u8);
+        payload.resize(bytes.clamp(8, self.setup.most_bytes()), self.messages as u8);
         let sent = self
             .world
             .with(host, |resident, now| {

@@ -164,6 +164,7 @@ impl Scenario {
             let (mut rng, _) = service_of(seed);
             scenario.draw_service_troubles(service, &mut rng);
         }
+        scenario.enlarge_some_messages();
         scenario
     }
 
@@ -227,6 +228,20 @@ impl Scenario {
             }
         }
         self.acts.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Some messages do not fit a packet, a few not even dozens of them. They are drawn apart from
+    /// everything else, which does not depend on them.
+    fn enlarge_some_messages(&mut self) {
+        let mut rng = Rng::new(self.seed ^ 0x1a49e);
+        for (_, act) in &mut self.acts {
+            if let Act::Send { bytes, .. } = act
+                && rng.chance(0.06)
+            {
+                let most = [4_000, 4_000, 15_000, 60_000][rng.below(4)];
+                *bytes = 1_200 + rng.below(most);
+            }
+        }
     }
 
     fn draw_use(&self, rng: &mut Rng) -> Act {

@@ -28,6 +28,12 @@ pub trait Setup {
     /// Bytes that an engine with these settings may keep.
     fn limit_bytes(&self) -> usize;
 
+    /// Bytes of the largest message that is sent. Where a scenario has a larger one, it is cut off
+    /// there. Default: what every protocol takes.
+    fn most_bytes(&self) -> usize {
+        1_200
+    }
+
     /// From where on a receiver is owed a sender's messages.
     fn owed_from(&self) -> OwedFrom;
 
