@@ -211,7 +211,7 @@ impl Builder {
     }
 
     /// Events that wait for the application in each group at most; what finds no room is told as
-    /// lost. Default: 65536; at least 1.
+    /// lost. Default: 65536; at least 1. Messages of more than 64 MiB in all do not wait either.
     pub fn queue(mut self, events: usize) -> Self {
         self.queue_events = events;
         self

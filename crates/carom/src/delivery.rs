@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_channel::{Receiver, Sender};
 use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo};
@@ -18,6 +18,8 @@ pub(crate) struct Delivery {
     queue: Sender<Event>,
     capacity: usize,
     keeps_all: bool,
+    /// Bytes of the messages in the queue; they have a bound as well.
+    bytes: Arc<AtomicUsize>,
     room_wanted: Arc<AtomicBool>,
     overflow: Overflow,
 }
@@ -27,6 +29,7 @@ pub(crate) struct Delivery {
 pub(crate) struct Inlet {
     pub(crate) queue: Receiver<Event>,
     capacity: usize,
+    bytes: Arc<AtomicUsize>,
     room_wanted: Arc<AtomicBool>,
 }
 
@@ -45,9 +48,11 @@ impl Delivery {
         let capacity = capacity.max(1);
         let (queue, receiver) = async_channel::unbounded();
         let room_wanted = Arc::new(AtomicBool::new(false));
-        let inlet = Inlet { queue: receiver, capacity, room_wanted: Arc::clone(&room_wanted) };
+        let bytes = Arc::new(AtomicUsize::new(0));
+        let (counted, wanted) = (Arc::clone(&bytes), Arc::clone(&room_wanted));
+        let inlet = Inlet { queue: receiver, capacity, bytes: counted, room_wanted: wanted };
         let overflow = Overflow::default();
-        (Self { group, queue, capacity, keeps_all, room_wanted, overflow }, inlet)
+        (Self { group, queue, capacity, keeps_all, bytes, room_wanted, overflow }, inlet)
     }
 
     /// Hands `event` to the application, or keeps a note of it.
@@ -94,9 +99,13 @@ impl Delivery {
 
     /// Gives the event back if there is no room. If nobody receives any more it is gone.
     fn enqueue(&self, event: Event) -> Result<(), Event> {
-        if self.queue.len() >= self.capacity {
+        let (bytes, waiting) = (bytes_of(&event), self.bytes.load(Ordering::SeqCst));
+        let are_too_many = bytes > 0 && waiting > 0 && waiting + bytes > QUEUE_BYTES;
+        if self.queue.len() >= self.capacity || are_too_many {
             return Err(event);
         }
+        // Before the application can take it, so that it never takes off more than there is.
+        self.bytes.fetch_add(bytes, Ordering::SeqCst);
         let _ = self.queue.try_send(event);
         Ok(())
     }
@@ -111,18 +120,25 @@ impl Drop for Delivery {
     /// untold: it is little, and goes beyond the capacity.
     fn drop(&mut self) {
         while let Some(event) = self.overflow.pop(self.group) {
+            self.bytes.fetch_add(bytes_of(&event), Ordering::SeqCst);
             let _ = self.queue.try_send(event);
         }
     }
 }
 
 impl Inlet {
+    /// The application has taken this event.
+    pub(crate) fn took(&self, event: &Event) {
+        self.bytes.fetch_sub(bytes_of(event), Ordering::SeqCst);
+    }
+
     /// Whether the driver should be told that there is room now. To be asked after an event was
     /// taken; half the queue must be empty, so that the driver is not woken for each event.
     pub(crate) fn has_wanted_room(&self) -> bool {
         let half = self.capacity / 2;
         self.room_wanted.load(Ordering::SeqCst)
             && self.queue.len() <= half
+            && self.bytes.load(Ordering::SeqCst) <= QUEUE_BYTES / 2
             && self.room_wanted.swap(false, Ordering::SeqCst)
     }
 }
@@ -183,10 +199,19 @@ impl Overflow {
     }
 }
 
+fn bytes_of(event: &Event) -> usize {
+    match event {
+        Event::Message(message) => message.payload.len(),
+        _ => 0,
+    }
+}
+
 fn ranges_are_many(ranges: usize) -> bool {
     ranges >= MAX_RANGES
 }
 
+/// Bytes of messages in a queue at most; one that is larger fits while it is alone.
+const QUEUE_BYTES: usize = 64 << 20;
 /// Ranges of lost messages that are kept apart.
 const MAX_RANGES: usize = 1024;
 /// Events other than messages that are kept.
@@ -250,6 +275,30 @@ mod tests {
             delivery.flush();
         }
         assert_eq!((delivery.backlog(), delivery.dropped()), (0.0, 0));
+    }
+
+    #[test]
+    fn large_messages_are_bounded_by_their_bytes() {
+        let (mut delivery, inlet) = Delivery::new(GROUP, 1000, false);
+        let large = |seqno| match message(7, seqno) {
+            Event::Message(message) => {
+                Event::Message(Message { payload: vec![0; QUEUE_BYTES / 2].into(), ..message })
+            }
+            other => other,
+        };
+        (1..=5).for_each(|seqno| delivery.deliver(large(seqno)));
+        for seqno in 1..=2 {
+            let event = inlet.queue.try_recv().expect("it had room");
+            assert!(event == large(seqno));
+            inlet.took(&event);
+        }
+        for seqno in 3..=5 {
+            assert_eq!(inlet.queue.try_recv(), Ok(lost(7, seqno, seqno)));
+        }
+        delivery.deliver(large(6));
+        assert!(inlet.queue.try_recv() == Ok(large(6)), "there is room again");
+        inlet.took(&large(6));
+        assert_eq!(inlet.bytes.load(Ordering::SeqCst), 0);
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Group {
         self.shared.id
     }
 
-    /// The largest message in bytes; follows from r and the path MTU.
+    /// The largest message in bytes: 16 MiB, unless the settings of the engine say otherwise.
     pub fn payload_limit(&self) -> usize {
         self.shared.limits.message
     }
@@ -90,7 +90,7 @@ impl Group {
     /// runtime.
     pub async fn recv(&self) -> Option<Event> {
         let event = self.inlet.queue.recv().await.ok();
-        self.tell_of_room();
+        self.tell_of_room(event.as_ref());
         event
     }
 
@@ -102,7 +102,7 @@ impl Group {
     pub fn recv_blocking(&self) -> Option<Event> {
         self.must_not_block("Group::recv_blocking", "recv");
         let event = self.inlet.queue.recv_blocking().ok();
-        self.tell_of_room();
+        self.tell_of_room(event.as_ref());
         event
     }
 
@@ -117,7 +117,7 @@ impl Group {
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Event>, Timeout> {
         self.must_not_block("Group::recv_timeout", "recv_timeout_async");
         if let Ok(event) = self.inlet.queue.try_recv() {
-            self.tell_of_room();
+            self.tell_of_room(Some(&event));
             return Ok(Some(event));
         }
         within(timeout, self.recv()).ok_or(Timeout(timeout))
@@ -134,7 +134,7 @@ impl Group {
     /// The next event if there is one already.
     pub fn try_recv(&self) -> Option<Event> {
         let event = self.inlet.queue.try_recv().ok();
-        self.tell_of_room();
+        self.tell_of_room(event.as_ref());
         event
     }
 
@@ -219,7 +219,9 @@ impl Group {
         }
     }
 
-    fn tell_of_room(&self) {
+    /// The application has taken this event: there may be room that the driver waits for.
+    fn tell_of_room(&self, taken: Option<&Event>) {
+        taken.into_iter().for_each(|event| self.inlet.took(event));
         if self.inlet.has_wanted_room() {
             self.node.home.tell(NodeCommand::Room { group: self.shared.id });
         }
@@ -299,8 +301,8 @@ impl Stream for Events<'_> {
         context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Event>> {
         let polled = self.queue.as_mut().poll_next(context);
-        if polled.is_ready() {
-            self.group.tell_of_room();
+        if let std::task::Poll::Ready(event) = &polled {
+            self.group.tell_of_room(event.as_ref());
         }
         polled
     }

@@ -105,11 +105,6 @@ impl HostedGroup {
                     }
                     return (taken, Progress::Held);
                 }
-                // Messages that do not fit a packet leave one after the other.
-                Err(SendError::QueueFull { .. }) => {
-                    self.head = Some(outgoing);
-                    return (taken, Progress::Held);
-                }
                 // All of this is checked where the application publishes, so this is a leave that
                 // overtook the message.
                 Err(SendError::NotJoined | SendError::TooLarge { .. } | SendError::Qos { .. }) => {

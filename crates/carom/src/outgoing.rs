@@ -4,25 +4,41 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use async_channel::{Receiver, Sender};
+use async_channel::{Receiver, Sender, TrySendError};
 use bytes::Bytes;
 use carom_proto::{GroupId, SendOptions};
 
 use crate::published::Receipt;
 
 /// A message that waits to be sent.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) payload: Bytes,
     pub(crate) options: SendOptions,
     /// Who wants to know what becomes of it, in an ordered group.
     pub(crate) receipt: Option<Receipt>,
+    /// Its place among the large ones, if it is large.
+    pub(crate) place: Option<Place>,
 }
+
+/// A place of a large message, until the engine has taken the message.
+#[derive(Debug)]
+pub(crate) struct Place(Receiver<()>);
 
 /// The messages of one group that wait to be sent. A channel that is bounded takes the memory for
 /// all its messages at once, 64 KiB; it is made when somebody publishes.
 #[derive(Debug, Default)]
-pub(crate) struct Queue(OnceLock<Option<(Sender<Outgoing>, Receiver<Outgoing>)>>);
+pub(crate) struct Queue(OnceLock<Option<Ends>>);
+
+/// Where messages go in and out. Large ones need a place, of which there are few: so the queue is
+/// bounded in bytes as well.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    inlet: Sender<Outgoing>,
+    outlet: Receiver<Outgoing>,
+    to_places: Sender<()>,
+    places: Receiver<()>,
+}
 
 /// The groups of a node whose queues have something, each at most once. Publishers enter their
 /// group and wake the driver only if it was not entered yet.
@@ -63,28 +79,82 @@ impl ReadyList {
 
 impl Queue {
     /// Where messages go in; `None` if it was closed before there were any.
-    pub(crate) fn inlet(&self) -> Option<&Sender<Outgoing>> {
-        let ends = self.0.get_or_init(|| Some(async_channel::bounded(QUEUE_MESSAGES)));
-        ends.as_ref().map(|(inlet, _)| inlet)
+    pub(crate) fn inlet(&self) -> Option<&Ends> {
+        self.0.get_or_init(|| Some(Ends::new())).as_ref()
     }
 
     /// The message that has waited longest.
     pub(crate) fn take(&self) -> Option<Outgoing> {
-        let (_, outlet) = self.0.get()?.as_ref()?;
-        outlet.try_recv().ok()
+        self.0.get()?.as_ref()?.outlet.try_recv().ok()
     }
 
     /// How many messages wait.
     pub(crate) fn len(&self) -> usize {
         let ends = self.0.get().and_then(Option::as_ref);
-        ends.map_or(0, |(_, outlet)| outlet.len())
+        ends.map_or(0, |ends| ends.outlet.len())
     }
 
     /// Nobody takes messages any more: who publishes, or waits for room, is told so.
     pub(crate) fn close(&self) {
-        if let Some((inlet, _)) = self.0.get_or_init(|| None) {
-            inlet.close();
+        if let Some(ends) = self.0.get_or_init(|| None) {
+            ends.inlet.close();
+            ends.to_places.close();
         }
+    }
+}
+
+impl Ends {
+    fn new() -> Self {
+        let (inlet, outlet) = async_channel::bounded(QUEUE_MESSAGES);
+        let (to_places, places) = async_channel::bounded(LARGE_MESSAGES);
+        Self { inlet, outlet, to_places, places }
+    }
+
+    /// Puts a message in, if there is room.
+    pub(crate) fn try_send(&self, mut outgoing: Outgoing) -> Result<(), TrySendError<Outgoing>> {
+        if outgoing.needs_place() {
+            match self.to_places.try_send(()) {
+                Ok(()) => outgoing.place = Some(Place(self.places.clone())),
+                Err(TrySendError::Full(())) => return Err(TrySendError::Full(outgoing)),
+                Err(TrySendError::Closed(())) => return Err(TrySendError::Closed(outgoing)),
+            }
+        }
+        self.inlet.try_send(outgoing)
+    }
+
+    /// Puts a message in once there is room.
+    pub(crate) async fn send(&self, mut outgoing: Outgoing) -> Result<(), Closed> {
+        if outgoing.needs_place() {
+            self.to_places.send(()).await.map_err(|_| Closed)?;
+            outgoing.place = Some(Place(self.places.clone()));
+        }
+        self.inlet.send(outgoing).await.map_err(|_| Closed)
+    }
+
+    /// As [`Ends::send`], blocking the thread.
+    pub(crate) fn send_blocking(&self, mut outgoing: Outgoing) -> Result<(), Closed> {
+        if outgoing.needs_place() {
+            self.to_places.send_blocking(()).map_err(|_| Closed)?;
+            outgoing.place = Some(Place(self.places.clone()));
+        }
+        self.inlet.send_blocking(outgoing).map_err(|_| Closed)
+    }
+}
+
+/// Nobody takes messages any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+impl Outgoing {
+    fn needs_place(&self) -> bool {
+        self.payload.len() > LARGE_BYTES && self.place.is_none()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // It is not there any more if the queue was closed.
+        let _ = self.0.try_recv();
     }
 }
 
@@ -97,6 +167,10 @@ impl ReadyMark {
 
 /// Messages that a group's queue holds.
 pub(crate) const QUEUE_MESSAGES: usize = 1024;
+/// Of these, how many may be large.
+const LARGE_MESSAGES: usize = 4;
+/// A message of more bytes is large.
+const LARGE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -114,5 +188,41 @@ mod tests {
         assert!(!list.enter(GroupId(1), &a), "its queue has not been emptied yet");
         a.clear();
         assert!(list.enter(GroupId(1), &a));
+    }
+
+    fn message(bytes: usize) -> Outgoing {
+        let payload = vec![0; bytes].into();
+        Outgoing { payload, options: SendOptions::default(), receipt: None, place: None }
+    }
+
+    #[test]
+    fn few_large_messages_wait_beside_many_small_ones() {
+        let queue = Queue::default();
+        let inlet = queue.inlet().expect("it is open");
+        for _ in 0..LARGE_MESSAGES {
+            inlet.try_send(message(LARGE_BYTES + 1)).expect("there is a place");
+        }
+        let refused = inlet.try_send(message(LARGE_BYTES + 1));
+        assert!(matches!(refused, Err(TrySendError::Full(_))));
+        inlet.try_send(message(LARGE_BYTES)).expect("it needs no place");
+        let taken = queue.take().expect("there are some");
+        let refused = inlet.try_send(message(LARGE_BYTES + 1));
+        assert!(matches!(refused, Err(TrySendError::Full(_))), "the engine has not got it yet");
+        drop(taken);
+        inlet.try_send(message(LARGE_BYTES + 1)).expect("a place is free again");
+        queue.close();
+        assert_eq!(inlet.send_blocking(message(LARGE_BYTES + 1)), Err(Closed));
+    }
+
+    #[test]
+    fn a_large_message_that_finds_the_queue_full_gives_its_place_back() {
+        let queue = Queue::default();
+        let inlet = queue.inlet().expect("it is open");
+        (0..QUEUE_MESSAGES).for_each(|_| inlet.try_send(message(1)).expect("there is room"));
+        for _ in 0..2 * LARGE_MESSAGES {
+            let refused = inlet.try_send(message(LARGE_BYTES + 1));
+            assert!(matches!(refused, Err(TrySendError::Full(_))));
+        }
+        assert_eq!(inlet.places.len(), 0);
     }
 }

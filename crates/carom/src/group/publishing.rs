@@ -24,7 +24,8 @@ impl From<Deadline> for SendOptions {
 
 impl Group {
     /// Multicasts `payload` to the other members. Blocks while a member that is too far behind
-    /// holds the group back and its queue of 1024 messages is full.
+    /// holds the group back and its queue of 1024 messages is full, of which 4 may be larger than
+    /// 64 KiB.
     ///
     /// # Errors
     /// The message is too large, or the group is closed. Nothing was sent then.
@@ -153,6 +154,7 @@ impl Group {
         }
         let tracked = self.shared.profile.is_ordered().then(Receipt::new);
         let (receipt, answer) = tracked.unzip();
-        Ok((Outgoing { payload, options, receipt }, Published::new(self, answer)))
+        let outgoing = Outgoing { payload, options, receipt, place: None };
+        Ok((outgoing, Published::new(self, answer)))
     }
 }
