@@ -361,6 +361,7 @@ impl Group {
     fn on_view(&mut self, cx: &mut Around<'_>, event: ViewEvent) {
         let is_out = !event.view.contains(self.me);
         tracing::info!(me = ?self.me, view = ?event.view, "view");
+        self.on_locks_shown(&event);
         cx.tell(RingNews::View(Box::new(event)));
         if is_out {
             self.on_out(cx);

@@ -2,9 +2,10 @@
 
 use super::RingNews;
 use super::around::Around;
+use super::delivery::ViewEvent;
 use super::group::Group;
 use super::locks::{LockChange, LockError, LockName, LockNews};
-use super::log::ListChangeKind;
+use super::log::{ListChange, ListChangeKind};
 use super::names::Process;
 
 impl Group {
@@ -42,7 +43,18 @@ impl Group {
         Ok(())
     }
 
+    /// This view is delivered: what it grants may be what this member has asked for last.
+    pub(super) fn on_locks_shown(&mut self, event: &ViewEvent) {
+        if let Some(ListChange { process, request, kind: ListChangeKind::Lock { name, .. } }) =
+            event.answered
+            && process == self.me
+        {
+            self.locks.on_shown(name, request);
+        }
+    }
+
     /// The view that was just delivered, or enough members that know it, say this about a lock.
+    /// What this member has asked for since is not known to them yet: then nothing is told.
     pub(super) fn on_lock_news(
         &mut self,
         cx: &mut Around<'_>,
@@ -53,21 +65,25 @@ impl Group {
         if process != self.me {
             return;
         }
+        let is_current = match news.change {
+            LockChange::Granted { .. } => self.locks.is_wanted_as_shown(news.name),
+            LockChange::Refused { .. } | LockChange::Released => {
+                self.locks.on_ended(news.name, request)
+            }
+            LockChange::Lost => true,
+        };
+        if !is_current {
+            return;
+        }
         match news.change {
             LockChange::Granted { .. } => cx.counters.locks_granted += 1,
             LockChange::Refused { .. } => cx.counters.locks_refused += 1,
             LockChange::Released | LockChange::Lost => {}
         }
-        if matches!(news.change, LockChange::Refused { .. } | LockChange::Released) {
-            self.locks.on_ended(news.name, request);
-        }
         cx.tell(RingNews::Lock(news));
         match news.change {
-            // It may have been given back since.
-            LockChange::Granted { .. } if self.locks.may_give_back(news.name).is_ok() => {
-                self.begin_serving(cx, news.name);
-            }
-            LockChange::Granted { .. } | LockChange::Refused { .. } => {}
+            LockChange::Granted { .. } => self.begin_serving(cx, news.name),
+            LockChange::Refused { .. } => {}
             LockChange::Released | LockChange::Lost => self.end_serving(news.name),
         }
     }

@@ -26,6 +26,10 @@ pub struct LockName(pub u64);
 pub struct Handler(u8);
 
 /// What became of a lock that this node has asked for, at its place among the messages.
+///
+/// It is always about the last that was asked: who gives a lock back and asks for it again is told
+/// what becomes of the second request, not that the first one was granted, refused or ended. That
+/// is so for a caller that takes all events before it asks for anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockNews {
     /// The lock.
@@ -88,6 +92,8 @@ struct Asked {
     is_wanted: bool,
     /// The number of that request.
     request: u32,
+    /// A view that was delivered has that request.
+    is_shown: bool,
 }
 
 impl Handler {
@@ -235,14 +241,30 @@ impl OwnLocks {
 
     /// Request number `request` is about this lock.
     pub(super) fn on_asked(&mut self, name: LockName, is_wanted: bool, request: u32) {
-        self.asked.insert(name, Asked { is_wanted, request });
+        self.asked.insert(name, Asked { is_wanted, request, is_shown: false });
     }
 
-    /// That request ended with the lock neither held nor waited for.
-    pub(super) fn on_ended(&mut self, name: LockName, request: u32) {
-        if self.asked.get(&name).is_some_and(|asked| asked.request == request) {
+    /// A view is delivered in which this request has its place.
+    pub(super) fn on_shown(&mut self, name: LockName, request: u32) {
+        if let Some(asked) = self.asked.get_mut(&name).filter(|asked| asked.request == request) {
+            asked.is_shown = true;
+        }
+    }
+
+    /// Whether a lock that this member holds in the view was asked for by its last request, and
+    /// not by one that it has taken back since: then it is about to lose the lock, however much it
+    /// wants it again.
+    pub(super) fn is_wanted_as_shown(&self, name: LockName) -> bool {
+        self.asked.get(&name).is_some_and(|asked| asked.is_wanted && asked.is_shown)
+    }
+
+    /// That request ended with the lock neither held nor waited for. Says whether it was the last.
+    pub(super) fn on_ended(&mut self, name: LockName, request: u32) -> bool {
+        let is_last = self.asked.get(&name).is_some_and(|asked| asked.request == request);
+        if is_last {
             self.asked.remove(&name);
         }
+        is_last
     }
 
     /// All that were asked for and are lost now.

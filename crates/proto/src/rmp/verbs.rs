@@ -80,7 +80,7 @@ impl Rmp {
 
     /// Gives a lock back, or stops waiting for it; the answer is
     /// [`LockChange::Released`](super::LockChange::Released). It may be asked for again
-    /// without waiting for the answer.
+    /// without waiting for the answer, which does not come then.
     ///
     /// # Errors
     /// The node is not in the group, or has not asked for the lock.

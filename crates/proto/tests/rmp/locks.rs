@@ -118,29 +118,73 @@ fn a_lock_is_asked_for_once_and_given_back_once() {
     assert_eq!(engine.lock(now, carom_proto::GroupId(8), name), Err(LockError::NotJoined));
 }
 
+/// Who has given a lock back and asked for it again is not told of what the first request got.
+#[test]
+fn a_grant_that_comes_late_is_not_taken_for_that_of_a_later_request() {
+    let name = LockName::of_name("leader");
+    let mut world = joined(3, 3);
+    for number in [1, 2] {
+        world.lock(number, name, true);
+        world.run_for(50 * MS);
+    }
+    world.part[2] = 1;
+    // The others know that the lock goes to the last, which hears it when it is there again.
+    world.unlock(1, name);
+    world.run_for(50 * MS);
+    world.lock(0, name, true);
+    world.unlock(2, name);
+    world.lock(2, name, true);
+    world.run_for(50 * MS);
+    world.part[2] = 0;
+    for _ in 0..500 {
+        world.run_for(MS);
+        assert!(!world.hosts[2].held.contains(&name), "another has it, or will have it before");
+    }
+    assert_eq!(world.holders(name), [0]);
+    world.unlock(0, name);
+    world.run_for(100 * MS);
+    assert_eq!(world.holders(name), [2]);
+    let told = world.hosts[2].story.iter().filter(|told| matches!(told, Told::Lock { .. }));
+    assert_eq!(told.count(), 1, "the end of what was taken back is not told either");
+    assert_eq!(world.hosts[2].engine.counters().locks_granted, 1);
+}
+
 /// Where nobody is cut off, no two members ever use a lock at one instant.
 #[test]
 fn no_two_members_use_a_lock_at_once() {
-    for seed in crate::random::seeds() {
-        let mut rng = Rng::new(seed);
-        let mut world = joined(2 + rng.below(4), seed);
-        (world.loss, world.duplicates) = ([0.0, 0.05][rng.below(2)], [0.0, 0.05][rng.below(2)]);
-        for _ in 0..40 {
-            let number = rng.below(world.hosts.len());
-            let name = LockName(rng.below(2) as u64);
-            match rng.below(12) {
-                0 if world.hosts[number].is_alive && world.hosts.len() > 3 => world.crash(number),
-                _ if !world.hosts[number].is_alive => {}
-                1..=6 => world.lock(number, name, rng.chance(0.8)),
-                _ => world.unlock(number, name),
-            }
-            for _ in 0..10 {
-                world.run_for(MS);
-                let holders = world.holders(name);
-                assert!(holders.len() <= 1, "seed {seed}: {holders:?}");
-            }
+    crate::random::seeds().for_each(lock_at_random);
+}
+
+/// These failed once: a member that had given a lock back and asked for it again took the late
+/// grant of its first request for that of the second, while another held the lock.
+#[test]
+fn no_two_members_used_a_lock_at_once_in_these_histories() {
+    let seeds = [
+        1237, 4314, 5412, 8750, 8764, 11_271, 15_991, 17_865, 22_060, 24_425, 25_378, 26_141,
+        28_124,
+    ];
+    seeds.into_iter().for_each(lock_at_random);
+}
+
+fn lock_at_random(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let mut world = joined(2 + rng.below(4), seed);
+    (world.loss, world.duplicates) = ([0.0, 0.05][rng.below(2)], [0.0, 0.05][rng.below(2)]);
+    for _ in 0..40 {
+        let number = rng.below(world.hosts.len());
+        let name = LockName(rng.below(2) as u64);
+        match rng.below(12) {
+            0 if world.hosts[number].is_alive && world.hosts.len() > 3 => world.crash(number),
+            _ if !world.hosts[number].is_alive => {}
+            1..=6 => world.lock(number, name, rng.chance(0.8)),
+            _ => world.unlock(number, name),
         }
-        crate::checks::check_safety(&world);
-        crate::checks::check_one_lineage(&world);
+        for _ in 0..10 {
+            world.run_for(MS);
+            let holders = world.holders(name);
+            assert!(holders.len() <= 1, "seed {seed}: {holders:?}");
+        }
     }
+    crate::checks::check_safety(&world);
+    crate::checks::check_one_lineage(&world);
 }

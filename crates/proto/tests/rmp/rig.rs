@@ -74,13 +74,19 @@ pub(crate) enum Told {
 }
 
 impl Host {
+    /// What is told is about the last that was asked, unless that was to leave.
     fn on_lock(&mut self, news: LockNews) -> Told {
+        let is_wanted = self.wanted.contains(&news.name);
         match news.change {
-            LockChange::Granted { .. } if self.wanted.contains(&news.name) => {
-                self.held.insert(news.name);
+            LockChange::Granted { .. } => {
+                assert!(is_wanted || self.has_left, "{:?} does not want {news:?}", self.id);
+                if is_wanted {
+                    self.held.insert(news.name);
+                }
             }
-            // It was given back before it was granted.
-            LockChange::Granted { .. } | LockChange::Released => {}
+            LockChange::Released => {
+                assert!(!is_wanted, "{:?} has not given it back: {news:?}", self.id);
+            }
             LockChange::Refused { .. } | LockChange::Lost => {
                 self.wanted.remove(&news.name);
                 self.held.remove(&news.name);
