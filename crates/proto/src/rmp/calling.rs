@@ -194,9 +194,9 @@ impl Group {
 
     fn retry(&mut self, cx: &mut Around<'_>, number: u32) {
         let is_under_way = {
-            let unplaced = self.sending.unplaced_messages();
+            let unplaced = self.sending.unplaced_from();
             let message = self.calling.pending.get(&number).map(|pending| pending.message);
-            unplaced.zip(message).is_some_and(|((first, _), it)| it.distance_from(first) >= 0)
+            unplaced.zip(message).is_some_and(|(first, it)| it.distance_from(first) >= 0)
         };
         let Some(pending) = self.calling.pending.get_mut(&number) else { return };
         pending.tries += 1;
@@ -276,7 +276,7 @@ impl Group {
         }
         self.sending.on_ordered(cx.now, to);
         guest.packets.retain(|seqno, _| SeqNo(*seqno).distance_from(to) >= 0);
-        let first = self.sending.unplaced_messages().map(|(first, _)| first);
+        let first = self.sending.unplaced_from();
         let is_placed = |message: SeqNo| first.is_none_or(|first| first.is_after(message));
         let is_done = |pending: &Pending| {
             let RequestOptions { handler, qos, .. } = pending.options;

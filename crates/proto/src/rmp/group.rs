@@ -243,7 +243,10 @@ impl Group {
                 self.on_applied(cx, &round);
             }
             let Some(ring) = &mut self.ring else { return };
-            for delivery in ring.deliver(arrived.take()) {
+            // What comes after a list was accepted is not in it: it waits for its place, so that all
+            // who go on with the list have delivered the same.
+            let now = arrived.take().filter(|_| !self.reforming.has_accepted());
+            for delivery in ring.deliver(now) {
                 self.hand_out(cx, delivery);
             }
             if self.take_turn(cx) {
@@ -270,7 +273,7 @@ impl Group {
 
     fn answer_confirm(&mut self, cx: &mut Around<'_>) {
         let (Some(up_to), Some(ring)) = (self.confirming.up_to, &self.ring) else { return };
-        let first = self.sending.unplaced_messages().map(|(first, _)| first);
+        let first = self.sending.unplaced_from();
         let is_placed = first.is_none_or(|first| first.is_after(up_to));
         if !is_placed {
             return;
@@ -410,7 +413,8 @@ impl Group {
     /// Sends the next packet that the window lets out. It is here then like any other.
     fn send_next(&mut self, cx: &mut Around<'_>) -> Option<SeqNo> {
         let ring = self.ring.as_ref()?;
-        if !self.reforming.is_idle() || self.is_leave_asked || !ring.view().contains(self.me) {
+        let is_going = self.is_leave_asked || self.merging.is_some();
+        if !self.reforming.is_idle() || is_going || !ring.view().contains(self.me) {
             return None;
         }
         self.send_unreliable(cx);

@@ -10,7 +10,7 @@ use super::packet::{NewList, Packet, Snapshot};
 use super::reforming::Reforming;
 use super::ring::{Lacks, Ring};
 use super::{Removal, RingNews};
-use crate::NodeId;
+use crate::{NodeId, SeqNo};
 
 impl Group {
     /// Asks to be let in, until somebody does or nobody answers.
@@ -158,6 +158,11 @@ impl Group {
         let ring = self.ring.as_ref()?;
         let view = ring.view();
         match change.kind {
+            ListChangeKind::Join { .. } if ring.is_over(change.process) => {
+                self.requests.remove(&change.process);
+                cx.counters.foreign += 1;
+                None
+            }
             ListChangeKind::Join { .. } => match view.process_of(change.process.node) {
                 Some(old) if old.life > change.process.life => {
                     self.requests.remove(&change.process);
@@ -277,8 +282,11 @@ impl Group {
             return;
         }
         let Some(ring) = &self.ring else {
-            // There is a ring: this node need not begin one.
-            self.tries.join = 0;
+            // There is a ring: this node need not begin one. But it may be another than the one that
+            // it asks, and that one may be gone.
+            if self.target.is_none_or(|target| target == snapshot.view.epoch) {
+                self.tries.join = 0;
+            }
             if snapshot.view.contains(self.me) && snapshot.token == self.me {
                 self.answering.enter(snapshot.seen.clone());
                 let ring = Ring::entered(self.me, snapshot);
@@ -310,6 +318,11 @@ impl Group {
         if is_descendant && !is_working && theirs.epoch.version > ours.epoch.version {
             return self.on_removed(cx, Removal::Removed);
         }
+        let has_ours = theirs.processes().any(|process| ours.contains(process));
+        if is_descendant && is_working && has_ours && theirs.epoch.version > ours.epoch.version {
+            // Members of this ring have gone on. If it was idle, nobody here has missed them.
+            return self.suspect(cx, "members of the ring are in another");
+        }
         // Two rings of one group: the larger one stays, of equal ones that with the smaller name.
         let is_theirs_larger = match theirs.len().cmp(&ours.len()) {
             core::cmp::Ordering::Equal => theirs.epoch < ours.epoch,
@@ -322,8 +335,6 @@ impl Group {
         } else if may_merge && is_working && is_theirs_larger && self.merging.is_none() {
             // In order: the others of this ring may need this member for their majority.
             self.merging = Some(theirs.epoch);
-            self.is_leave_asked = true;
-            self.wish(cx, ListChangeKind::Leave);
             self.advance(cx, None);
         }
     }
@@ -343,16 +354,20 @@ impl Group {
         self.advance(cx, None);
     }
 
-    /// A member that wants to leave asks for it when nothing of its own waits any more. Says
-    /// whether it does so now.
+    /// A member that wants to leave asks for it when nothing of its own waits any more; one that
+    /// goes to a larger ring, when all that it has sent has its place: some may have delivered it.
+    /// Says whether it does so now.
     pub(super) fn leave_when_done(&mut self, cx: &mut Around<'_>) -> bool {
-        let is_done = self.sending.unplaced_messages().is_none();
+        let is_done = match self.is_leaving {
+            true => self.sending.unplaced_from().is_none(),
+            false => self.merging.is_some() && self.sending.has_all_placed(),
+        };
         let Some(ring) = self.ring.as_ref().filter(|_| is_done) else { return false };
-        if !self.is_leaving || self.is_over || core::mem::replace(&mut self.is_leave_asked, true) {
+        if self.is_over || core::mem::replace(&mut self.is_leave_asked, true) {
             return false;
         }
         match ring.view().len() {
-            1 => self.is_over = true,
+            1 => self.is_over = self.is_leaving,
             _ => {
                 self.wish(cx, ListChangeKind::Leave);
             }
@@ -424,7 +439,7 @@ impl Group {
     /// The ring goes on without this member.
     pub(super) fn on_removed(&mut self, cx: &mut Around<'_>, why: Removal) {
         cx.counters.removals += 1;
-        let unsent = self.sending.unplaced_messages();
+        let unsent = self.undelivered_messages();
         tracing::info!(me = ?self.me, group = %cx.group, ?why, "removed");
         self.stop_timers(cx);
         let is_back = self.terms.rejoin && !self.is_leaving;
@@ -443,6 +458,18 @@ impl Group {
         (self.known, self.target, self.calling) = (known, target, calling);
         self.make_all_again(cx);
         self.begin_joining(cx);
+    }
+
+    /// Own messages that were not delivered here: from the first to the last of these numbers.
+    fn undelivered_messages(&self) -> Option<(SeqNo, SeqNo)> {
+        let own = self.ring.as_ref().and_then(|ring| ring.stream(self.me));
+        let placed = own.and_then(|stream| stream.first_undelivered());
+        let unplaced = self.sending.unplaced_from();
+        let first = match (placed, unplaced) {
+            (Some(placed), Some(unplaced)) => placed.earlier(unplaced),
+            (placed, unplaced) => placed.or(unplaced)?,
+        };
+        Some((first, self.sending.last_message()))
     }
 
     pub(super) fn stop_timers(&mut self, cx: &mut Around<'_>) {

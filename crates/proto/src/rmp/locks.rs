@@ -181,7 +181,7 @@ impl Locks {
     }
 
     /// `process` gets the lock, or waits for it behind all others.
-    pub(super) fn ask(&mut self, name: LockName, process: Process) {
+    pub fn ask(&mut self, name: LockName, process: Process) {
         let queue = self.queues.entry(name).or_default();
         if !queue.contains(&process) {
             queue.push_back(process);

@@ -251,7 +251,7 @@ impl Rmp {
     /// The other members that are not known to have all that this node has sent in the group.
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         let Some(state) = self.groups.get(&group) else { return Vec::new() };
-        state.ring.as_ref().map_or_else(Vec::new, |ring| match state.sending.unplaced_messages() {
+        state.ring.as_ref().map_or_else(Vec::new, |ring| match state.sending.unplaced_from() {
             Some(_) => ring.others_before(Timestamp::MAX).collect(),
             None => ring.others_before(state.confirming.last_place).collect(),
         })
@@ -355,6 +355,8 @@ impl Rmp {
         let is_over = state.is_over;
         if is_over {
             state.stop_timers(&mut around);
+            // The node may make requests to the group again: that is not what lingers.
+            around.cancel(Timer::Linger);
         }
         state.reach = reach;
         if is_over {

@@ -39,8 +39,8 @@ pub enum RingNews {
     Removed {
         /// Why.
         why: Removal,
-        /// Own messages, from the first to the last of them, of which nobody here knows whether the
-        /// others have them.
+        /// The first and the last of the own messages among which are all that were not delivered
+        /// here: nobody here knows whether the others have them.
         unsent: Option<(SeqNo, SeqNo)>,
         /// Whether this node asks to be let in again, as a new member.
         rejoins: bool,

@@ -44,6 +44,8 @@ pub(super) struct Ring {
     /// Guests that were flushed, the last in the end.
     former: VecDeque<Process>,
     queue: VecDeque<Queued>,
+    /// A list of a reformation holds, and its view was not delivered yet.
+    is_forming: bool,
     /// Locks of the view that was delivered last.
     shown_locks: Locks,
     /// Locks that were granted, until enough members know it.
@@ -52,6 +54,9 @@ pub(super) struct Ring {
     shown: BTreeSet<Process>,
     /// Who was removed, and by which round.
     gone: BTreeMap<Process, Timestamp>,
+    /// The last life of each node that has taken the token and is a member no more. A request of
+    /// such a life to be let in is an old one.
+    over: BTreeMap<NodeId, u32>,
     /// That view does not have this member: it is told nothing more.
     is_out: bool,
     /// The last round of which something waits for so many members to have taken the token since,
@@ -66,6 +71,9 @@ pub(super) struct Ring {
     /// NULL ACKs in a row.
     nulls: usize,
 }
+
+/// Nodes that have left of which the last life is remembered.
+const MAX_OVER: usize = 4096;
 
 /// A member as its rounds show it.
 #[derive(Clone, Copy, Debug)]
@@ -108,10 +116,12 @@ impl Ring {
             guests: BTreeMap::new(),
             former: VecDeque::new(),
             queue: VecDeque::new(),
+            is_forming: false,
             shown_locks: view.locks.clone(),
             grants: VecDeque::new(),
             shown: BTreeSet::new(),
             gone: BTreeMap::new(),
+            over: BTreeMap::new(),
             is_out: false,
             awaited: (Timestamp(0), 0),
             lost: Vec::new(),
@@ -241,6 +251,12 @@ impl Ring {
         others.filter(move |(_, it)| it.accepted < place).map(|(process, _)| process.node)
     }
 
+    /// Whether this is a member that has taken the token since it was let in. Until then its request
+    /// may have been an old one, of a member that is gone, and so may be what comes in its name.
+    pub(super) fn has_spoken(&self, process: Process) -> bool {
+        self.standings.get(&process).is_some_and(|standing| standing.accepted >= standing.joined)
+    }
+
     /// Whether a member may be added or removed now.
     pub(super) fn may_change_members(&self) -> bool {
         self.last_change.0 <= self.settled
@@ -276,6 +292,7 @@ impl Ring {
             failed: failed.collect(),
             ..ViewEvent::of(proposal.view.clone(), proposal.view.epoch.creator)
         };
+        event.failed.iter().for_each(|process| self.note_over(*process));
         self.view = proposal.view.clone();
         self.token = self.view.epoch.creator;
         self.log = Log::new(at.plus(1));
@@ -290,6 +307,7 @@ impl Ring {
             stream.settle_to(stream.ordered_to());
         }
         self.queue.push_back(Queued::View { round: at, event });
+        self.is_forming = true;
     }
 
     /// Nobody who is left has the beginnings of these messages, and nobody ever will: their sources
@@ -338,6 +356,20 @@ impl Ring {
         }
         self.check_guests();
         assert!(self.settled < self.log.next(), "more is settled than there is");
+    }
+
+    /// Whether this life of a node is known to be over.
+    pub(super) fn is_over(&self, process: Process) -> bool {
+        self.over.get(&process.node).is_some_and(|life| *life >= process.life)
+    }
+
+    fn note_over(&mut self, process: Process) {
+        if self.has_spoken(process) {
+            if self.over.len() >= MAX_OVER {
+                self.over.pop_first();
+            }
+            self.over.insert(process.node, process.life);
+        }
     }
 
     fn is_possible(&self, round: &Round) -> bool {
@@ -391,6 +423,7 @@ impl Ring {
                 joined.push(member.process);
             }
             ListChangeKind::Leave => {
+                self.note_over(change.process);
                 self.view.remove(change.process);
                 self.standings.remove(&change.process);
                 left.push(change.process);

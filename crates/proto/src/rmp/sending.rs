@@ -202,12 +202,15 @@ impl Sending {
         }
     }
 
-    /// Messages that were taken and of which something has no place yet: from the first of these
-    /// numbers to the last. `None` if there are none.
-    pub(super) fn unplaced_messages(&self) -> Option<(SeqNo, SeqNo)> {
+    /// The first message that was taken and of which something has no place yet.
+    pub(super) fn unplaced_from(&self) -> Option<SeqNo> {
         let waiting = self.waiting.front().map(|message| message.number);
-        let first = self.under_way.front().map(|packet| packet.message).or(waiting)?;
-        Some((first, self.next_message.minus(1)))
+        self.under_way.front().map(|packet| packet.message).or(waiting)
+    }
+
+    /// Whether all that was sent has its place.
+    pub(super) fn has_all_placed(&self) -> bool {
+        self.under_way.is_empty()
     }
 
     /// The number of the last message that was taken.

@@ -278,6 +278,12 @@ impl Stream {
         Some(number)
     }
 
+    /// The first message that was not delivered, of those that are kept.
+    pub(super) fn first_undelivered(&self) -> Option<SeqNo> {
+        let mut kept = self.slots.iter().filter(|slot| !slot.is_delivered);
+        kept.find_map(|slot| slot.data.as_ref()).map(|data| data.message)
+    }
+
     /// Bytes of messages that are kept.
     pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes

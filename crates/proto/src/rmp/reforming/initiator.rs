@@ -124,13 +124,23 @@ impl Group {
         votes: &BTreeMap<Process, Vote>,
     ) -> Option<Vec<Process>> {
         let mut members = here;
-        let mut least = view.least();
+        let mut least = 1;
         for list in votes.values().flat_map(|vote| &vote.accepted) {
             members.retain(|member| list.members.contains(member));
             least = least.max(list.least.into());
         }
-        let is_enough = members.len() >= least && members.contains(&self.me);
-        is_enough.then_some(members)
+        let is_enough = members.len() >= least && self.may_go_on(view, &members);
+        (is_enough && members.contains(&self.me)).then_some(members)
+    }
+
+    /// Whether these are as many as the ring asks for. A joiner that has not taken the token yet may
+    /// be in another ring: those who were there before may go on as if it had not been let in.
+    fn may_go_on(&self, view: &RingView, members: &[Process]) -> bool {
+        let Some(ring) = &self.ring else { return false };
+        let mut before = view.clone();
+        before.members.retain(|member| ring.has_spoken(member.process));
+        let rest = members.iter().filter(|process| before.contains(**process));
+        members.len() >= view.least() || rest.count() >= before.least()
     }
 
     fn propose(

@@ -82,12 +82,17 @@ impl Ring {
         self.forget_gone();
         self.shown = event.view.processes().collect();
         self.is_out = !self.shown.contains(&self.me);
-        let joined = event.joined.clone();
+        let is_new_ring = self.is_forming && event.view.epoch == self.view.epoch;
+        let heard = match is_new_ring {
+            true => event.view.processes().collect(),
+            false => event.joined.clone(),
+        };
+        self.is_forming &= !is_new_ring;
         let answer = self.show_locks(round, &event);
         out.push(Delivery::View(event));
         out.extend(answer);
         if !self.is_out {
-            joined.into_iter().for_each(|process| self.deliver_early(process, None, out));
+            heard.into_iter().for_each(|process| self.deliver_early(process, None, out));
         }
         !self.is_out
     }
@@ -125,7 +130,9 @@ impl Ring {
     }
 
     fn deliver_early(&mut self, source: Process, arrived: Option<SeqNo>, out: &mut Vec<Delivery>) {
-        if !self.shown.contains(&source) && !self.is_guest(source) {
+        // What came after the list of a reformation was accepted is not delivered before it.
+        let is_known = self.shown.contains(&source) && self.has_spoken(source);
+        if self.is_forming || !(is_known || self.is_guest(source)) {
             return;
         }
         let Some(stream) = self.streams.get_mut(&source) else { return };

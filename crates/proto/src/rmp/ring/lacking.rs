@@ -32,7 +32,7 @@ impl Ring {
     /// How far this member has come.
     pub(in crate::rmp) fn position(&self) -> Position {
         // Who has left has no more places to wait for, whether its view was delivered or not.
-        let members = self.streams.iter().filter(|(source, _)| self.view.contains(**source));
+        let members = self.streams.iter().filter(|(source, _)| self.has_spoken(**source));
         let received = members.filter_map(|(source, stream)| {
             let to = stream.received_to();
             (to != stream.ordered_to()).then_some((*source, to))
