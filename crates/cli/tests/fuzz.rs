@@ -18,9 +18,14 @@ fn report(args: &[&str]) -> Value {
 
 #[test]
 fn nothing_is_found_and_the_history_does_not_depend_on_how_many_play() {
-    for (protocol, seeds) in
-        [("lateral", "60"), ("srm", "16"), ("bimodal", "16"), ("fec", "16"), ("ack", "16")]
-    {
+    for (protocol, seeds) in [
+        ("lateral", "60"),
+        ("rmp", "32"),
+        ("srm", "16"),
+        ("bimodal", "16"),
+        ("fec", "16"),
+        ("ack", "16"),
+    ] {
         let args = ["--protocol", protocol, "--seeds", seeds, "--json", "--jobs"];
         let one = report(&[&args[..], &["1"]].concat());
         let two = report(&[&args[..], &["3"]].concat());
@@ -33,7 +38,7 @@ fn nothing_is_found_and_the_history_does_not_depend_on_how_many_play() {
 #[test]
 fn wrong_use_is_told_with_a_fix() {
     for (args, cause, fix) in [
-        (&["--protocol", "smoke"][..], "there is no protocol 'smoke'", "give one of lateral, srm"),
+        (&["--protocol", "smoke"][..], "there is no protocol 'smoke'", "give one of lateral, rmp"),
         (&["--seeds", "0"], "'0'", "give a value"),
         (&["--from", "18446744073709551615"], "the seeds do not end", "smaller --from"),
         (&["--seeds", "1", "--trace", "/nowhere/x.pcapng"], "--trace /nowhere", "can be written"),

@@ -18,6 +18,7 @@ mod links;
 mod machine;
 mod member;
 mod network;
+pub mod ordered;
 mod packets;
 mod roster;
 mod topology;

@@ -14,9 +14,10 @@ use crate::machine::{Command, GroupMember, Machine};
 
 /// Any engine, with a membership provider of its own or with the world's [`Roster`](crate::Roster)
 /// to tell it of views. It keeps the view of each group, and tells the engine's events and the
-/// changes of views alike.
-pub struct Member {
-    engine: Box<dyn Engine>,
+/// changes of views alike. One whose engine is known by its type can be asked for what only that
+/// engine does.
+pub struct Member<E: Engine + ?Sized = dyn Engine> {
+    engine: Box<E>,
     provider: Option<Box<dyn Membership>>,
     views: BTreeMap<GroupId, View>,
     notices: VecDeque<Notice>,
@@ -32,15 +33,20 @@ pub enum Notice {
     Refused(GroupId, JoinError),
 }
 
-impl Member {
+impl<E: Engine + ?Sized> Member<E> {
     /// `engine`, and the provider of its views unless the roster is that.
-    pub fn new(engine: Box<dyn Engine>, provider: Option<Box<dyn Membership>>) -> Self {
+    pub fn new(engine: Box<E>, provider: Option<Box<dyn Membership>>) -> Self {
         Self { engine, provider, views: BTreeMap::new(), notices: VecDeque::new() }
     }
 
     /// The engine.
-    pub fn engine(&self) -> &dyn Engine {
-        &*self.engine
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// The engine, to be asked for what [`Engine`] has no verb for.
+    pub fn engine_mut(&mut self) -> &mut E {
+        &mut self.engine
     }
 
     /// The provider of its views, unless the roster is that.
@@ -121,7 +127,7 @@ impl Member {
     }
 }
 
-impl GroupMember for Member {
+impl<E: Engine + ?Sized> GroupMember for Member<E> {
     /// Joins with the engine and with the provider.
     fn join_group(
         &mut self,
@@ -143,7 +149,7 @@ impl GroupMember for Member {
     }
 }
 
-impl Machine for Member {
+impl<E: Engine + ?Sized> Machine for Member<E> {
     type Command = Command;
     type Event = Notice;
 

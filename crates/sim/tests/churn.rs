@@ -122,7 +122,7 @@ impl Place {
         self.lives += 1;
         let id = NodeId(100 * self.lives + u64::from(host.0));
         let engine = Lateral::new(id, Config::default(), self.rng.next_u64());
-        let member = Member::new(Box::new(engine), None);
+        let member: Member = Member::new(Box::new(engine), None);
         self.ledger.born(id);
         self.world.spawn(host, id, Watched { member, asked: Arc::clone(&self.asked) });
     }

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use carom_sim::fuzz::{Failure, Outcome as Run, Scenario, Subject, play, run_seed};
+use carom_sim::fuzz::{Failure, Outcome as Run};
 use serde::Serialize;
 
-use super::subjects;
+use super::subjects::{self, Game};
 use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::output;
@@ -22,7 +22,8 @@ use crate::output;
 /// Each seed is a scenario of 5 to 20 hosts in which they join, leave, send, crash, restart, stand
 /// still, are cut off and lose, reorder, repeat and damage datagrams; then the faults stop, and
 /// all must come right. In a quarter of them a membership service gives the views, and its
-/// processes and store fail as well. Exit code 1 if a seed fails.
+/// processes and store fail as well. Of token rings (rmp) it is 3 to 9 hosts, and messages of all
+/// levels. Exit code 1 if a seed fails.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Args {
@@ -76,7 +77,7 @@ struct Failed {
 /// # Errors
 /// If there is no such protocol, or the capture cannot be written.
 pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
-    let subject = subjects::named(&args.protocol).map_err(|names| {
+    let game = subjects::named(&args.protocol).map_err(|names| {
         let cause = format!("there is no protocol '{}' to test", args.protocol);
         CliError::new(cause, format!("give one of {}", names.join(", ")))
     })?;
@@ -87,12 +88,12 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     // A panic of an engine is a finding, told with its seed; its own lines would drown that.
     std::panic::set_hook(Box::new(|_| {}));
     if let Some(path) = &args.trace {
-        trace(&*subject, args.from, path)?;
+        trace(&game, args.from, path)?;
     }
     let start = Instant::now();
-    let runs = play_all(&*subject, args, interrupt);
+    let runs = play_all(&game, args, interrupt);
     let _ = std::panic::take_hook();
-    let report = Report::new(args, subject.name(), runs, start.elapsed());
+    let report = Report::new(args, game.name(), runs, start.elapsed());
     if args.json {
         output::json(&report)?;
     } else {
@@ -101,19 +102,19 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     Ok(Outcome::of(!report.failures.is_empty()))
 }
 
-fn trace(subject: &dyn Subject, seed: u64, path: &PathBuf) -> Result<(), CliError> {
+fn trace(game: &Game, seed: u64, path: &PathBuf) -> Result<(), CliError> {
     let tried = format!("--trace {}", path.display());
     let not_written = |error: std::io::Error| {
         let cause = format!("{tried}: {}", crate::error::plain(&error));
         CliError::new(cause, "give a file that can be written")
     };
     let file = BufWriter::new(File::create(path).map_err(not_written)?);
-    let play = || play(subject, &Scenario::of_seed(seed), Some(Box::new(file))).trace;
+    let play = || game.trace(seed, Box::new(file));
     // A panic is told with the findings. What led to it is in the file: dropping it writes it out.
     catch_unwind(AssertUnwindSafe(play)).unwrap_or(Ok(())).map_err(not_written)
 }
 
-fn play_all(subject: &dyn Subject, args: &Args, interrupt: &Interrupt) -> BTreeMap<u64, Run> {
+fn play_all(game: &Game, args: &Args, interrupt: &Interrupt) -> BTreeMap<u64, Run> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let (end, next) = (args.from + args.seeds, AtomicU64::new(args.from));
     let runs = Mutex::new(BTreeMap::new());
@@ -124,7 +125,7 @@ fn play_all(subject: &dyn Subject, args: &Args, interrupt: &Interrupt) -> BTreeM
             if seed >= end {
                 break;
             }
-            let run = run_seed(subject, seed);
+            let run = game.run_seed(seed);
             failures.fetch_add(u64::from(run.failure.is_some()), Ordering::Relaxed);
             runs.lock().unwrap_or_else(PoisonError::into_inner).insert(seed, run);
         }
@@ -210,7 +211,7 @@ impl Failed {
             seed: *seed,
             violations: violations.iter().map(ToString::to_string).collect(),
             setup: setup.clone(),
-            scenario: scenario.to_string(),
+            scenario: scenario.clone(),
             violations_left: left.iter().map(ToString::to_string).collect(),
             replay: format!("carom sim fuzz --protocol {protocol} --from {seed} --seeds 1"),
         }
@@ -224,6 +225,7 @@ const MAX_SHOWN: usize = 5;
 const TICK: Duration = Duration::from_millis(50);
 const EXAMPLE: &str = "Examples:
   carom sim fuzz --seeds 10000                the long run
+  carom sim fuzz --protocol rmp               token rings
   carom sim fuzz --from 4711 --seeds 1        one seed again
   carom sim fuzz --from 4711 --seeds 1 --trace 4711.pcapng";
 
@@ -231,10 +233,12 @@ const EXAMPLE: &str = "Examples:
 mod tests {
     use super::*;
     use carom_proto::{Engine, GroupSettings, NodeId, Rng};
-    use carom_sim::fuzz::{OwedFrom, Setup};
+    use carom_sim::fuzz::{OwedFrom, Setup, Subject};
+
+    use crate::sim::subjects::LateralSubject;
 
     /// A protocol whose promises panic: as an engine does whose invariant is broken.
-    struct Broken(Box<dyn Subject>);
+    struct Broken(LateralSubject);
 
     struct BrokenSetup(Box<dyn Setup>);
 
@@ -289,8 +293,8 @@ mod tests {
     #[test]
     fn the_capture_of_a_seed_that_panics_holds_what_led_to_it() {
         let path = std::env::temp_dir().join(format!("carom-broken-{}", std::process::id()));
-        let subject = Broken(subjects::named("lateral").expect("there is one"));
-        assert!(trace(&subject, 7, &path).is_ok(), "it can be written");
+        let game = Game::Engines(Box::new(Broken(LateralSubject)));
+        assert!(trace(&game, 7, &path).is_ok(), "it can be written");
         let bytes = std::fs::read(&path).expect("it was written");
         std::fs::remove_file(&path).expect("it is ours");
         assert!(bytes.len() > 10_000, "{} bytes", bytes.len());

@@ -1,28 +1,69 @@
 //! The protocols that can be tested, with settings that bring their rare paths up.
 
+use std::io::{self, Write};
 use std::time::Duration;
 
 use carom_proto::lateral::{Config, Lateral, NakConfig, RepairScope, Solver};
 use carom_proto::{Engine, GroupSettings, NodeId, Profile, RateOfFire, Rng};
-use carom_sim::fuzz::{OwedFrom, Setup, Subject};
+use carom_sim::fuzz::{self, Outcome, OwedFrom, Setup, Subject};
+use carom_sim::ordered;
 
 use super::baselines;
 
-/// The protocol called `name`; the names of all if there is none.
-pub(super) fn named(name: &str) -> Result<Box<dyn Subject>, Vec<&'static str>> {
-    let all = all();
-    let names = all.iter().map(|subject| subject.name()).collect();
-    all.into_iter().find(|subject| subject.name() == name).ok_or(names)
+/// What can be tested.
+pub(super) enum Game {
+    /// Engines of a protocol of which nothing is known but what it says of itself.
+    Engines(Box<dyn Subject>),
+    /// Token rings, which promise more.
+    Rings,
 }
 
-fn all() -> Vec<Box<dyn Subject>> {
-    let mut all: Vec<Box<dyn Subject>> = vec![Box::new(LateralSubject)];
-    all.extend(baselines::all());
+impl Game {
+    /// Its name on the command line.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Engines(subject) => subject.name(),
+            Self::Rings => "rmp",
+        }
+    }
+
+    /// Plays the scenario of `seed`, and checks it.
+    pub(super) fn run_seed(&self, seed: u64) -> Outcome {
+        match self {
+            Self::Engines(subject) => fuzz::run_seed(&**subject, seed),
+            Self::Rings => ordered::run_seed(seed),
+        }
+    }
+
+    /// Plays the scenario of `seed`, and captures every packet.
+    ///
+    /// # Errors
+    /// Not all of it could be written.
+    pub(super) fn trace(&self, seed: u64, out: Box<dyn Write + Send>) -> io::Result<()> {
+        match self {
+            Self::Engines(subject) => {
+                fuzz::play(&**subject, &fuzz::Scenario::of_seed(seed), Some(out)).trace
+            }
+            Self::Rings => ordered::play(&ordered::Scenario::of_seed(seed), Some(out)).trace,
+        }
+    }
+}
+
+/// The protocol called `name`; the names of all if there is none.
+pub(super) fn named(name: &str) -> Result<Game, Vec<&'static str>> {
+    let all = all();
+    let names = all.iter().map(Game::name).collect();
+    all.into_iter().find(|game| game.name() == name).ok_or(names)
+}
+
+fn all() -> Vec<Game> {
+    let mut all = vec![Game::Engines(Box::new(LateralSubject)), Game::Rings];
+    all.extend(baselines::all().into_iter().map(Game::Engines));
     all
 }
 
 /// Ricochet and Slingshot.
-struct LateralSubject;
+pub(super) struct LateralSubject;
 
 struct LateralSetup {
     config: Config,
@@ -136,7 +177,8 @@ mod tests {
         // Scenarios in which all kinds of faults may happen, with either source of views.
         let has_all = |seed: &u64| Scenario::of_seed(*seed).kinds.len() == Kind::ALL.len();
         let seeds: Vec<u64> = (0..).filter(has_all).take(8).collect();
-        for subject in all() {
+        for game in all() {
+            let Game::Engines(subject) = game else { continue };
             let mut seen = carom_sim::Counters::default();
             for seed in &seeds {
                 let scenario = Scenario::of_seed(*seed);
@@ -154,6 +196,16 @@ mod tests {
             let faults = [seen.lost_at_host, seen.cut_off, seen.duplicated, seen.corrupted];
             let others = [seen.reordered, seen.nobody_there];
             assert!(faults.into_iter().chain(others).all(|count| count > 0), "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_history_with_token_rings() {
+        for seed in 0..8 {
+            let scenario = ordered::Scenario::of_seed(seed);
+            let [one, two] = [(); 2].map(|()| ordered::play(&scenario, None));
+            assert_eq!((one.history, one.counters), (two.history, two.counters), "{seed}");
+            assert_ne!(one.history, 0, "{seed}");
         }
     }
 }

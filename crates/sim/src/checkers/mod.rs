@@ -9,6 +9,7 @@ mod invention;
 mod ledger;
 mod liveness;
 mod memory;
+pub mod ordered;
 mod promises;
 mod safety;
 #[cfg(test)]

@@ -7,8 +7,10 @@ use carom_proto::loss::Loss;
 use carom_proto::membership::service::CommitFailure;
 use carom_proto::{GroupId, Rng};
 
+use super::cast::Cast;
+use super::playing::Play;
 use super::troubles::{Service, service_of};
-use crate::{Disturbance, Fault, HostIx};
+use crate::{Fault, HostIx};
 
 /// One run, but for the protocol's settings.
 #[derive(Clone, Debug)]
@@ -191,7 +193,7 @@ impl Scenario {
             let fault = (rng.chance(0.12) && !self.kinds.is_empty())
                 .then(|| self.kinds[rng.below(self.kinds.len())]);
             match fault {
-                Some(kind) => self.draw_fault(at, kind, rng),
+                Some(kind) => self.acts.extend(self.cast().fault(at, kind, rng)),
                 None => {
                     let act = self.draw_use(rng);
                     self.acts.push((at, act));
@@ -207,7 +209,7 @@ impl Scenario {
         let mut at = Duration::from_millis(rng.below(2000) as u64);
         for _ in 0..rng.below(12) {
             at += Duration::from_millis(rng.below(700) as u64);
-            let (host, group) = (self.any_host(rng), self.any_group(rng));
+            let (host, group) = (self.cast().any_host(rng), self.cast().any_group(rng));
             let spans_ms = [10, 1000, 2000, 6000];
             let end = at + Duration::from_millis(spans_ms[rng.below(spans_ms.len())]);
             match rng.below(6) {
@@ -217,7 +219,7 @@ impl Scenario {
                 3 => self.acts.extend([(at, Act::Stop(host)), (end, Act::Restart(host))]),
                 4 => self.acts.extend([(at, Act::Crash(host)), (end, Act::Restart(host))]),
                 _ => {
-                    let cut = Fault::Partition(self.some_hosts(rng));
+                    let cut = Fault::Partition(self.cast().some_hosts(rng));
                     self.acts.extend([(at, Act::Fault(cut)), (end, Act::Fault(Fault::Heal))]);
                 }
             }
@@ -245,7 +247,7 @@ impl Scenario {
     }
 
     fn draw_use(&self, rng: &mut Rng) -> Act {
-        let (host, group) = (self.any_host(rng), self.any_group(rng));
+        let (host, group) = (self.cast().any_host(rng), self.cast().any_group(rng));
         if rng.chance(0.05) {
             return Act::Confirm(host, group);
         }
@@ -259,81 +261,9 @@ impl Scenario {
         }
     }
 
-    /// A fault, and the end of it.
-    fn draw_fault(&mut self, at: Duration, kind: Kind, rng: &mut Rng) {
-        let host = self.any_host(rng);
-        let spans_ms = [1, 10, 100, 600, 4000];
-        let span = Duration::from_millis(spans_ms[rng.below(spans_ms.len())]);
-        let end = at + span;
-        let mut add = |at, act| self.acts.push((at, act));
-        match kind {
-            Kind::Crash => add(at, Act::Crash(host)),
-            Kind::Restart => {
-                add(at, Act::Crash(host));
-                add(end, Act::Restart(host));
-            }
-            Kind::Pause => {
-                add(at, Act::Fault(Fault::Pause(host)));
-                add(end, Act::Fault(Fault::Resume(host)));
-            }
-            Kind::Partition => {
-                let hosts = self.some_hosts(rng);
-                self.acts.push((at, Act::Fault(Fault::Partition(hosts))));
-                self.acts.push((end, Act::Fault(Fault::Heal)));
-            }
-            Kind::OneWay => {
-                let (from, to) = (self.some_hosts(rng), self.some_hosts(rng));
-                self.acts.push((at, Act::Fault(Fault::OneWay(from, to))));
-                self.acts.push((end, Act::Fault(Fault::Heal)));
-            }
-            Kind::Disturb => {
-                let disturbance = Disturbance {
-                    reorder: [0.0, 0.1, 0.5][rng.below(3)],
-                    duplicate: [0.0, 0.05, 0.3][rng.below(3)],
-                    corrupt: [0.0, 0.01, 0.1][rng.below(3)],
-                    spread: Duration::from_micros([500, 20_000, 300_000][rng.below(3)]),
-                };
-                add(at, Act::Fault(Fault::Disturb(disturbance)));
-                add(end, Act::Fault(Fault::Disturb(Disturbance::default())));
-            }
-            Kind::Loss => {
-                let loss = Loss::Uniform([0.1, 0.5, 1.0][rng.below(3)]);
-                add(at, Act::Fault(Fault::Loss(host, loss)));
-                let usual = self.loss;
-                self.acts.push((end, Act::Fault(Fault::Loss(host, usual))));
-            }
-            Kind::Clock => {
-                let by_ms = [-40, -5, 5, 40, 1000, 20_000][rng.below(6)];
-                add(at, Act::Fault(Fault::ClockStep(host, by_ms * 1_000_000)));
-            }
-            Kind::Slow => {
-                let extra = Duration::from_micros([50, 500, 5_000][rng.below(3)]);
-                add(at, Act::Fault(Fault::Slow(host, extra)));
-                add(end, Act::Fault(Fault::Slow(host, Duration::ZERO)));
-            }
-            Kind::Suspicion => {
-                let other = self.any_host(rng);
-                self.acts.push((at, Act::Suspect(host, other)));
-                self.acts.push((end, Act::Trust(host, other)));
-            }
-            Kind::Churn => {
-                let group = self.any_group(rng);
-                self.acts.push((at, Act::Leave(host, group)));
-                self.acts.push((end, Act::Join(host, group)));
-            }
-        }
-    }
-
-    fn any_host(&self, rng: &mut Rng) -> HostIx {
-        HostIx(rng.below(self.hosts as usize) as u32)
-    }
-
-    fn any_group(&self, rng: &mut Rng) -> GroupId {
-        Self::group(rng.below(self.groups as usize) as u32)
-    }
-
-    fn some_hosts(&self, rng: &mut Rng) -> Vec<HostIx> {
-        (0..self.hosts).filter(|_| rng.chance(0.4)).map(HostIx).collect()
+    /// Who may do something, or have something done to them.
+    pub(super) fn cast(&self) -> Cast {
+        Cast { hosts: self.hosts, groups: self.groups, loss: self.loss }
     }
 }
 
@@ -343,6 +273,22 @@ fn coming_and_going(seed: u64) -> (Rng, Duration) {
     let mut rng = Rng::new(seed ^ 0x60551b);
     let detection_ms = [3000, 3000, 1000][rng.below(3)];
     (rng, Duration::from_millis(detection_ms))
+}
+
+impl Play for Scenario {
+    type Act = Act;
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn acts(&self) -> &[(Duration, Act)] {
+        &self.acts
+    }
+
+    fn with_acts(&self, acts: Vec<(Duration, Act)>) -> Self {
+        Self { acts, ..self.clone() }
+    }
 }
 
 impl fmt::Display for Scenario {

@@ -6,7 +6,7 @@ use carom_proto::membership::Membership;
 use carom_proto::membership::service::{
     DetectorConfig, ServerConfig, Service as Provider, ServiceConfig,
 };
-use carom_proto::{NodeId, Rng};
+use carom_proto::{Engine, NodeId, Rng};
 
 use super::troubles::{Service, Watch};
 use crate::control::{Resident, Services, ServicesConfig};
@@ -14,10 +14,10 @@ use crate::member::Member;
 use crate::{HostIx, World};
 
 /// Starts the service of a scenario with so many hosts of members.
-pub(super) fn start(
+pub(super) fn start<E: Engine + ?Sized>(
     service: Service,
     members: u32,
-    world: &mut World<Resident<Member>>,
+    world: &mut World<Resident<Member<E>>>,
     rng: &mut Rng,
 ) -> Services {
     let server = ServerConfig {
@@ -65,7 +65,7 @@ pub(super) fn provider(
 }
 
 /// Members that wait for the service: it has not answered, or they think that it is away.
-pub(super) fn unsettled(world: &World<Resident<Member>>) -> Vec<NodeId> {
+pub(super) fn unsettled<E: Engine + ?Sized>(world: &World<Resident<Member<E>>>) -> Vec<NodeId> {
     let waits = |host: &HostIx| {
         let member = world.machine(*host).and_then(Resident::member);
         let provider = member.and_then(Member::provider);

@@ -1,0 +1,39 @@
+//! Every request of a caller that is alive gets one answer: a reply to what was asked, where a
+//! handler was named; else an acknowledgement; or after a bounded time the news that there is none.
+
+use bytes::Bytes;
+use carom_proto::rmp::Outcome;
+
+use super::story::{Call, Story};
+use crate::checkers::Violation;
+
+const RULE: &str = "one answer to each request";
+
+/// What the handlers of a run reply to this.
+pub fn reply_to(payload: &Bytes) -> Bytes {
+    payload.iter().map(|byte| !byte).collect()
+}
+
+pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
+    for ((group, id), call) in &story.calls {
+        let is_open = call.answers.is_empty();
+        let may_be_open = story.roll_calls.is_empty() || story.is_dead(id.caller);
+        if call.answers.len() > 1 || (is_open && !may_be_open) {
+            let what = format!("{id:?} in {group} got {:?}", call.answers);
+            found.push(Violation::new(RULE, what));
+        }
+        for outcome in call.answers.iter().filter(|outcome| !is_right(call, outcome)) {
+            let what = format!("{id:?} in {group} got {outcome:?}");
+            found.push(Violation::new(RULE, what));
+        }
+    }
+}
+
+fn is_right(call: &Call, outcome: &Outcome) -> bool {
+    let Some(asked) = &call.payload else { return false };
+    match outcome {
+        Outcome::Reply { payload, .. } => call.has_handler && *payload == reply_to(asked),
+        Outcome::Acknowledged => !call.has_handler,
+        Outcome::Unanswered => true,
+    }
+}

@@ -1,0 +1,64 @@
+//! Once the faults have stopped, what was sent is delivered to its sender and to all that were
+//! there when it was sent; and who was removed was told what became of its messages, or that nobody
+//! knows it.
+
+use carom_proto::rmp::Qos;
+use carom_proto::{GroupId, SeqNo};
+use std::collections::BTreeSet;
+
+use super::liveness::{by_group, is_one_ring};
+use super::story::{End, Life, Sent, Story, Told};
+use crate::checkers::Violation;
+
+pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
+    let Some(standings) = story.roll_calls.last() else { return };
+    let groups = by_group(standings);
+    let works = |group: GroupId| groups.get(&group).is_some_and(|it| is_one_ring(it));
+    for ((group, node), lives) in &story.lives {
+        for (ix, life) in lives.iter().enumerate() {
+            let told = numbers(life);
+            let owed = story.sent.iter().filter(|(number, sent)| {
+                let is_own = (sent.group, sent.sender, sent.life) == (*group, *node, ix);
+                sent.group == *group
+                    && sent.qos > Qos::Unreliable
+                    && !told.contains(number)
+                    && (is_own || is_for_all(story, sent, life))
+            });
+            for (number, sent) in owed {
+                let is_own = sent.sender == *node && sent.life == ix;
+                let rule = match life.end {
+                    None if works(*group) => "delivered once healed",
+                    Some(End::Removed(unsent)) if is_own && !is_in(sent, unsent) => {
+                        "delivered or reported"
+                    }
+                    _ => continue,
+                };
+                let what = format!(
+                    "{node} in life {ix} was not told message {number} ({}) of {} in life {}",
+                    sent.qos, sent.sender, sent.life
+                );
+                found.push(Violation::new(rule, what));
+            }
+        }
+    }
+}
+
+/// Whether this was sent to a ring in which this life was: after all was well, and by a member that
+/// is still in it.
+fn is_for_all(story: &Story, sent: &Sent, life: &Life) -> bool {
+    let is_after = story.healed.is_some_and(|healed| sent.at >= healed && life.begun < healed);
+    let lives = &story.lives[&(sent.group, sent.sender)];
+    is_after && lives[sent.life].end.is_none() && life.end.is_none()
+}
+
+fn is_in(sent: &Sent, unsent: Option<(SeqNo, SeqNo)>) -> bool {
+    unsent.is_some_and(|(first, last)| !first.is_after(sent.seqno) && !sent.seqno.is_after(last))
+}
+
+fn numbers(life: &Life) -> BTreeSet<u64> {
+    let messages = life.told.iter().filter_map(|told| match told {
+        Told::Message(heard) => Some(heard.number),
+        Told::View(..) | Told::Lock(_) => None,
+    });
+    messages.collect()
+}

@@ -1,0 +1,68 @@
+//! Once the faults have stopped, all that are left are in one ring within a bound, unless those are
+//! gone for good without whom no ring may go on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carom_proto::rmp::{Process, RingView};
+use carom_proto::{GroupId, NodeId};
+
+use super::story::{Standing, Story};
+use crate::checkers::Violation;
+
+pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
+    for standings in &story.roll_calls {
+        for (group, standings) in by_group(standings) {
+            if is_one_ring(&standings) || is_stuck(&standings) {
+                continue;
+            }
+            let rings: BTreeMap<NodeId, Option<String>> =
+                standings.iter().map(|it| (it.node, it.view.as_ref().map(describe))).collect();
+            let what = format!("{group}: {rings:?}");
+            found.push(Violation::new("one ring once healed", what));
+        }
+    }
+}
+
+/// Whether all members of each group are in one ring, with nobody else.
+pub fn is_whole(standings: &[Standing]) -> bool {
+    by_group(standings).values().all(|standings| is_one_ring(standings))
+}
+
+pub(super) fn by_group(standings: &[Standing]) -> BTreeMap<GroupId, Vec<&Standing>> {
+    let mut groups: BTreeMap<GroupId, Vec<&Standing>> = BTreeMap::new();
+    for standing in standings {
+        groups.entry(standing.group).or_default().push(standing);
+    }
+    groups
+}
+
+pub(super) fn is_one_ring(standings: &[&Standing]) -> bool {
+    let nodes: BTreeSet<NodeId> = standings.iter().map(|it| it.node).collect();
+    let first = standings.first().and_then(|it| it.view.as_ref());
+    let Some(first) = first else { return standings.is_empty() };
+    let members: BTreeSet<NodeId> = first.processes().map(|process| process.node).collect();
+    members == nodes && standings.iter().all(|it| it.view.as_ref() == Some(first))
+}
+
+/// Whether there are rings, and none of them can go on, because members are gone for good: too many
+/// of them, or one that may have gone on with a list that the others have accepted. Of that they
+/// were told.
+pub(super) fn is_stuck(standings: &[&Standing]) -> bool {
+    let is_there = |process: &Process| {
+        standings.iter().any(|it| {
+            let own = it.view.as_ref().and_then(|view| view.process_of(it.node));
+            own == Some(*process)
+        })
+    };
+    let mut rings = standings.iter().filter_map(|it| Some((it, it.view.as_ref()?))).peekable();
+    rings.peek().is_some()
+        && rings.all(|(standing, view)| {
+            let lives = view.processes().filter(is_there).count();
+            lives < view.least() || (lives < view.len() && standing.is_minority)
+        })
+}
+
+fn describe(view: &RingView) -> String {
+    let members: Vec<String> = view.processes().map(|it| format!("{it:?}")).collect();
+    format!("{:?}+{} of {}", view.epoch, view.version, members.join(" "))
+}

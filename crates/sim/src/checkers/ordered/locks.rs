@@ -1,0 +1,81 @@
+//! A lock is held by a member of the view, and goes to another only when its holder gave it back or
+//! is gone.
+
+use std::collections::BTreeMap;
+
+use carom_proto::NodeId;
+use carom_proto::rmp::{
+    Epoch, ListChange, ListChangeKind, LockName, Process, Timestamp, ViewEvent,
+};
+
+use super::majority::is_by_majority;
+use super::story::{Account, name};
+use crate::checkers::Violation;
+
+const RULE: &str = "one holder of each lock";
+
+pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+    granted(accounts, found);
+    for account in accounts {
+        for view in account.chapters.iter().map(|chapter| &chapter.event.view) {
+            let all = view.locks.held().map(|(lock, _)| lock);
+            for lock in all {
+                let queue = view.locks.holder(lock).into_iter().chain(view.locks.waiting(lock));
+                for strange in queue.filter(|process| !view.contains(*process)) {
+                    let what = format!("{account}: {lock} is {strange:?}'s in {}", name(view));
+                    found.push(Violation::new(RULE, what));
+                }
+            }
+        }
+        for pair in account.chapters.windows(2) {
+            let (before, event) = (&pair[0].event.view, pair[1].event);
+            for (lock, holder) in before.locks.held() {
+                let next = event.view.locks.holder(lock);
+                let is_free = !event.view.contains(holder) || is_given_back(event, lock, holder);
+                if next != Some(holder) && !is_free {
+                    let what = format!(
+                        "{account}: {lock} went from {holder:?} to {next:?} in {}",
+                        name(&event.view)
+                    );
+                    found.push(Violation::new(RULE, what));
+                }
+            }
+        }
+    }
+}
+
+/// Who is told that it holds a lock does so in the view that it is in; and where one ring follows
+/// another, each time it is granted has a number of its own, larger than those before.
+fn granted(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+    let mut grants: BTreeMap<(Epoch, LockName, Timestamp), NodeId> = BTreeMap::new();
+    let has_one_lineage = accounts.iter().any(is_by_majority);
+    for account in accounts {
+        let mut last: BTreeMap<(Epoch, LockName), Timestamp> = BTreeMap::new();
+        for chapter in &account.chapters {
+            let view = &chapter.event.view;
+            for (lock, fence) in &chapter.granted {
+                let holder = view.locks.holder(*lock).map(|process| process.node);
+                if holder != Some(account.node) {
+                    let what = format!("{account}: {lock} is {holder:?}'s in {}", name(view));
+                    found.push(Violation::new(RULE, what));
+                }
+                let before = last.insert((view.origin, *lock), *fence);
+                let is_later = before.is_none_or(|before| before < *fence);
+                let other = grants.insert((view.origin, *lock, *fence), account.node);
+                if !is_later || (other.is_some() && has_one_lineage) {
+                    let what = format!(
+                        "{account}: {lock} at {fence:?} after {before:?}, granted to {other:?} too"
+                    );
+                    found.push(Violation::new("fences grow", what));
+                }
+            }
+        }
+    }
+}
+
+fn is_given_back(event: &ViewEvent, lock: LockName, holder: Process) -> bool {
+    let is_it = |change: ListChange| {
+        change.process == holder && change.kind == ListChangeKind::Unlock(lock)
+    };
+    event.answered.is_some_and(is_it)
+}

@@ -1,0 +1,82 @@
+//! A part of a ring goes on only if it has as many members as its view asks for. Where a majority
+//! must, no ring is followed by two; and all agree for ever about the order of what a majority
+//! held.
+
+use std::collections::BTreeMap;
+
+use carom_proto::rmp::{Epoch, Partition, Qos, RingView, ViewEvent};
+
+use super::story::{Account, Chapter, name};
+use crate::checkers::Violation;
+
+pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+    let mut followers: BTreeMap<Epoch, (Epoch, &Account<'_>)> = BTreeMap::new();
+    for account in accounts {
+        let eras: Vec<&[Chapter<'_>]> = account.eras().collect();
+        for pair in eras.windows(2) {
+            let event = pair[0][pair[0].len() - 1].event;
+            let (last, next) = (&event.view, &pair[1][0].event.view);
+            if next.len() < last.least() && !goes_on_without_joiner(event, next) {
+                let what = format!(
+                    "{account}: {} of {} members of {} went on, where {} must",
+                    next.len(),
+                    last.len(),
+                    name(last),
+                    last.least()
+                );
+                found.push(Violation::new("a minority does not go on", what));
+            }
+            if 2 * last.least() <= last.len() {
+                continue;
+            }
+            let (first, by) = *followers.entry(last.epoch).or_insert((next.epoch, account));
+            if first != next.epoch {
+                let what = format!(
+                    "after {:?} came {first:?} for {by} and {:?} for {account}",
+                    last.epoch, next.epoch
+                );
+                found.push(Violation::new("one ring goes on", what));
+            }
+        }
+    }
+    if accounts.iter().any(is_by_majority) {
+        agreed_order(accounts, found);
+    }
+}
+
+/// Who was let in last and has never taken the token is not in the ring yet: the others may go on
+/// as if it had not been let in.
+fn goes_on_without_joiner(event: &ViewEvent, next: &RingView) -> bool {
+    let mut before = event.view.clone();
+    before.members.retain(|member| !event.joined.contains(&member.process));
+    let rest = next.processes().filter(|process| before.contains(*process));
+    !event.joined.is_empty() && rest.count() >= before.least()
+}
+
+pub(super) fn is_by_majority(account: &Account<'_>) -> bool {
+    let views = account.chapters.iter().map(|chapter| &chapter.event.view);
+    views.flat_map(|view| &view.members).any(|member| member.partition >= Partition::Majority)
+}
+
+fn agreed_order(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+    let sequences: Vec<Vec<u64>> = accounts
+        .iter()
+        .map(|account| {
+            let heard = account.chapters.iter().flat_map(|chapter| &chapter.heard);
+            let agreed = heard.filter(|(_, sent)| sent.qos >= Qos::MajorityResilient);
+            agreed.map(|(number, _)| *number).collect()
+        })
+        .collect();
+    for (ix, first) in sequences.iter().enumerate() {
+        let places: BTreeMap<u64, usize> =
+            first.iter().enumerate().map(|(at, number)| (*number, at)).collect();
+        for (second, messages) in accounts.iter().zip(&sequences).skip(ix + 1) {
+            let common: Vec<usize> =
+                messages.iter().filter_map(|number| places.get(number).copied()).collect();
+            if !common.is_sorted() {
+                let what = format!("{} and {second} disagree", accounts[ix]);
+                found.push(Violation::new("one order for all partitions", what));
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! No engine keeps more than its settings allow.
+
+use super::Story;
+use crate::checkers::Violation;
+
+pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
+    if let Some((bytes, limit)) = story.memory.filter(|(bytes, limit)| bytes > limit) {
+        let what = format!("{bytes} bytes were kept where {limit} are allowed");
+        found.push(Violation::new("memory is bounded", what));
+    }
+}

@@ -1,0 +1,56 @@
+//! What must hold of every run of ordered groups. Each checker reads the [`Story`] in which the run
+//! was written down.
+//!
+//! | promise | rules |
+//! |---|---|
+//! | no duplicates, nothing invented | `once`, `invention` |
+//! | source order, atomicity | `source_order` |
+//! | total order, virtual synchrony | `synchrony`, `views` |
+//! | K, majority and total resilience | `resilience` |
+//! | never two partitions that both go on; one order for all partitions | `majority` |
+//! | locks | `locks` |
+//! | handlers | `calls` |
+//! | life goes on once the faults have stopped | `liveness`, `delivered` |
+//! | bounded memory | `memory` |
+
+mod calls;
+mod delivered;
+mod invention;
+mod liveness;
+mod locks;
+mod majority;
+mod memory;
+mod once;
+mod resilience;
+mod source_order;
+mod story;
+mod synchrony;
+#[cfg(test)]
+mod tests;
+mod views;
+
+use super::Violation;
+
+pub use calls::reply_to;
+pub use liveness::is_whole;
+pub use story::{Life, Sent, Standing, Story};
+
+/// Everything that does not hold of the run.
+pub fn all(story: &Story) -> Vec<Violation> {
+    let mut found = Vec::new();
+    invention::check(story, &mut found);
+    for accounts in story.accounts().values() {
+        once::check(accounts, &mut found);
+        views::check(accounts, &mut found);
+        locks::check(accounts, &mut found);
+        majority::check(accounts, &mut found);
+        source_order::check(story, accounts, &mut found);
+        synchrony::check(accounts, &mut found);
+        resilience::check(accounts, &mut found);
+    }
+    liveness::check(story, &mut found);
+    delivered::check(story, &mut found);
+    calls::check(story, &mut found);
+    memory::check(story, &mut found);
+    found
+}

@@ -1,0 +1,43 @@
+//! The messages of one sender come in the order in which it sent them, from source order up; and
+//! between the first and the last of them that a member is told none is missing.
+
+use std::collections::BTreeMap;
+
+use carom_proto::rmp::Qos;
+use carom_proto::{GroupId, NodeId};
+
+use super::story::{Account, Sent, Story};
+use crate::checkers::Violation;
+
+const RULE: &str = "source order";
+
+/// A sender in one of its lives.
+type Source = (GroupId, NodeId, usize);
+
+pub(super) fn check(story: &Story, accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+    let mut sent: BTreeMap<Source, Vec<u64>> = BTreeMap::new();
+    for (number, message) in story.sent.iter().filter(|(_, sent)| is_in_order(sent)) {
+        sent.entry(source(message)).or_default().push(*number);
+    }
+    for account in accounts {
+        let mut last: BTreeMap<Source, u64> = BTreeMap::new();
+        let heard = account.chapters.iter().flat_map(|chapter| &chapter.heard);
+        for (number, message) in heard.filter(|(_, sent)| is_in_order(sent)) {
+            let Some(before) = last.insert(source(message), *number) else { continue };
+            let all = &sent[&source(message)];
+            let next = all.partition_point(|it| *it <= before);
+            if all.get(next) != Some(number) {
+                let what = format!("{account} was told message {number} next after {before}");
+                found.push(Violation::new(RULE, what));
+            }
+        }
+    }
+}
+
+fn is_in_order(sent: &Sent) -> bool {
+    sent.qos >= Qos::SourceOrdered
+}
+
+fn source(sent: &Sent) -> Source {
+    (sent.group, sent.sender, sent.life)
+}

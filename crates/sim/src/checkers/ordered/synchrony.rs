@@ -1,0 +1,98 @@
+//! Total order and virtual synchrony.
+//!
+//! Members that go together from one view to the next were told the same ordered messages in the
+//! first, in the same order; of those that stay in their last view one was told what the other
+//! was, and perhaps more. What a member that goes another way was told in its last view may be in
+//! another place for the others, or missing: resilience says how far that can go.
+//!
+//! What is source ordered may be delivered a view earlier at one member than at another, but not
+//! after a reformation what others were told before it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carom_proto::rmp::{Epoch, Qos, RingView};
+
+use super::story::{Account, Chapter, name};
+use crate::checkers::Violation;
+
+type Name = (Epoch, u32);
+
+pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+    ordered(accounts, found);
+    unordered(accounts, found);
+}
+
+fn ordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+    type Way<'a> = (&'a Account<'a>, &'a RingView, Vec<u64>);
+    let mut ways: BTreeMap<(Name, Option<Name>), Vec<Way<'_>>> = BTreeMap::new();
+    for account in accounts {
+        for (at, chapter) in account.chapters.iter().enumerate() {
+            let view = &chapter.event.view;
+            let next = account.chapters.get(at + 1).map(|it| name_of(&it.event.view));
+            let way = (account, view, in_order(chapter));
+            ways.entry((name_of(view), next)).or_default().push(way);
+        }
+    }
+    for ((_, next), mut ways) in ways {
+        ways.sort_by_key(|(_, _, messages)| messages.len());
+        let Some((longest_of, view, longest)) = ways.last() else { continue };
+        for (account, _, messages) in &ways {
+            let is_enough = next.is_none() || messages.len() == longest.len();
+            if !is_enough || messages[..] != longest[..messages.len()] {
+                let at = messages.iter().zip(longest).take_while(|(one, two)| one == two).count();
+                let what = format!(
+                    "{account} and {longest_of} in {}: {:?} and {:?} at place {at}",
+                    name(view),
+                    messages.get(at),
+                    longest.get(at)
+                );
+                found.push(Violation::new("total order and virtual synchrony", what));
+            }
+        }
+    }
+}
+
+/// What two that went through the same reformation were told, from the first view that they share
+/// on, the other was told before it as well.
+fn unordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+    type Era<'a> = (&'a Account<'a>, &'a [Chapter<'a>], BTreeSet<u64>);
+    let mut eras: BTreeMap<(Epoch, Epoch), Vec<Era<'_>>> = BTreeMap::new();
+    for account in accounts {
+        let mut told = BTreeSet::new();
+        let all: Vec<&[Chapter<'_>]> = account.eras().collect();
+        for pair in all.windows(2) {
+            told.extend(numbers(pair[0]));
+            let [from, to] = [pair[0], pair[1]].map(|era| era[0].event.view.epoch);
+            eras.entry((from, to)).or_default().push((account, pair[0], told.clone()));
+        }
+    }
+    for ((from, to), eras) in &eras {
+        for (one, chapters, _) in eras {
+            for (other, theirs, told) in eras {
+                let first = theirs[0].event.view.version;
+                let shared = chapters.partition_point(|it| it.event.view.version < first);
+                let missing = numbers(&chapters[shared..]).find(|number| !told.contains(number));
+                if let Some(number) = missing {
+                    let what = format!(
+                        "between {from:?} and {to:?} {one} was told message {number}, {other} not"
+                    );
+                    found.push(Violation::new("the same set of messages before a new ring", what));
+                }
+            }
+        }
+    }
+}
+
+fn in_order(chapter: &Chapter<'_>) -> Vec<u64> {
+    let messages = chapter.heard.iter().filter(|(_, sent)| sent.qos.is_ordered());
+    messages.map(|(number, _)| *number).collect()
+}
+
+fn numbers(chapters: &[Chapter<'_>]) -> impl Iterator<Item = u64> {
+    let all = chapters.iter().flat_map(|chapter| &chapter.heard);
+    all.filter(|(_, sent)| sent.qos >= Qos::SourceOrdered).map(|(number, _)| *number)
+}
+
+fn name_of(view: &RingView) -> Name {
+    (view.epoch, view.version)
+}

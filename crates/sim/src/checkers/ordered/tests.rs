@@ -1,0 +1,362 @@
+//! Each checker finds what it is for, and nothing in a run in which all is well.
+
+use bytes::Bytes;
+use carom_proto::rmp::{
+    Answer, Epoch, ListChange, ListChangeKind, LockChange, LockName, LockNews, Member, Outcome,
+    Partition, Process, Qos, Removal, RequestId, RingEvent, RingNews, RingView, Timestamp,
+    ViewEvent,
+};
+use carom_proto::{Event, GroupId, How, Message, NodeId, SeqNo, Time};
+
+use super::{Sent, Standing, Story, all, reply_to};
+
+const GROUP: GroupId = GroupId(7);
+const A: NodeId = NodeId(1);
+const B: NodeId = NodeId(2);
+const C: NodeId = NodeId(3);
+const FIRST: Epoch = Epoch { version: 1, creator: process(A) };
+const SECOND: Epoch = Epoch { version: 2, creator: process(A) };
+const THIRD: Epoch = Epoch { version: 3, creator: process(B) };
+
+const fn process(node: NodeId) -> Process {
+    Process { node, life: 1 }
+}
+
+/// A ring of these nodes.
+fn ring(epoch: Epoch, nodes: &[NodeId], partition: Partition) -> RingView {
+    let member = |node: &NodeId| Member { process: process(*node), partition, is_multicast: true };
+    let mut view = RingView::founded_by(member(&A), 0);
+    view.members = nodes.iter().map(member).collect();
+    (view.epoch, view.version) = (epoch, 0);
+    view
+}
+
+fn view(view: &RingView, failed: &[NodeId]) -> Event {
+    let event = ViewEvent {
+        view: view.clone(),
+        joined: Vec::new(),
+        left: Vec::new(),
+        failed: failed.iter().copied().map(process).collect(),
+        by: process(A),
+        answered: None,
+    };
+    news(RingNews::View(Box::new(event)))
+}
+
+fn news(news: RingNews) -> Event {
+    Event::Ring(RingEvent { group: GROUP, news })
+}
+
+/// Message `number` of the run as A sends it, in its only life.
+fn payload(number: u64) -> Bytes {
+    Bytes::copy_from_slice(&number.to_be_bytes())
+}
+
+fn message(number: u64) -> Event {
+    Event::Message(Message {
+        group: GROUP,
+        sender: A,
+        seqno: SeqNo(number as u32),
+        payload: payload(number),
+        how: How::Direct,
+        age: None,
+        missing_for: core::time::Duration::ZERO,
+    })
+}
+
+/// A, B and C in a ring of which a majority must go on; A has sent messages of these levels.
+struct Run {
+    story: Story,
+    now: Time,
+}
+
+impl Run {
+    fn of(partition: Partition, levels: &[Qos]) -> Self {
+        let mut run = Self { story: Story::default(), now: Time(1) };
+        let first = ring(FIRST, &[A, B, C], partition);
+        for node in [A, B, C] {
+            run.story.joined(run.now, node, GROUP);
+            run.tell(node, [view(&first, &[])]);
+        }
+        for (ix, qos) in levels.iter().enumerate() {
+            let number = ix as u64 + 1;
+            let (seqno, payload) = (SeqNo(number as u32), payload(number));
+            let sent =
+                Sent { group: GROUP, sender: A, life: 0, seqno, qos: *qos, at: run.now, payload };
+            run.story.sent(number, sent);
+        }
+        run
+    }
+
+    fn tell<const N: usize>(&mut self, node: NodeId, events: [Event; N]) {
+        for event in events {
+            self.now.0 += 1;
+            self.story.told(self.now, node, event);
+        }
+    }
+
+    fn rules(&self) -> Vec<&'static str> {
+        let mut rules: Vec<&str> = all(&self.story).into_iter().map(|it| it.rule).collect();
+        rules.dedup();
+        rules
+    }
+}
+
+#[test]
+fn nothing_is_found_where_all_is_well() {
+    let levels = [Qos::Unreliable, Qos::SourceOrdered, Qos::TotallyOrdered, Qos::TotallyResilient];
+    let mut run = Run::of(Partition::Majority, &levels);
+    let second = ring(SECOND, &[A, B], Partition::Majority);
+    for node in [A, B] {
+        run.tell(node, [message(1), message(1), message(2), message(3), message(4)]);
+        run.tell(node, [view(&second, &[C])]);
+    }
+    run.story.died(C);
+    run.story.healed(run.now);
+    let standing =
+        |node| Standing { group: GROUP, node, view: Some(second.clone()), is_minority: false };
+    run.story.calls_the_roll(vec![standing(A), standing(B)]);
+    run.story.keeps(10, 10);
+    assert_eq!(all(&run.story), []);
+    assert!(run.story.is_all_told());
+}
+
+#[test]
+fn what_comes_twice_is_found() {
+    let mut run = Run::of(Partition::Majority, &[Qos::Unordered]);
+    run.tell(B, [message(1), message(1)]);
+    assert_eq!(run.rules(), ["at most once"]);
+}
+
+#[test]
+fn what_nobody_sent_and_what_comes_from_outside_the_view_is_found() {
+    let mut run = Run::of(Partition::Majority, &[]);
+    run.tell(B, [message(1)]);
+    assert_eq!(run.rules(), ["no invention"]);
+    let mut run = Run::of(Partition::AtLeast(1), &[Qos::Unordered]);
+    run.tell(B, [view(&ring(SECOND, &[B, C], Partition::AtLeast(1)), &[A]), message(1)]);
+    assert_eq!(run.rules(), ["no invention"]);
+}
+
+#[test]
+fn a_message_before_an_earlier_one_and_a_missing_one_are_found() {
+    let levels = [Qos::SourceOrdered; 3];
+    let mut run = Run::of(Partition::Majority, &levels);
+    run.tell(B, [message(2), message(1)]);
+    assert_eq!(run.rules(), ["source order"]);
+    let mut run = Run::of(Partition::Majority, &levels);
+    run.tell(B, [message(1), message(3)]);
+    assert_eq!(run.rules(), ["source order"]);
+}
+
+#[test]
+fn two_views_of_one_name_and_a_view_that_does_not_follow_are_found() {
+    let mut run = Run::of(Partition::AtLeast(1), &[]);
+    run.tell(A, [view(&ring(SECOND, &[A, B], Partition::AtLeast(1)), &[C])]);
+    run.tell(B, [view(&ring(SECOND, &[B, A], Partition::AtLeast(1)), &[C])]);
+    assert_eq!(run.rules(), ["views agree"]);
+    let mut run = Run::of(Partition::AtLeast(1), &[]);
+    run.tell(A, [view(&ring(SECOND, &[A, B], Partition::AtLeast(1)), &[])]);
+    assert_eq!(run.rules(), ["views agree"]);
+}
+
+#[test]
+fn another_order_is_found_and_so_is_what_one_lacks_before_the_next_view() {
+    let mut run = Run::of(Partition::Majority, &[Qos::TotallyOrdered, Qos::SourceOrdered]);
+    run.story.sent.entry(2).and_modify(|sent| (sent.sender, sent.qos) = (B, Qos::TotallyOrdered));
+    let of_b = |event| match event {
+        Event::Message(message) => Event::Message(Message { sender: B, ..message }),
+        other => other,
+    };
+    run.tell(B, [message(1), of_b(message(2))]);
+    run.tell(C, [of_b(message(2)), message(1)]);
+    assert_eq!(run.rules(), ["total order and virtual synchrony"]);
+    let mut run = Run::of(Partition::Majority, &[Qos::TotallyOrdered]);
+    let second = ring(SECOND, &[A, B, C], Partition::Majority);
+    run.tell(B, [message(1), view(&second, &[])]);
+    assert_eq!(run.rules(), [""; 0], "C may be told it still");
+    run.tell(C, [view(&second, &[])]);
+    assert!(run.rules().contains(&"total order and virtual synchrony"));
+}
+
+#[test]
+fn a_source_ordered_message_that_one_lacks_before_a_new_ring_is_found() {
+    let mut run = Run::of(Partition::Majority, &[Qos::SourceOrdered]);
+    let second = ring(SECOND, &[A, B, C], Partition::Majority);
+    run.tell(B, [message(1), view(&second, &[])]);
+    run.tell(C, [view(&second, &[]), message(1)]);
+    assert_eq!(run.rules(), ["the same set of messages before a new ring"]);
+}
+
+#[test]
+fn a_survivor_that_lacks_what_a_dead_member_was_told_is_found() {
+    let is_found = |qos, told: NodeId, failed: &[NodeId], rest: &[NodeId]| {
+        let mut run = Run::of(Partition::AtLeast(1), &[qos]);
+        run.tell(told, [message(1)]);
+        failed.iter().for_each(|node| run.story.died(*node));
+        let second = ring(SECOND, rest, Partition::AtLeast(1));
+        for node in rest {
+            run.tell(*node, [view(&second, failed)]);
+        }
+        run.rules().contains(&"resilience")
+    };
+    assert!(is_found(Qos::Resilient(1), C, &[C], &[A, B]));
+    assert!(!is_found(Qos::Resilient(1), C, &[B, C], &[A]), "two are gone");
+    assert!(is_found(Qos::TotallyResilient, C, &[B, C], &[A]));
+    assert!(is_found(Qos::MajorityResilient, C, &[C], &[A, B]));
+    assert!(!is_found(Qos::TotallyOrdered, C, &[C], &[A, B]), "it promises nothing of that");
+}
+
+#[test]
+fn a_minority_that_goes_on_and_two_rings_after_one_are_found() {
+    let mut run = Run::of(Partition::Majority, &[]);
+    run.tell(C, [view(&ring(SECOND, &[C], Partition::Majority), &[A, B])]);
+    assert_eq!(run.rules(), ["a minority does not go on"]);
+    let mut run = Run::of(Partition::Majority, &[]);
+    run.tell(B, [view(&ring(SECOND, &[A, B], Partition::Majority), &[C])]);
+    run.tell(C, [view(&ring(THIRD, &[B, C], Partition::Majority), &[A])]);
+    assert_eq!(run.rules(), ["one ring goes on"]);
+}
+
+#[test]
+fn two_orders_of_what_a_majority_held_are_found() {
+    let mut run = Run::of(Partition::Majority, &[Qos::MajorityResilient; 2]);
+    run.story.sent.entry(2).and_modify(|sent| sent.sender = B);
+    let Event::Message(second) = message(2) else { panic!("a message") };
+    let second = Event::Message(Message { sender: B, ..second });
+    run.tell(A, [message(1), second.clone()]);
+    run.tell(C, [second, message(1)]);
+    assert!(run.rules().contains(&"one order for all partitions"));
+}
+
+#[test]
+fn a_lock_of_somebody_who_is_gone_and_one_that_changes_hands_are_found() {
+    // The ring itself gives locks back; a view that has forgotten to is put together by hand.
+    let locked = |nodes: &[NodeId], holder: NodeId| {
+        let mut view = ring(FIRST, nodes, Partition::AtLeast(1));
+        view.locks.ask(LockName(9), process(holder));
+        view.version = 1;
+        view
+    };
+    let mut run = Run::of(Partition::AtLeast(1), &[]);
+    let second = RingView { epoch: SECOND, ..locked(&[A, B], C) };
+    run.tell(A, [view(&second, &[C])]);
+    assert_eq!(run.rules(), ["one holder of each lock"]);
+
+    for is_given_back in [true, false] {
+        let mut run = Run::of(Partition::AtLeast(1), &[]);
+        let next = RingView { version: 2, ..locked(&[A, B, C], B) };
+        let kind = match is_given_back {
+            true => ListChangeKind::Unlock(LockName(9)),
+            false => ListChangeKind::Lock { name: LockName(9), waits: false },
+        };
+        let Event::Ring(RingEvent { news: RingNews::View(mut event), .. }) = view(&next, &[])
+        else {
+            panic!("a view")
+        };
+        event.answered = Some(ListChange { process: process(A), request: 1, kind });
+        run.tell(A, [view(&locked(&[A, B, C], A), &[]), news(RingNews::View(event))]);
+        assert_eq!(run.rules().is_empty(), is_given_back);
+    }
+}
+
+#[test]
+fn a_lock_granted_to_somebody_else_than_its_holder_and_a_fence_used_twice_are_found() {
+    let granted = |fence| {
+        let change = LockChange::Granted { fence: Timestamp(fence) };
+        news(RingNews::Lock(LockNews { name: LockName(9), change }))
+    };
+    let mut locked = ring(FIRST, &[A, B, C], Partition::Majority);
+    locked.locks.ask(LockName(9), process(A));
+    locked.version = 1;
+    let mut run = Run::of(Partition::Majority, &[]);
+    run.tell(A, [view(&locked, &[]), granted(5)]);
+    assert_eq!(run.rules(), [""; 0]);
+    run.tell(A, [granted(5)]);
+    assert_eq!(run.rules(), ["fences grow"]);
+    let mut run = Run::of(Partition::Majority, &[]);
+    run.tell(B, [view(&locked, &[]), granted(5)]);
+    assert_eq!(run.rules(), ["one holder of each lock"]);
+}
+
+#[test]
+fn members_without_a_ring_are_found_unless_those_who_are_gone_were_needed() {
+    let rules = |alive: &[NodeId], rings: &[&RingView]| {
+        let mut run = Run::of(Partition::Majority, &[]);
+        let standing = |(node, view): (&NodeId, &&RingView)| Standing {
+            group: GROUP,
+            node: *node,
+            view: Some((*view).clone()),
+            is_minority: false,
+        };
+        run.story.calls_the_roll(alive.iter().zip(rings).map(standing).collect());
+        run.rules()
+    };
+    let three = ring(FIRST, &[A, B, C], Partition::Majority);
+    let two = ring(SECOND, &[A, B], Partition::Majority);
+    assert_eq!(rules(&[A, B, C], &[&three; 3]), [""; 0]);
+    assert_eq!(rules(&[A, B, C], &[&two, &two, &three]), ["one ring once healed"]);
+    assert_eq!(rules(&[A, B], &[&three; 2]), ["one ring once healed"], "C is gone from it");
+    assert_eq!(rules(&[A], &[&three]), [""; 0], "it may not go on alone");
+}
+
+#[test]
+fn what_is_neither_delivered_nor_reported_is_found() {
+    let mut run = Run::of(Partition::Majority, &[Qos::TotallyOrdered]);
+    let removed = |unsent| news(RingNews::Removed { why: Removal::Removed, unsent, rejoins: true });
+    run.story.calls_the_roll(Vec::new());
+    run.tell(A, [removed(None)]);
+    assert_eq!(run.rules(), ["delivered or reported"]);
+    let mut run = Run::of(Partition::Majority, &[Qos::TotallyOrdered]);
+    run.story.calls_the_roll(Vec::new());
+    run.tell(A, [removed(Some((SeqNo(1), SeqNo(1))))]);
+    assert_eq!(run.rules(), [""; 0]);
+}
+
+#[test]
+fn what_is_not_delivered_in_the_healed_world_is_found() {
+    let mut run = Run::of(Partition::Majority, &[]);
+    let three = ring(FIRST, &[A, B, C], Partition::Majority);
+    run.story.healed(Time(10));
+    let (seqno, payload, at) = (SeqNo(1), payload(1), Time(11));
+    run.now = at;
+    let sent = Sent { group: GROUP, sender: A, life: 0, seqno, qos: Qos::Unordered, at, payload };
+    run.story.sent(1, sent);
+    let standing =
+        |node| Standing { group: GROUP, node, view: Some(three.clone()), is_minority: false };
+    run.story.calls_the_roll([A, B, C].map(standing).into());
+    run.tell(A, [message(1)]);
+    run.tell(B, [message(1)]);
+    assert_eq!(run.rules(), ["delivered once healed"], "C lacks it");
+    run.tell(C, [message(1)]);
+    assert_eq!(run.rules(), [""; 0]);
+}
+
+#[test]
+fn a_second_answer_a_wrong_one_and_none_at_all_are_found() {
+    let id = RequestId { caller: C, number: 1 };
+    let rules = |outcomes: &[Outcome]| {
+        let mut run = Run::of(Partition::Majority, &[]);
+        run.story.called(GROUP, id, payload(1), true);
+        for outcome in outcomes {
+            run.tell(C, [news(RingNews::Answer(Answer { id, outcome: outcome.clone() }))]);
+        }
+        run.story.calls_the_roll(Vec::new());
+        run.rules()
+    };
+    let reply = Outcome::Reply { by: A, payload: reply_to(&payload(1)) };
+    let wrong = Outcome::Reply { by: A, payload: payload(1) };
+    assert_eq!(rules(&[reply.clone()]), [""; 0]);
+    assert_eq!(rules(&[Outcome::Unanswered]), [""; 0]);
+    for outcomes in [&[][..], &[reply.clone(), reply], &[wrong], &[Outcome::Acknowledged]] {
+        assert_eq!(rules(outcomes), ["one answer to each request"], "{outcomes:?}");
+    }
+}
+
+#[test]
+fn too_much_memory_is_found() {
+    let mut run = Run::of(Partition::Majority, &[]);
+    run.story.keeps(11, 10);
+    run.story.keeps(5, 10);
+    assert_eq!(run.rules(), ["memory is bounded"]);
+}

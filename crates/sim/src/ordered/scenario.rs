@@ -1,0 +1,268 @@
+//! What happens in one run of ordered groups: drawn from a seed, in a form that can be printed and
+//! made smaller.
+
+use core::fmt;
+use core::time::Duration;
+
+use carom_proto::loss::Loss;
+use carom_proto::rmp::{Handler, LockName, Qos};
+use carom_proto::{GroupId, Rng};
+
+use crate::fuzz::cast::Cast;
+use crate::fuzz::playing::Play;
+use crate::fuzz::{Act, Kind, Views};
+use crate::{Fault, HostIx};
+
+/// One run, but for the engines' settings.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Where everything else comes from.
+    pub seed: u64,
+    /// How many hosts there are.
+    pub hosts: u32,
+    /// How many groups.
+    pub groups: u32,
+    /// Who tells the members of each other.
+    pub views: Views,
+    /// What every host loses from the start.
+    pub loss: Loss,
+    /// The kinds of faults that may happen: a random choice, so that rare combinations come up.
+    pub kinds: Vec<Kind>,
+    /// What happens, in order of time since the start.
+    pub deeds: Vec<(Duration, Deed)>,
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Deed {
+    /// Something that can happen to the members of any group.
+    Act(Act),
+    /// The host sends messages.
+    Say {
+        /// Who.
+        host: HostIx,
+        /// Where.
+        group: GroupId,
+        /// How many.
+        count: u32,
+        /// Bytes in each.
+        bytes: usize,
+        /// What they are promised; `None`: each something else.
+        qos: Option<Qos>,
+    },
+    /// The host asks for a lock, and waits for it or not.
+    Lock(HostIx, GroupId, LockName, bool),
+    /// The host gives the lock back, if it has asked for it.
+    Unlock(HostIx, GroupId, LockName),
+    /// The host makes a request to the group, a member of it or not.
+    Call {
+        /// Who.
+        host: HostIx,
+        /// Where.
+        group: GroupId,
+        /// Who is to reply: the holder of this handler's lock.
+        handler: Option<Handler>,
+        /// Bytes of the request, and of the reply.
+        bytes: usize,
+    },
+    /// Whoever has the token of the group is killed, and so many others with it.
+    CrashToken(GroupId, u32),
+}
+
+/// What messages can be promised.
+pub(super) const LEVELS: [Qos; 9] = [
+    Qos::Unreliable,
+    Qos::Unordered,
+    Qos::SourceOrdered,
+    Qos::TotallyOrdered,
+    Qos::Resilient(1),
+    Qos::Resilient(2),
+    Qos::Resilient(3),
+    Qos::MajorityResilient,
+    Qos::TotallyResilient,
+];
+
+impl Scenario {
+    /// The scenario of `seed`: 3 to 9 hosts, some of the kinds of faults, some seconds.
+    pub fn of_seed(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x7074_656b);
+        let hosts = 3 + rng.below(7) as u32;
+        let groups = if rng.chance(0.8) { 1 } else { 2 };
+        let delay = Duration::from_micros([0, 0, 5_000, 100_000][rng.below(4)]);
+        let detection = Duration::from_millis([3000, 1000][rng.below(2)]);
+        let views = if rng.chance(0.3) { Views::Gossip(detection) } else { Views::Roster(delay) };
+        let losses = [
+            Loss::None,
+            Loss::None,
+            Loss::Uniform(0.01),
+            Loss::Uniform(0.05),
+            Loss::Uniform(0.2),
+            Loss::Burst { rate: 0.05, length: 10 },
+            Loss::GilbertElliott { to_bad: 0.02, to_good: 0.2, loss_good: 0.005, loss_bad: 0.6 },
+        ];
+        let loss = losses[rng.below(losses.len())];
+        let share = [0.1, 0.3, 0.6, 1.0][rng.below(4)];
+        let kinds = Kind::ALL.into_iter().filter(|_| rng.chance(share)).collect();
+        let mut scenario = Self { seed, hosts, groups, views, loss, kinds, deeds: Vec::new() };
+        scenario.draw_deeds(&mut rng);
+        scenario
+    }
+
+    pub(super) fn cast(&self) -> Cast {
+        Cast { hosts: self.hosts, groups: self.groups, loss: self.loss }
+    }
+
+    /// Most join at the beginning, some later. Messages come in rushes, often just before a fault,
+    /// because what is under way then is what can go wrong.
+    fn draw_deeds(&mut self, rng: &mut Rng) {
+        let cast = self.cast();
+        for host in (0..self.hosts).map(HostIx) {
+            for group in (0..self.groups).map(crate::fuzz::Scenario::group) {
+                let late = if rng.chance(0.2) { rng.below(3000) } else { rng.below(30) };
+                if rng.chance(0.9) {
+                    self.add(Duration::from_millis(late as u64), Act::Join(host, group));
+                }
+            }
+        }
+        let mut at = Duration::from_millis([0, 300, 1500][rng.below(3)]);
+        let pause_us = [2_000, 10_000, 40_000, 100_000][rng.below(4)];
+        let share = [0.05, 0.12, 0.3][rng.below(3)];
+        let (has_locks, has_calls) = (rng.chance(0.6), rng.chance(0.4));
+        // Where a majority is to go on it must be alive.
+        let mut deaths = rng.below(self.hosts as usize) as u32;
+        for _ in 0..30 + rng.below(120) {
+            at += Duration::from_micros(rng.below(pause_us) as u64);
+            if has_locks && rng.chance(0.2) {
+                self.lock(at, rng);
+            }
+            if has_calls && rng.chance(0.2) {
+                self.call(at, rng);
+            }
+            if !rng.chance(share) {
+                self.say(at, rng);
+                continue;
+            }
+            if rng.chance(0.7) {
+                self.say(at, rng);
+            }
+            match rng.below(8) {
+                0 if deaths > 0 => {
+                    let others = rng.below(deaths as usize) as u32;
+                    deaths -= others + 1;
+                    self.deeds.push((at, Deed::CrashToken(cast.any_group(rng), others)));
+                }
+                1 => self.cut_off_for_long(at, rng),
+                2 => self.come_or_go(at, rng),
+                _ => {
+                    let Some(kind) = self.any_kind(rng) else { continue };
+                    if kind == Kind::Crash {
+                        if deaths == 0 {
+                            continue;
+                        }
+                        deaths -= 1;
+                    }
+                    let acts = cast.fault(at, kind, rng);
+                    acts.into_iter().for_each(|(at, act)| self.add(at, act));
+                }
+            }
+        }
+        self.deeds.sort_by_key(|(at, _)| *at);
+    }
+
+    fn any_kind(&self, rng: &mut Rng) -> Option<Kind> {
+        (!self.kinds.is_empty()).then(|| self.kinds[rng.below(self.kinds.len())])
+    }
+
+    /// A partition long enough for both sides to take the other for dead, and both say something.
+    fn cut_off_for_long(&mut self, at: Duration, rng: &mut Rng) {
+        let end = at + Duration::from_millis([200, 1000, 3000][rng.below(3)]);
+        self.add(at, Act::Fault(Fault::Partition(self.cast().some_hosts(rng))));
+        self.add(end, Act::Fault(Fault::Heal));
+        for _ in 0..rng.below(6) {
+            self.say(at + (end - at).mul_f64(rng.fraction()), rng);
+        }
+    }
+
+    fn come_or_go(&mut self, at: Duration, rng: &mut Rng) {
+        let (host, group) = (self.cast().any_host(rng), self.cast().any_group(rng));
+        match rng.below(3) {
+            0 => self.add(at, Act::Join(host, group)),
+            1 => self.add(at, Act::Leave(host, group)),
+            _ => self.add(at, Act::Stop(host)),
+        }
+    }
+
+    /// Somebody asks for one of few locks, and often gives it back after a while.
+    fn lock(&mut self, at: Duration, rng: &mut Rng) {
+        let (host, group) = (self.cast().any_host(rng), self.cast().any_group(rng));
+        let name = LockName(rng.below(3) as u64 + 4);
+        self.deeds.push((at, Deed::Lock(host, group, name, rng.chance(0.7))));
+        if rng.chance(0.8) {
+            let end = at + Duration::from_millis([0, 5, 50, 500][rng.below(4)]);
+            self.deeds.push((end, Deed::Unlock(host, group, name)));
+        }
+    }
+
+    /// Most requests are for handlers whose locks are asked for in the same runs.
+    fn call(&mut self, at: Duration, rng: &mut Rng) {
+        let (host, group) = (self.cast().any_host(rng), self.cast().any_group(rng));
+        let number = 3 + rng.below(3) as u8;
+        let handler = Handler::new(number).filter(|_| rng.chance(0.8));
+        let most = if rng.chance(0.1) { 5_000 } else { 200 };
+        let bytes = 8 + rng.below(most);
+        self.deeds.push((at, Deed::Call { host, group, handler, bytes }));
+    }
+
+    fn say(&mut self, at: Duration, rng: &mut Rng) {
+        let (host, group) = (self.cast().any_host(rng), self.cast().any_group(rng));
+        let most = [200, 200, 200, 200, 200, 200, 2_000, 2_000, 8_000, 40_000][rng.below(10)];
+        let is_of_one_level = rng.chance(0.5);
+        let level = LEVELS[rng.below(LEVELS.len())];
+        self.deeds.push((
+            at,
+            Deed::Say {
+                host,
+                group,
+                count: 1 + rng.below(if most > 2_000 { 2 } else { 8 }) as u32,
+                bytes: 8 + rng.below(most),
+                qos: is_of_one_level.then_some(level),
+            },
+        ));
+    }
+
+    fn add(&mut self, at: Duration, act: Act) {
+        self.deeds.push((at, Deed::Act(act)));
+    }
+}
+
+impl Play for Scenario {
+    type Act = Deed;
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn acts(&self) -> &[(Duration, Deed)] {
+        &self.deeds
+    }
+
+    fn with_acts(&self, deeds: Vec<(Duration, Deed)>) -> Self {
+        Self { deeds, ..self.clone() }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hosts, groups, views, loss, kinds, deeds, .. } = self;
+        writeln!(f, "{hosts} hosts, {groups} groups, views by {views:?}, loss {loss}")?;
+        writeln!(f, "kinds of faults: {kinds:?}")?;
+        for (at, deed) in deeds {
+            write!(f, "  {:>10.3} ms  ", at.as_secs_f64() * 1e3)?;
+            match deed {
+                Deed::Act(act) => writeln!(f, "{act:?}")?,
+                _ => writeln!(f, "{deed:?}")?,
+            }
+        }
+        Ok(())
+    }
+}

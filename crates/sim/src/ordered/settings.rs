@@ -1,0 +1,105 @@
+//! The settings of all engines of one scenario, drawn so that rare paths come up.
+
+use core::fmt;
+use core::time::Duration;
+
+use carom_proto::Rng;
+use carom_proto::rmp::{Config, Partition};
+
+/// What all members of a scenario have alike.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The smallest partition that goes on.
+    pub partition: Partition,
+    /// The engines' settings.
+    pub config: Config,
+}
+
+impl Settings {
+    /// Those of the scenario of this seed.
+    pub fn of_seed(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x5e77_1465);
+        let partitions = [
+            Partition::AtLeast(1),
+            Partition::AtLeast(1),
+            Partition::AtLeast(2),
+            Partition::Majority,
+            Partition::Majority,
+            Partition::Majority,
+            Partition::All,
+        ];
+        let partition = one_of(&mut rng, &partitions);
+        let config = draw_config(&mut rng);
+        Self { partition, config }
+    }
+
+    /// Longest time that anything may take, once the network works again: all tries of one thing,
+    /// then those of a reformation, then the search of a minority for the others; several times
+    /// over, because one may end in the other.
+    pub fn patience(&self, hosts: u32) -> Duration {
+        let Config { tries, recovery_tries, .. } = self.config;
+        let waiting = self.config.largest_timeout * (tries + hosts + 2);
+        let reforming =
+            self.config.recovery_retry * (2 * recovery_tries + 4) + self.config.back_off;
+        let joining = self.config.join_retry * (2 * self.config.join_tries + 2);
+        let looking = self.config.minority_retry + self.config.announce + self.config.linger;
+        ROUNDS * (waiting + reforming + joining + looking + self.config.idle_after * (2 * hosts))
+    }
+
+    /// Bytes of messages that an engine may keep in `groups` groups in which there have been so
+    /// many members, each of which may have a window under way; and what has its place but is not
+    /// with all members: what they may order until the token has been with everybody.
+    pub fn limit_bytes(&self, groups: u32, lives: u32) -> usize {
+        let Config { queue_bytes, window_bytes, batch, path_mtu, message_bytes, .. } = self.config;
+        let under_way = lives as usize * (window_bytes + message_bytes);
+        let placed = 2 * lives as usize * batch * usize::from(path_mtu);
+        groups as usize * (queue_bytes + under_way + placed)
+    }
+}
+
+fn draw_config(rng: &mut Rng) -> Config {
+    let ms = Duration::from_millis;
+    let path_mtu = one_of(rng, &[1500, 1500, 576, 9000]);
+    let is_slow = rng.chance(0.1);
+    let join_retry = one_of(rng, &[40_u64, 10]);
+    Config {
+        path_mtu,
+        message_bytes: 64 << 10,
+        queue_bytes: one_of(rng, &[1 << 20, 1 << 20, 70_000]),
+        window_bytes: one_of(rng, &[256 << 10, 20_000, 10_000]).max(path_mtu.into()),
+        batch: one_of(rng, &[64, 64, 8, 2, 1]),
+        batch_delay: one_of(rng, &[Duration::from_micros(500), Duration::ZERO, ms(5)]),
+        idle_after: one_of(rng, &[ms(50), ms(5), ms(if is_slow { 1000 } else { 100 })]),
+        confirm_after: one_of(rng, &[ms(2), Duration::ZERO, ms(20)]),
+        nack_delay: one_of(rng, &[ms(1), Duration::ZERO, ms(10)]),
+        least_timeout: one_of(rng, &[ms(20), ms(5)]),
+        largest_timeout: ms(if is_slow { 2000 } else { 100 }),
+        tries: one_of(rng, &[5, 5, 2, 10]),
+        // Who asks for less time than a ring may take to answer begins one of its own, and again.
+        join_retry: ms(join_retry),
+        join_tries: one_of(rng, &[200_u32, 200, 120]).div_ceil(join_retry as u32),
+        recovery_retry: one_of(rng, &[ms(20), ms(5)]),
+        recovery_tries: one_of(rng, &[5, 5, 2]),
+        back_off: one_of(rng, &[ms(60), ms(10)]),
+        minority_retry: one_of(rng, &[ms(500), ms(50)]),
+        announce: one_of(rng, &[ms(500), ms(50)]),
+        linger: one_of(rng, &[ms(500), ms(500), Duration::ZERO]),
+        call_patience: one_of(rng, &[ms(10_000), ms(1000)]),
+        call_retry: one_of(rng, &[ms(500), ms(20)]),
+        leave_within: one_of(rng, &[ms(2000), ms(100)]),
+        ..Config::default()
+    }
+}
+
+fn one_of<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
+    choices[rng.below(choices.len())].clone()
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {:?}", self.partition, self.config)
+    }
+}
+
+/// So often one thing that goes wrong may lead to the next until all is well.
+const ROUNDS: u32 = 6;

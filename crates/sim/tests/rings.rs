@@ -1,0 +1,45 @@
+//! Token rings of several members in a world in which everything goes wrong.
+
+use std::ops::Range;
+
+use carom_sim::ordered::{Scenario, play, run_seed};
+
+/// The seeds that are tried: `SEEDS=0..2000 cargo test -p carom-sim --test rings` tries more.
+fn seeds() -> Range<u64> {
+    let given = std::env::var("SEEDS").ok();
+    let range = given.as_deref().and_then(|text| text.split_once(".."));
+    let bounds = range.map(|(from, to)| [from, to].map(|it| it.parse().expect("a number")));
+    bounds.map_or(0..48, |[from, to]| from..to)
+}
+
+#[test]
+fn all_that_a_ring_promises_holds_whatever_happens_to_it() {
+    let failures: Vec<String> = seeds()
+        .filter_map(|seed| run_seed(seed).failure)
+        .map(|failure| {
+            let text = format!("seed {}: {:#?}\n", failure.seed, failure.violations);
+            text + &format!("{}\n{}left: {:#?}", failure.setup, failure.scenario, failure.left)
+        })
+        .take(3)
+        .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn scenarios_reach_what_they_are_for() {
+    let (mut reached, mut unstable) = (std::collections::BTreeMap::new(), 0);
+    for seed in 0..40 {
+        let played = play(&Scenario::of_seed(seed), None);
+        unstable += u64::from(played.counters.cut_off > 0);
+        for (name, count) in played.totals {
+            *reached.entry(name).or_insert(0) += count;
+        }
+    }
+    assert!(unstable > 0, "no partition");
+    for name in ["rounds_resent", "data_resent", "reformations_done", "reformations_aborted"] {
+        assert!(reached[name] > 0, "{name}: {reached:?}");
+    }
+    for name in ["nacks_answered", "minorities", "removals", "delivered", "data_duplicate"] {
+        assert!(reached[name] > 0, "{name}: {reached:?}");
+    }
+}
