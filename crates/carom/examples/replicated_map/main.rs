@@ -1,0 +1,80 @@
+//! Three replicas of a map, over real sockets. The map itself is in `store.rs`, its messages in
+//! `codec.rs`; `tests/replicated_map.rs` has the same code in a simulated world, under faults.
+//!
+//! `cargo run --example replicated_map`
+
+#![expect(clippy::print_stdout, reason = "this is what the user asked for")]
+
+mod codec;
+pub mod store;
+
+use std::error::Error;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use carom::{JoinGroupError, Node};
+use store::Store;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let first = start(|node| block_on(Store::found(node, "accounts")))?;
+    wait_until_ready(&first);
+    block_on(first.put("alice", "100"))?;
+
+    // These come later, and are given what there is.
+    let mut replicas = vec![first];
+    for _ in 1..REPLICAS {
+        replicas.push(start(|node| block_on(Store::join(node, "accounts")))?);
+    }
+    for replica in &replicas {
+        wait_until_ready(replica);
+        println!("{} reads {:?}", replica.node().id(), block_on(replica.get("alice"))?);
+    }
+
+    // Of all who try to take the money, one succeeds.
+    let taken = |replica: &Arc<Store>| block_on(replica.replace("alice", Some("100"), "0"));
+    for replica in &replicas {
+        println!("{} takes it: {}", replica.node().id(), taken(replica)?);
+    }
+    Ok(())
+}
+
+/// Starts a node, and has its replica take part from now on.
+fn start(
+    join: impl FnOnce(Node) -> Result<Store, JoinGroupError>,
+) -> Result<Arc<Store>, Box<dyn Error>> {
+    let node = Node::builder().interface("127.0.0.1").port(0).multicast_port(7413).start()?;
+    let replica = Arc::new(join(node)?);
+    let replicating = Arc::clone(&replica);
+    thread::spawn(move || block_on(replicating.replicate()));
+    Ok(replica)
+}
+
+fn wait_until_ready(replica: &Store) {
+    while !replica.is_ready() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Runs a future on this thread; any runtime does as well.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+const REPLICAS: usize = 3;
