@@ -56,7 +56,10 @@ pub enum Shared {
 #[derive(Debug, Default)]
 struct Sharing {
     has_state: bool,
+    /// The state is this member's to begin with once it is in a ring.
     is_founder: bool,
+    /// It was never in a view with anybody else, so nobody else has the state.
+    is_alone: bool,
     holders: BTreeSet<Process>,
     view: Option<ViewName>,
     members: Vec<Process>,
@@ -97,7 +100,8 @@ impl SharedState {
 
     fn new(group: Group, is_founder: bool) -> Self {
         let own = group.node_id();
-        let sharing = Mutex::new(Sharing { is_founder, ..Sharing::default() });
+        let sharing = Sharing { is_founder, is_alone: is_founder, ..Sharing::default() };
+        let sharing = Mutex::new(sharing);
         Self { group, own, sharing }
     }
 
@@ -217,13 +221,14 @@ impl Sharing {
     fn on_view(&mut self, event: &ViewEvent, own: NodeId) {
         self.view = Some(ViewName::of(&event.view));
         self.members = event.view.processes().collect();
+        self.is_alone &= self.members.len() == 1;
         // What was ordered before is a part of the state that is as of this view.
         self.since.clear();
         self.pieces.clear();
         let Some(this) = self.members.iter().copied().find(|it| it.node == own) else { return };
         if std::mem::take(&mut self.is_founder) {
             self.has_state = true;
-            self.holders.insert(this);
+            self.holders = BTreeSet::from([this]);
         }
         if !self.has_state {
             return;
@@ -236,12 +241,13 @@ impl Sharing {
         }
     }
 
-    /// The others went on without this node: what it has is out of date.
+    /// The others went on without this node: what it has is out of date. But a founder whose ring
+    /// of one gives way to a larger one brings the state along.
     fn on_removed(&mut self) {
-        let had_state = self.has_state;
+        let (had_state, is_founder) = (self.has_state, self.is_alone);
         let told = std::mem::take(&mut self.told);
-        *self = Self { told, ..Self::default() };
-        if had_state {
+        *self = Self { told, is_founder, is_alone: is_founder, ..Self::default() };
+        if had_state && !is_founder {
             self.told.push_back(Shared::Forget);
         }
     }
