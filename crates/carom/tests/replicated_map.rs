@@ -145,7 +145,9 @@ impl Replicas {
 
     fn are_all_ready(&self) -> bool {
         let now = self.now.borrow();
-        now.len() == REPLICAS as usize && now.values().all(|store| store.is_ready())
+        // Who was cut off and has not heard yet that the others went on believes that it is ready.
+        let is_back = |store: &Rc<Store>| store.is_ready() && store.others() + 1 == now.len();
+        now.len() == REPLICAS as usize && now.values().all(is_back)
     }
 
     /// Lets time pass until all replicas have the map.

@@ -127,6 +127,11 @@ impl Store {
         self.shared.has_state()
     }
 
+    /// How many other replicas are in the ring as this one knows it.
+    pub fn others(&self) -> usize {
+        self.shared.group().members().len()
+    }
+
     /// The map as far as this replica has come: others may be further.
     pub fn values(&self) -> BTreeMap<String, String> {
         self.replica().map.clone()
