@@ -12,6 +12,7 @@ use bytes::Bytes;
 use super::around::{Around, Timer};
 use super::calling::Calling;
 use super::config::Config;
+use super::confirming::Confirming;
 use super::delivery::{Delivery, ViewEvent};
 use super::flow::{Limits, RoundTrip, VanJacobson};
 use super::locks::OwnLocks;
@@ -29,7 +30,7 @@ use super::stream::{Arrival, Data, Stream, Whole};
 use super::turns::Batch;
 use super::view::{Member, Partition};
 use super::{RingNews, Terms};
-use crate::{Event, How, Message, NodeId, Safe, SeqNo, Time};
+use crate::{Event, How, Message, NodeId, SeqNo, Time};
 
 /// One group.
 #[derive(Debug)]
@@ -78,17 +79,6 @@ pub(super) struct Group {
     /// The ring that it asks to be let in; `None`: any.
     pub(super) target: Option<Epoch>,
     pub(super) is_over: bool,
-}
-
-/// Whether somebody waits for all that was sent to be with all members.
-#[derive(Debug, Default)]
-pub(super) struct Confirming {
-    /// The last message that it is about.
-    up_to: Option<SeqNo>,
-    /// The last round that gave own packets places.
-    pub(super) last_place: Timestamp,
-    /// The last round that gave places to what it is about, once all that has one.
-    pub(super) place: Option<Timestamp>,
 }
 
 /// How often something was tried in a row.
@@ -243,8 +233,8 @@ impl Group {
                 self.on_applied(cx, &round);
             }
             let Some(ring) = &mut self.ring else { return };
-            // What comes after a list was accepted is not in it: it waits for its place, so that all
-            // who go on with the list have delivered the same.
+            // What comes after a list was accepted is not in it: it waits for its place, so that
+            // all who go on with the list have delivered the same.
             let now = arrived.take().filter(|_| !self.reforming.has_accepted());
             for delivery in ring.deliver(now) {
                 self.hand_out(cx, delivery);
@@ -262,31 +252,6 @@ impl Group {
         self.watch_for_holes(cx);
         self.reformation_advanced(cx);
         self.answer_confirm(cx);
-    }
-
-    /// Asks to be told when all that was sent so far is with all members.
-    pub(super) fn confirm(&mut self, cx: &mut Around<'_>) {
-        self.confirming.up_to = Some(self.sending.last_message());
-        self.confirming.place = None;
-        self.advance(cx, None);
-    }
-
-    fn answer_confirm(&mut self, cx: &mut Around<'_>) {
-        let (Some(up_to), Some(ring)) = (self.confirming.up_to, &self.ring) else { return };
-        let first = self.sending.unplaced_from();
-        let is_placed = first.is_none_or(|first| first.is_after(up_to));
-        if !is_placed {
-            return;
-        }
-        // Later messages get places too, which must not be waited for.
-        let place = *self.confirming.place.get_or_insert(self.confirming.last_place);
-        if ring.settled() < place {
-            return;
-        }
-        (self.confirming.up_to, self.confirming.place) = (None, None);
-        let (group, members) = (cx.group, ring.view().len() - 1);
-        let incomplete = Vec::new();
-        cx.events.push_back(Event::Safe(Safe { group, up_to, members, incomplete }));
     }
 
     fn apply_next(&mut self, cx: &mut Around<'_>) -> Option<Round> {

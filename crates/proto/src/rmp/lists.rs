@@ -282,8 +282,8 @@ impl Group {
             return;
         }
         let Some(ring) = &self.ring else {
-            // There is a ring: this node need not begin one. But it may be another than the one that
-            // it asks, and that one may be gone.
+            // There is a ring: this node need not begin one. But it may be another than the one
+            // that it asks, and that one may be gone.
             if self.target.is_none_or(|target| target == snapshot.view.epoch) {
                 self.tries.join = 0;
             }

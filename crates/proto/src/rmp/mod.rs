@@ -117,6 +117,7 @@ mod around;
 mod calling;
 mod calls;
 mod config;
+mod confirming;
 mod counters;
 mod delivery;
 pub mod flow;

@@ -251,8 +251,9 @@ impl Ring {
         others.filter(move |(_, it)| it.accepted < place).map(|(process, _)| process.node)
     }
 
-    /// Whether this is a member that has taken the token since it was let in. Until then its request
-    /// may have been an old one, of a member that is gone, and so may be what comes in its name.
+    /// Whether this is a member that has taken the token since it was let in. Until then its
+    /// request may have been an old one, of a member that is gone, and so may be what comes in its
+    /// name.
     pub(super) fn has_spoken(&self, process: Process) -> bool {
         self.standings.get(&process).is_some_and(|standing| standing.accepted >= standing.joined)
     }

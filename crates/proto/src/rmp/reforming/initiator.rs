@@ -133,8 +133,9 @@ impl Group {
         (is_enough && members.contains(&self.me)).then_some(members)
     }
 
-    /// Whether these are as many as the ring asks for. A joiner that has not taken the token yet may
-    /// be in another ring: those who were there before may go on as if it had not been let in.
+    /// Whether these are as many as the ring asks for. A joiner that has not taken the token yet
+    /// may be in another ring: those who were there before may go on as if it had not been let in.
+    /// Of two majorities, with and without the one joiner that there can be, a member is in both.
     fn may_go_on(&self, view: &RingView, members: &[Process]) -> bool {
         let Some(ring) = &self.ring else { return false };
         let mut before = view.clone();

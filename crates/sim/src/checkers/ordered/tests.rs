@@ -346,7 +346,7 @@ fn a_second_answer_a_wrong_one_and_none_at_all_are_found() {
     };
     let reply = Outcome::Reply { by: A, payload: reply_to(&payload(1)) };
     let wrong = Outcome::Reply { by: A, payload: payload(1) };
-    assert_eq!(rules(&[reply.clone()]), [""; 0]);
+    assert_eq!(rules(std::slice::from_ref(&reply)), [""; 0]);
     assert_eq!(rules(&[Outcome::Unanswered]), [""; 0]);
     for outcomes in [&[][..], &[reply.clone(), reply], &[wrong], &[Outcome::Acknowledged]] {
         assert_eq!(rules(outcomes), ["one answer to each request"], "{outcomes:?}");
