@@ -38,7 +38,7 @@ impl Group {
     }
 
     /// As [`Group::publish`], with what this message needs: a [`Deadline`], in an ordered group a
-    /// [`Qos`], or both.
+    /// [`Qos`](crate::Qos), or both.
     ///
     /// # Errors
     /// As [`Group::publish`].
