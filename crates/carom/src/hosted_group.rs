@@ -128,8 +128,10 @@ impl HostedGroup {
         }
     }
 
-    /// Nobody will tell any more what became of own messages.
+    /// Nobody will tell any more what became of own messages; later ones begin with the first
+    /// number again.
     pub(crate) fn on_removed(&mut self, why: Removal) {
+        self.last = None;
         for receipt in std::mem::take(&mut self.awaited).into_values() {
             receipt.tell(Err(NotDelivered::Removed { why }));
         }

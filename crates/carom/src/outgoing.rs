@@ -99,6 +99,8 @@ impl Queue {
         if let Some(ends) = self.0.get_or_init(|| None) {
             ends.inlet.close();
             ends.to_places.close();
+            // With a message goes its receipt: who waits for one is told that nobody will send it.
+            while ends.outlet.try_recv().is_ok() {}
         }
     }
 }

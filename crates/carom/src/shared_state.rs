@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use carom_proto::rmp::{Process, RingNews, RingView, ViewEvent};
+use carom_proto::rmp::{Epoch, Process, Qos, RingNews, RingView, ViewEvent};
 use carom_proto::{Event, Message, NodeId, SendOptions};
 
 use crate::error::PublishError;
@@ -116,7 +116,8 @@ impl SharedState {
     }
 
     /// Publishes a message that all members apply; see
-    /// [`Group::publish_with_async`](crate::Group::publish_with_async).
+    /// [`Group::publish_with_async`](crate::Group::publish_with_async). It is totally ordered at
+    /// least, whatever less is asked for: other messages come at different places to members.
     ///
     /// # Errors
     /// As there; one byte less fits.
@@ -128,6 +129,8 @@ impl SharedState {
         let mut message = BytesMut::with_capacity(1 + payload.len());
         message.put_u8(APPLICATION);
         message.put_slice(payload);
+        let mut options: SendOptions = options.into();
+        options.qos = options.qos.map(|qos| qos.max(Qos::TotallyOrdered));
         self.group.publish_with_async(message.freeze(), options).await
     }
 
@@ -219,6 +222,12 @@ impl Sharing {
     }
 
     fn on_view(&mut self, event: &ViewEvent, own: NodeId) {
+        let members = [&event.joined, &event.left, &event.failed];
+        let is_of_locks = members.into_iter().all(|changed| changed.is_empty());
+        if is_of_locks && self.view.is_some_and(|view| view.is_in(event.view.epoch)) {
+            // The members are the same, and the state under way is as of the view before.
+            return;
+        }
         self.view = Some(ViewName::of(&event.view));
         self.members = event.view.processes().collect();
         self.is_alone &= self.members.len() == 1;
@@ -254,6 +263,11 @@ impl Sharing {
 }
 
 impl ViewName {
+    /// Whether this is a view of that ring.
+    fn is_in(self, epoch: Epoch) -> bool {
+        (self.epoch, self.creator) == (epoch.version, epoch.creator)
+    }
+
     fn of(view: &RingView) -> Self {
         let RingView { epoch, version, .. } = view;
         Self { epoch: epoch.version, creator: epoch.creator, version: *version }

@@ -85,7 +85,15 @@ impl<N: Network> Host<N> {
             Event::Ring(RingEvent { news, .. }) => {
                 hosted.shared.set_members(&self.node.members(group));
                 match news {
-                    RingNews::Removed { why, .. } => hosted.on_removed(*why),
+                    RingNews::Removed { why, .. } => {
+                        hosted.on_removed(*why);
+                        // Their messages have numbers of a life that is over.
+                        let is_over =
+                            |it: &mut PendingConfirm| it.group == group && it.up_to.is_some();
+                        for confirm in self.state.confirms.extract_if(.., is_over) {
+                            confirm.fail(Vec::new(), false);
+                        }
+                    }
                     RingNews::Lock(news) => {
                         let mut ring = Ring { now, group, engine: self.node.ordered_mut() };
                         hosted.locks.hear(&mut ring, *news);
