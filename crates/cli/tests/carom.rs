@@ -163,7 +163,7 @@ fn wrong_use_is_a_cause_a_fix_and_code_2() {
     assert_refused(&run(&["sub", "x", "--rate-of-fire", "99,5"]), "99");
     assert_refused(&run(&["pub", "x", "--linger", "10"]), "unit");
     assert_refused(&run(&["demo", "--nodes", "1"]), "--nodes");
-    assert_refused(&run(&["demo", "--payload", "1MiB", "--nodes", "2"]), "1048576");
+    assert_refused(&run(&["demo", "--payload", "17MiB", "--nodes", "2"]), "17825792");
     assert_refused(&run(&["sub", "x", "--path", "pigeon"]), "pigeon");
     for verb in [&["sub", "x"][..], &["pub", "x"], &["demo"], &["doctor"], &["members"]] {
         let args = [verb, &["--interface", "nosuch0"]].concat();

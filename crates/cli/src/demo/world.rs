@@ -61,7 +61,7 @@ impl World {
             return Ok(bytes);
         }
         let cause = format!("--payload of {bytes} bytes, where {} to {limit} fit", Label::BYTES);
-        Err(CliError::new(cause, format!("use --payload {limit}, or a smaller r")))
+        Err(CliError::new(cause, format!("use --payload {limit} or less")))
     }
 
     /// What all nodes counted.
