@@ -28,6 +28,8 @@ pub(crate) struct HostedGroup {
     /// Own messages whose senders wait until they come back, each at its place.
     awaited: BTreeMap<u32, Receipt>,
     is_held: bool,
+    /// Something waited for the application of an ordered group when that was last looked at.
+    is_behind: bool,
     accepted: u64,
     last: Option<SeqNo>,
     dropped: u64,
@@ -63,6 +65,7 @@ impl HostedGroup {
             head: None,
             awaited: BTreeMap::new(),
             is_held: false,
+            is_behind: false,
             accepted: 0,
             last: None,
             dropped: 0,
@@ -119,6 +122,17 @@ impl HostedGroup {
     /// meanwhile is not waited for: there might be no end to it.
     pub(crate) fn publish_rest(&mut self, node: &mut Node, now: Time) {
         let _ = self.publish(node, now, QUEUE_MESSAGES + 1);
+    }
+
+    /// How much waits for the application of an ordered group beyond its queue; `None` if nothing
+    /// does, and nothing did when this was last asked.
+    pub(crate) fn changed_backlog(&mut self) -> Option<f64> {
+        if !self.shared.profile.is_ordered() {
+            return None;
+        }
+        let backlog = self.delivery.backlog();
+        let was_behind = std::mem::replace(&mut self.is_behind, backlog > 0.0);
+        (was_behind || self.is_behind).then_some(backlog)
     }
 
     /// An own message has come back.

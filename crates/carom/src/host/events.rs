@@ -79,44 +79,48 @@ impl<N: Network> Host<N> {
         if let Event::View(_) = &event {
             self.network.forget_views();
         }
+        if let Event::Ring(event) = &event {
+            self.on_ring_news(now, group, &event.news);
+        }
         let Some(hosted) = self.state.groups.get_mut(&group) else { return };
         match &event {
             Event::View(_) => hosted.shared.set_members(&self.node.members(group)),
-            Event::Ring(RingEvent { news, .. }) => {
-                hosted.shared.set_members(&self.node.members(group));
-                match news {
-                    RingNews::Removed { why, .. } => {
-                        hosted.on_removed(*why);
-                        // Their messages have numbers of a life that is over.
-                        let is_over =
-                            |it: &mut PendingConfirm| it.group == group && it.up_to.is_some();
-                        for confirm in self.state.confirms.extract_if(.., is_over) {
-                            confirm.fail(Vec::new(), false);
-                        }
-                    }
-                    RingNews::Lock(news) => {
-                        let mut ring = Ring { now, group, engine: self.node.ordered_mut() };
-                        hosted.locks.hear(&mut ring, *news);
-                    }
-                    _ => {}
-                }
-            }
             Event::Message(message) if message.sender == self.node.id() => {
                 hosted.on_delivered(message.seqno);
             }
             _ => {}
         }
         hosted.delivery.deliver(event);
-        if hosted.shared.profile.is_ordered() {
-            self.watch_application(now, group);
+        if let Some(backlog) = hosted.changed_backlog() {
+            self.on_backlog(now, group, backlog);
+        }
+    }
+
+    fn on_ring_news(&mut self, now: Time, group: GroupId, news: &RingNews) {
+        let Some(hosted) = self.state.groups.get_mut(&group) else { return };
+        match news {
+            RingNews::View(_) => hosted.shared.set_members(&self.node.members(group)),
+            RingNews::Removed { why, .. } => {
+                hosted.shared.set_members(&self.node.members(group));
+                hosted.on_removed(*why);
+                // Their messages have numbers of a life that is over.
+                let is_over = |it: &mut PendingConfirm| it.group == group && it.up_to.is_some();
+                for confirm in self.state.confirms.extract_if(.., is_over) {
+                    confirm.fail(Vec::new(), false);
+                }
+            }
+            RingNews::Lock(news) => {
+                let mut ring = Ring { now, group, engine: self.node.ordered_mut() };
+                hosted.locks.hear(&mut ring, *news);
+            }
+            _ => {}
         }
     }
 
     /// An application that does not take what it is given slows the ring down, and one that is a
     /// whole queue behind is out of it: the others do not wait for ever, and memory is bounded.
-    pub(super) fn watch_application(&mut self, now: Time, group: GroupId) {
+    pub(super) fn on_backlog(&mut self, now: Time, group: GroupId, backlog: f64) {
         let Some(hosted) = self.state.groups.get_mut(&group) else { return };
-        let backlog = hosted.delivery.backlog();
         if backlog <= 1.0 {
             return self.node.slow_down(group, SLOWEST.mul_f64(backlog));
         }

@@ -231,15 +231,7 @@ fn check_agreed_order(world: &World) {
 
 fn sent(sender: NodeId, payload: &Bytes) -> Sent {
     let number = u32::from_be_bytes(payload[1..5].try_into().expect("four bytes"));
-    let qos = [
-        Qos::Unordered,
-        Qos::SourceOrdered,
-        Qos::TotallyOrdered,
-        Qos::Resilient(1),
-        Qos::Resilient(2),
-        Qos::MajorityResilient,
-        Qos::TotallyResilient,
-    ][usize::from(payload[5])];
+    let qos = crate::random::LEVELS[usize::from(payload[5])];
     assert_eq!(u64::from(payload[0]), sender.0, "an invented message");
     Sent { sender, number, qos }
 }
