@@ -11,13 +11,14 @@ use carom_proto::rmp::{LockName, ReplyError, RequestId, RequestOptions, Timestam
 use carom_proto::{GroupId, Safe};
 
 use crate::call::Caller;
-use crate::error::{JoinGroupError, NotSafe};
-use crate::group::{GroupParts, GroupShared};
+use crate::error::NotSafe;
+use crate::group::GroupShared;
 use crate::host::Host;
 use crate::lock;
 use crate::profile::Profile;
 use crate::status::Status;
 use crate::udp::UdpNetwork;
+use crate::waiting::Joiner;
 
 /// A request to a driver.
 pub(crate) enum Command {
@@ -31,7 +32,7 @@ pub(crate) enum Command {
 /// is closed.
 pub(crate) enum NodeCommand {
     /// Join a group.
-    Join { name: String, profile: Profile, reply: Sender<Result<GroupParts, JoinGroupError>> },
+    Join { name: String, profile: Profile, reply: Joiner },
     /// Leave a group, if this handle of it is still the one in use.
     Leave { shared: Arc<GroupShared> },
     /// Find out whether all members have what was sent.

@@ -8,6 +8,9 @@ use carom_proto::{GroupId, NodeId, Safe, SeqNo, Time};
 use crate::error::{JoinGroupError, NotSafe};
 use crate::group::GroupParts;
 
+/// Who has asked to join.
+pub(crate) type Joiner = Sender<Result<GroupParts, JoinGroupError>>;
+
 /// A join that waits until the node has found its place, so that a contradiction with members
 /// that are there already is its error.
 #[derive(Debug)]
@@ -15,7 +18,7 @@ pub(crate) struct PendingJoin {
     pub(crate) group: GroupId,
     pub(crate) parts: GroupParts,
     pub(crate) deadline: Time,
-    pub(crate) reply: Sender<Result<GroupParts, JoinGroupError>>,
+    pub(crate) reply: Joiner,
 }
 
 /// A confirmation that waits: first until all that was queued is sent, then for the members.

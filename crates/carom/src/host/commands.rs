@@ -16,29 +16,16 @@ use crate::lock::Ring;
 use crate::network::Network;
 use crate::profile::Profile;
 use crate::status::{GroupStatus, MemberStatus, RingStatus, Stats, Status};
-use crate::waiting::{CLOSE_WAIT, JOIN_WAIT, PendingConfirm, PendingJoin, SEED_WAIT, SERVICE_WAIT};
+use crate::waiting::{
+    CLOSE_WAIT, JOIN_WAIT, Joiner, PendingConfirm, PendingJoin, SEED_WAIT, SERVICE_WAIT,
+};
 
 impl<N: Network> Host<N> {
     /// Does what a handle asks.
     pub(crate) fn command(&mut self, now: Time, command: NodeCommand) {
         self.state.is_called = true;
         match command {
-            NodeCommand::Join { name, profile, reply } => match self.join(now, &name, profile) {
-                Ok((group, parts)) => {
-                    let wait = match (self.controls.is_empty(), self.seeds.is_empty()) {
-                        (false, _) => SERVICE_WAIT,
-                        (true, false) => SEED_WAIT,
-                        (true, true) => JOIN_WAIT,
-                    };
-                    let deadline = now + wait;
-                    self.state.joins.push(PendingJoin { group, parts, deadline, reply });
-                    self.take_events(now);
-                    self.answer_those_who_wait(now);
-                }
-                Err(error) => {
-                    let _ = reply.try_send(Err(error));
-                }
-            },
+            NodeCommand::Join { name, profile, reply } => self.seek(now, &name, profile, reply),
             NodeCommand::Leave { shared } => self.leave(now, &shared),
             NodeCommand::Confirm { group, timeout, reply } => {
                 // For a group that is gone the reply is dropped, which says so.
@@ -107,6 +94,26 @@ impl<N: Network> Host<N> {
         self.node.shut_down(now);
         self.transmit();
         Some(closing.reply)
+    }
+
+    /// Joins a group; the reply comes once its members are known, or nobody is found.
+    fn seek(&mut self, now: Time, name: &str, profile: Profile, reply: Joiner) {
+        match self.join(now, name, profile) {
+            Ok((group, parts)) => {
+                let wait = match (self.controls.is_empty(), self.seeds.is_empty()) {
+                    (false, _) => SERVICE_WAIT,
+                    (true, false) => SEED_WAIT,
+                    (true, true) => JOIN_WAIT,
+                };
+                let deadline = now + wait;
+                self.state.joins.push(PendingJoin { group, parts, deadline, reply });
+                self.take_events(now);
+                self.answer_those_who_wait(now);
+            }
+            Err(error) => {
+                let _ = reply.try_send(Err(error));
+            }
+        }
     }
 
     fn join(
