@@ -15,7 +15,7 @@ use carom::{Event, Group, Node, Profile, Qos};
 
 const MEMBERS: usize = 4;
 const BYTES: usize = 1024;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 11;
 
 fn main() {
     let span = match std::env::args().any(|arg| arg == "--test") {
