@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
+use carom_baselines::guest::GuestPacket;
 use carom_baselines::{ack, bimodal, fec, srm};
 use carom_proto::wire::{self, HEADER_BYTES, Header, Protocol};
 use carom_proto::{
@@ -82,11 +83,12 @@ struct Pair {
     encode_again: fn(&[u8]) -> Option<Vec<u8>>,
 }
 
-/// A packet of this header as `encode` writes it.
-fn again(header: &Header, encode: impl FnOnce(NodeId, GroupId, u32, &mut Vec<u8>)) -> Vec<u8> {
+/// What a datagram says, written again.
+fn again<'a, P: GuestPacket<'a>>(datagram: &'a [u8]) -> Option<Vec<u8>> {
+    let (header, packet) = P::decode(datagram).ok()?;
     let mut out = Vec::new();
-    encode(header.sender, header.group, header.view, &mut out);
-    out
+    packet.encode(header.sender, header.group, header.view, &mut out);
+    Some(out)
 }
 
 /// Bounds so small that a few operations reach them.
@@ -99,10 +101,7 @@ impl Pair {
             ..srm::Config::ns2_fixed()
         };
         let make = |id, seed| Box::new(srm::Srm::new(id, config.clone(), seed)) as _;
-        Self::new(now, make, |datagram| {
-            let (header, packet) = srm::packet::Packet::decode(datagram).ok()?;
-            Some(again(&header, |id, group, view, out| packet.encode(id, group, view, out)))
-        })
+        Self::new(now, make, |datagram| again::<srm::packet::Packet<'_>>(datagram))
     }
 
     fn bimodal(now: Time) -> Self {
@@ -114,10 +113,7 @@ impl Pair {
             ..bimodal::Config::default()
         };
         let make = |id, seed| Box::new(bimodal::Bimodal::new(id, config.clone(), seed)) as _;
-        Self::new(now, make, |datagram| {
-            let (header, packet) = bimodal::packet::Packet::decode(datagram).ok()?;
-            Some(again(&header, |id, group, view, out| packet.encode(id, group, view, out)))
-        })
+        Self::new(now, make, |datagram| again::<bimodal::packet::Packet<'_>>(datagram))
     }
 
     fn fec(now: Time) -> Self {
@@ -131,10 +127,7 @@ impl Pair {
             ..fec::Config::default()
         };
         let make = |id, seed| Box::new(fec::SenderFec::new(id, config.clone(), seed)) as _;
-        Self::new(now, make, |datagram| {
-            let (header, packet) = fec::packet::Packet::decode(datagram).ok()?;
-            Some(again(&header, |id, group, view, out| packet.encode(id, group, view, out)))
-        })
+        Self::new(now, make, |datagram| again::<fec::packet::Packet<'_>>(datagram))
     }
 
     fn ack(now: Time) -> Self {
@@ -146,10 +139,7 @@ impl Pair {
             ..ack::Config::default()
         };
         let make = |id, seed| Box::new(ack::AckTimeout::new(id, config.clone(), seed)) as _;
-        Self::new(now, make, |datagram| {
-            let (header, packet) = ack::packet::Packet::decode(datagram).ok()?;
-            Some(again(&header, |id, group, view, out| packet.encode(id, group, view, out)))
-        })
+        Self::new(now, make, |datagram| again::<ack::packet::Packet<'_>>(datagram))
     }
 
     fn new(

@@ -15,6 +15,7 @@ pub mod ack;
 pub mod bimodal;
 pub mod block;
 pub mod fec;
+pub mod guest;
 mod outbox;
 mod reception;
 mod retained;

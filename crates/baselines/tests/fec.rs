@@ -5,6 +5,7 @@ mod rig;
 use carom_baselines::Owed;
 use carom_baselines::fec::packet::{Packet, Set};
 use carom_baselines::fec::{Config, SenderFec};
+use carom_baselines::guest::GuestPacket as _;
 use carom_proto::loss::Loss;
 use carom_proto::{Class, How, NodeId, SeqNo};
 use rig::{GROUP, MILLISECOND, SECOND, World, payload};

@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use super::packet::DATA_BYTES;
 use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
+use crate::guest::DATA_BYTES;
 
 /// The settings of an [`AckTimeout`](super::AckTimeout) engine.
 #[derive(Clone, Debug, PartialEq)]

@@ -48,6 +48,7 @@ use self::round_trips::RoundTrips;
 use self::slow::Lag;
 use self::window::Window;
 use crate::block::Block;
+use crate::guest::GuestPacket;
 use crate::outbox::Outbox;
 use crate::reception::{Reception, Terms};
 

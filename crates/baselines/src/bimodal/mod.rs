@@ -47,6 +47,7 @@ pub use self::counters::Counters;
 use self::history::History;
 use self::packet::{DIGEST_BYTES, Packet, RANGE_BYTES, Range};
 use crate::block::Block;
+use crate::guest::GuestPacket;
 use crate::outbox::Outbox;
 use crate::reception::{Reception, Terms};
 

@@ -1,9 +1,11 @@
 //! The packets of Bimodal Multicast. Each follows the common header of [`carom_proto::wire`].
 
-use carom_proto::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
-use carom_proto::{Class, GroupId, NodeId, SeqNo};
+use carom_proto::wire::{DecodeError, HEADER_BYTES};
+use carom_proto::{Class, NodeId, SeqNo};
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::guest::{GuestPacket, read_numbered, read_prefix, write_numbered};
 
 /// A packet, its variable parts still in the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,9 +126,8 @@ struct RawRetransmission {
     seqno: U32,
 }
 
-impl<'a> Packet<'a> {
-    /// What a driver should take it for.
-    pub fn class(&self) -> Class {
+impl<'a> GuestPacket<'a> for Packet<'a> {
+    fn class(&self) -> Class {
         match self {
             Self::Data { .. } => Class::Data,
             Self::Digest { .. } | Self::Solicit { .. } => Class::Control,
@@ -134,19 +135,11 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Reads a datagram, header and all.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn decode(datagram: &'a [u8]) -> Result<(Header, Self), DecodeError> {
-        let (header, body) = Header::decode(datagram)?;
-        if header.protocol != Protocol::Guest {
-            return Err(DecodeError::Kind);
-        }
-        let packet = match header.kind {
+    fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
+        Ok(match kind {
             DATA => {
-                let (seqno, block) = U32::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
-                Self::Data { seqno: SeqNo(seqno.get()), block }
+                let (seqno, block) = read_numbered(body)?;
+                Self::Data { seqno, block }
             }
             DIGEST => {
                 let (round, ranges) = decode_ranges(body)?;
@@ -157,27 +150,18 @@ impl<'a> Packet<'a> {
                 Self::Solicit { round, ranges }
             }
             RETRANSMISSION => {
-                let (raw, block) =
-                    RawRetransmission::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
+                let (raw, block) = read_prefix::<RawRetransmission>(body)?;
                 let (origin, seqno) = (NodeId(raw.origin.get()), SeqNo(raw.seqno.get()));
                 Self::Retransmission { origin, seqno, block }
             }
             _ => return Err(DecodeError::Kind),
-        };
-        Ok((header, packet))
+        })
     }
 
-    /// Appends the whole datagram to `out`.
-    ///
-    /// # Panics
-    /// If it would be longer than UDP can carry: the engine fits its packets into the path MTU.
-    pub fn encode(&self, sender: NodeId, group: GroupId, view: u32, out: &mut Vec<u8>) {
-        let (protocol, kind) = (Protocol::Guest, self.kind());
-        let start = Header { protocol, kind, flags: 0, group, sender, view }.begin(out);
+    fn write(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Data { seqno, block } => {
-                out.extend_from_slice(&seqno.0.to_be_bytes());
-                out.extend_from_slice(block);
+                write_numbered(seqno, block, out);
             }
             Self::Digest { round, ranges } | Self::Solicit { round, ranges } => {
                 out.extend_from_slice(&round.to_be_bytes());
@@ -189,7 +173,6 @@ impl<'a> Packet<'a> {
                 out.extend_from_slice(block);
             }
         }
-        wire::seal(out, start);
     }
 
     fn kind(&self) -> u8 {
@@ -203,7 +186,7 @@ impl<'a> Packet<'a> {
 }
 
 fn decode_ranges(body: &[u8]) -> Result<(u32, &[Range]), DecodeError> {
-    let (round, rest) = U32::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
+    let (round, rest) = read_prefix::<U32>(body)?;
     let ranges = <[Range]>::ref_from_bytes(rest).map_err(|_| DecodeError::Length)?;
     if ranges.is_empty() {
         return Err(DecodeError::Length);
@@ -217,31 +200,19 @@ fn decode_ranges(body: &[u8]) -> Result<(u32, &[Range]), DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
-    const GROUP: GroupId = GroupId(0x0102_0304);
-
-    /// Kind and body of the datagram; the common header has a golden vector of its own.
-    fn body(packet: Packet<'_>) -> (u8, Vec<u8>) {
-        let mut out = Vec::new();
-        packet.encode(SENDER, GROUP, 9, &mut out);
-        let (header, decoded) = Packet::decode(&out).expect("what was encoded can be decoded");
-        assert_eq!(decoded, packet);
-        assert_eq!((header.sender, header.group, header.view), (SENDER, GROUP, 9));
-        (header.kind, out[HEADER_BYTES..].to_vec())
-    }
+    use crate::guest::tests::assert_on_the_wire;
+    use carom_proto::GroupId;
 
     #[test]
     fn the_packets_on_the_wire_are_these() {
         let data = Packet::Data { seqno: SeqNo(7), block: &[0xEE, 0xFF] };
-        assert_eq!(body(data), (16, vec![0, 0, 0, 7, 0xEE, 0xFF]));
+        assert_on_the_wire(data, &mut Vec::new(), 16, &[0, 0, 0, 7, 0xEE, 0xFF]);
         let ranges = &[Range::new(NodeId(3), SeqNo(4), SeqNo(9))][..];
         let bytes = vec![0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 9];
-        assert_eq!(body(Packet::Digest { round: 5, ranges }), (17, bytes.clone()));
-        assert_eq!(body(Packet::Solicit { round: 5, ranges }), (18, bytes));
+        assert_on_the_wire(Packet::Digest { round: 5, ranges }, &mut Vec::new(), 17, &bytes);
+        assert_on_the_wire(Packet::Solicit { round: 5, ranges }, &mut Vec::new(), 18, &bytes);
         let again = Packet::Retransmission { origin: NodeId(5), seqno: SeqNo(6), block: &[1] };
-        assert_eq!(body(again), (19, vec![0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 1]));
+        assert_on_the_wire(again, &mut Vec::new(), 19, &[0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 1]);
     }
 
     #[test]
@@ -250,33 +221,8 @@ mod tests {
         assert!(range.contains(SeqNo(0)) && !range.contains(SeqNo(2)));
         let backwards = [Range::new(NodeId(3), SeqNo(2), SeqNo(1))];
         let mut out = Vec::new();
-        Packet::Solicit { round: 1, ranges: &backwards }.encode(SENDER, GROUP, 9, &mut out);
+        let packet = Packet::Solicit { round: 1, ranges: &backwards };
+        packet.encode(NodeId(1), GroupId(2), 9, &mut out);
         assert_eq!(Packet::decode(&out), Err(DecodeError::Value));
-    }
-
-    proptest! {
-        #[test]
-        fn any_body_under_a_right_header_decodes_to_itself_or_to_an_error(
-            kind in 14..21_u8,
-            body in prop::collection::vec(any::<u8>(), 0..120),
-        ) {
-            let header = Header {
-                protocol: Protocol::Guest, kind, flags: 0, group: GROUP, sender: SENDER, view: 4,
-            };
-            let mut datagram = Vec::new();
-            let start = header.begin(&mut datagram);
-            datagram.extend_from_slice(&body);
-            wire::seal(&mut datagram, start);
-            if let Ok((header, packet)) = Packet::decode(&datagram) {
-                let mut again = Vec::new();
-                packet.encode(header.sender, header.group, header.view, &mut again);
-                prop_assert_eq!(again, datagram);
-            }
-        }
-
-        #[test]
-        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
-            let _ = Packet::decode(&bytes);
-        }
     }
 }

@@ -41,6 +41,7 @@ pub use self::counters::Counters;
 use self::packet::{Packet, Set};
 use self::parity::{PendingSet, parity_of};
 use crate::block::Block;
+use crate::guest::GuestPacket;
 use crate::outbox::Outbox;
 use crate::reception::{Reception, Terms};
 use crate::retained::Retained;

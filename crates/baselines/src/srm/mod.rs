@@ -60,6 +60,7 @@ use self::packet::{Packet, REPORT_BYTES, Report, SESSION_BYTES};
 use self::recovery::Recovery;
 use self::session::{Pace, Peers};
 use crate::block::Block;
+use crate::guest::{DATA_BYTES, GuestPacket};
 use crate::outbox::Outbox;
 use crate::reception::{Reception, Terms};
 use crate::retained::Retained;
@@ -286,7 +287,7 @@ impl Engine for Srm {
         joined.next = seqno.next();
         let block = Block::of_message(now, options.deadline, &payload);
         if let Some(member) = self.members.get_mut(&group) {
-            member.pace.count(packet::DATA_BYTES + block.bytes().len());
+            member.pace.count(DATA_BYTES + block.bytes().len());
         }
         self.counters.data_sent += 1;
         self.multicast(group, Packet::Data { seqno, block: block.bytes() });

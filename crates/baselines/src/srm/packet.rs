@@ -1,9 +1,11 @@
 //! SRM's packets. Each follows the common header of [`carom_proto::wire`] and goes to the group.
 
-use carom_proto::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
-use carom_proto::{Class, GroupId, NodeId, SeqNo};
+use carom_proto::wire::{DecodeError, HEADER_BYTES};
+use carom_proto::{Class, NodeId, SeqNo};
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::guest::{GuestPacket, read_all, read_numbered, read_prefix, write_numbered};
 
 /// An SRM packet, its variable parts still in the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +131,6 @@ const KNOWN: u32 = 1 << 31;
 pub const REPORT_BYTES: usize = size_of::<Report>();
 /// Bytes of a session message before its reports.
 pub const SESSION_BYTES: usize = HEADER_BYTES + size_of::<RawSession>();
-/// Bytes of a data packet around its block.
-pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<U32>();
 /// Bytes of the packet with the most around a block.
 pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<RawRepair>();
 
@@ -161,9 +161,8 @@ struct RawSession {
     next: U32,
 }
 
-impl<'a> Packet<'a> {
-    /// What a driver should take it for.
-    pub fn class(&self) -> Class {
+impl<'a> GuestPacket<'a> for Packet<'a> {
+    fn class(&self) -> Class {
         match self {
             Self::Data { .. } => Class::Data,
             Self::Repair { .. } => Class::Retransmission,
@@ -171,29 +170,20 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Reads an SRM datagram, header and all.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn decode(datagram: &'a [u8]) -> Result<(Header, Self), DecodeError> {
-        let (header, body) = Header::decode(datagram)?;
-        if header.protocol != Protocol::Guest {
-            return Err(DecodeError::Kind);
-        }
-        let packet = match header.kind {
+    fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
+        Ok(match kind {
             DATA => {
-                let (seqno, block) = U32::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
-                Self::Data { seqno: SeqNo(seqno.get()), block }
+                let (seqno, block) = read_numbered(body)?;
+                Self::Data { seqno, block }
             }
             REQUEST => {
-                let raw = RawRequest::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
+                let raw = read_all::<RawRequest>(body)?;
                 let RawRequest { source, seqno, distance_us } = raw;
                 let (source, seqno) = (NodeId(source.get()), SeqNo(seqno.get()));
                 Self::Request { source, seqno, distance_us: distance_us.get() }
             }
             REPAIR => {
-                let (raw, block) =
-                    RawRepair::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
+                let (raw, block) = read_prefix::<RawRepair>(body)?;
                 let RawRequest { source, seqno, distance_us } = &raw.request;
                 let (source, seqno) = (NodeId(source.get()), SeqNo(seqno.get()));
                 let requestor = NodeId(raw.requestor.get());
@@ -201,28 +191,19 @@ impl<'a> Packet<'a> {
                 Self::Repair { source, seqno, distance_us, requestor, block }
             }
             SESSION => {
-                let (raw, rest) =
-                    RawSession::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
+                let (raw, rest) = read_prefix::<RawSession>(body)?;
                 let reports = <[Report]>::ref_from_bytes(rest).map_err(|_| DecodeError::Length)?;
                 let (sent_at, next) = (raw.sent_at.get(), SeqNo(raw.next.get()));
                 Self::Session { sent_at, next, reports }
             }
             _ => return Err(DecodeError::Kind),
-        };
-        Ok((header, packet))
+        })
     }
 
-    /// Appends the whole datagram to `out`.
-    ///
-    /// # Panics
-    /// If it would be longer than UDP can carry: the engine fits its packets into the path MTU.
-    pub fn encode(&self, sender: NodeId, group: GroupId, view: u32, out: &mut Vec<u8>) {
-        let (protocol, kind) = (Protocol::Guest, self.kind());
-        let start = Header { protocol, kind, flags: 0, group, sender, view }.begin(out);
+    fn write(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Data { seqno, block } => {
-                out.extend_from_slice(&seqno.0.to_be_bytes());
-                out.extend_from_slice(block);
+                write_numbered(seqno, block, out);
             }
             Self::Request { source, seqno, distance_us } => {
                 out.extend_from_slice(RawRequest::new(source, seqno, distance_us).as_bytes());
@@ -239,7 +220,6 @@ impl<'a> Packet<'a> {
                 out.extend_from_slice(reports.as_bytes());
             }
         }
-        wire::seal(out, start);
     }
 
     fn kind(&self) -> u8 {
@@ -262,27 +242,19 @@ impl RawRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
-    const GROUP: GroupId = GroupId(0x0102_0304);
-
-    /// Kind and body of the datagram; the common header has a golden vector of its own.
-    fn body(packet: Packet<'_>) -> (u8, Vec<u8>) {
-        let mut out = Vec::new();
-        packet.encode(SENDER, GROUP, 9, &mut out);
-        let (header, decoded) = Packet::decode(&out).expect("what was encoded can be decoded");
-        assert_eq!(decoded, packet);
-        assert_eq!((header.sender, header.group, header.view), (SENDER, GROUP, 9));
-        (header.kind, out[HEADER_BYTES..].to_vec())
-    }
+    use crate::guest::tests::assert_on_the_wire;
 
     #[test]
     fn data_and_requests_on_the_wire_are_this() {
         let data = Packet::Data { seqno: SeqNo(7), block: &[0xEE, 0xFF] };
-        assert_eq!(body(data), (1, vec![0, 0, 0, 7, 0xEE, 0xFF]));
+        assert_on_the_wire(data, &mut Vec::new(), 1, &[0, 0, 0, 7, 0xEE, 0xFF]);
         let request = Packet::Request { source: NodeId(5), seqno: SeqNo(6), distance_us: 258 };
-        assert_eq!(body(request), (2, vec![0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 1, 2]));
+        assert_on_the_wire(
+            request,
+            &mut Vec::new(),
+            2,
+            &[0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 1, 2],
+        );
     }
 
     #[test]
@@ -293,7 +265,7 @@ mod tests {
             0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 3, // source, seqno, distance
             0, 0, 0, 0, 0, 0, 0, 0xB, 1, // requestor, block
         ];
-        assert_eq!(body(repair), (3, expected.to_vec()));
+        assert_on_the_wire(repair, &mut Vec::new(), 3, &expected);
     }
 
     #[test]
@@ -309,34 +281,8 @@ mod tests {
             8, // report
             0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // report
         ];
-        assert_eq!(body(session), (4, expected.to_vec()));
+        assert_on_the_wire(session, &mut Vec::new(), 4, &expected);
         assert_eq!((reports[0].next(), reports[0].echo()), (Some(SeqNo(4)), Some((8, 2))));
         assert_eq!((reports[1].next(), reports[1].echo()), (None, None));
-    }
-
-    proptest! {
-        #[test]
-        fn any_body_under_a_right_header_decodes_to_itself_or_to_an_error(
-            kind in 0..8_u8,
-            body in prop::collection::vec(any::<u8>(), 0..120),
-        ) {
-            let header = Header {
-                protocol: Protocol::Guest, kind, flags: 0, group: GROUP, sender: SENDER, view: 4,
-            };
-            let mut datagram = Vec::new();
-            let start = header.begin(&mut datagram);
-            datagram.extend_from_slice(&body);
-            wire::seal(&mut datagram, start);
-            if let Ok((header, packet)) = Packet::decode(&datagram) {
-                let mut again = Vec::new();
-                packet.encode(header.sender, header.group, header.view, &mut again);
-                prop_assert_eq!(again, datagram);
-            }
-        }
-
-        #[test]
-        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
-            let _ = Packet::decode(&bytes);
-        }
     }
 }

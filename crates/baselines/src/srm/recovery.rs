@@ -324,6 +324,7 @@ fn micros(distance: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guest::GuestPacket as _;
     use crate::srm::Config;
     use carom_proto::{Engine, GroupSettings, Profile};
 

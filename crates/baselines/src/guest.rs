@@ -1,0 +1,149 @@
+//! What the packets of all these protocols have in common: the header before them, and how a
+//! message and its number stand in them.
+
+use carom_proto::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
+use carom_proto::{Class, GroupId, NodeId, SeqNo};
+use zerocopy::byteorder::big_endian::U32;
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+/// Bytes of a packet around its block that is only a number and the block.
+pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<U32>();
+
+/// A packet of one of these protocols, its variable parts still in the datagram. It follows the
+/// common header of [`carom_proto::wire`], whose protocol is [`Protocol::Guest`].
+pub trait GuestPacket<'a>: Copy {
+    /// What a driver should take it for.
+    fn class(&self) -> Class;
+
+    /// The kind that its header names.
+    fn kind(&self) -> u8;
+
+    /// Reads what follows the header.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError>;
+
+    /// Appends what follows the header to `out`.
+    fn write(&self, out: &mut Vec<u8>);
+
+    /// Reads a datagram, header and all.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn decode(datagram: &'a [u8]) -> Result<(Header, Self), DecodeError> {
+        let (header, body) = Header::decode(datagram)?;
+        if header.protocol != Protocol::Guest {
+            return Err(DecodeError::Kind);
+        }
+        let packet = Self::read(header.kind, body)?;
+        Ok((header, packet))
+    }
+
+    /// Appends the whole datagram to `out`.
+    ///
+    /// # Panics
+    /// If it would be longer than UDP can carry: the engine fits its packets into the path MTU.
+    fn encode(&self, sender: NodeId, group: GroupId, view: u32, out: &mut Vec<u8>) {
+        let (protocol, kind) = (Protocol::Guest, self.kind());
+        let start = Header { protocol, kind, flags: 0, group, sender, view }.begin(out);
+        self.write(out);
+        wire::seal(out, start);
+    }
+}
+
+/// Reads a number and what follows it, mostly a [block](crate::block).
+pub(crate) fn read_numbered(body: &[u8]) -> Result<(SeqNo, &[u8]), DecodeError> {
+    let (seqno, rest) = read_prefix::<U32>(body)?;
+    Ok((SeqNo(seqno.get()), rest))
+}
+
+/// Reads a number that nothing follows.
+pub(crate) fn read_seqno(body: &[u8]) -> Result<SeqNo, DecodeError> {
+    read_all::<U32>(body).map(|seqno| SeqNo(seqno.get()))
+}
+
+/// Reads the fields that the whole body is.
+pub(crate) fn read_all<T>(body: &[u8]) -> Result<&T, DecodeError>
+where
+    T: FromBytes + KnownLayout + Immutable + Unaligned,
+{
+    T::ref_from_bytes(body).map_err(|_| DecodeError::Length)
+}
+
+/// Reads the fields at the beginning, and what follows them.
+pub(crate) fn read_prefix<T>(body: &[u8]) -> Result<(&T, &[u8]), DecodeError>
+where
+    T: FromBytes + KnownLayout + Immutable + Unaligned,
+{
+    T::ref_from_prefix(body).map_err(|_| DecodeError::Length)
+}
+
+/// Appends a number and what follows it.
+pub(crate) fn write_numbered(seqno: SeqNo, rest: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&seqno.0.to_be_bytes());
+    out.extend_from_slice(rest);
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use core::fmt::Debug;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{ack, bimodal, fec, srm};
+
+    const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
+    const GROUP: GroupId = GroupId(0x0102_0304);
+
+    /// That a packet on the wire has this kind and this body, and is read from them again. The
+    /// common header has a golden vector of its own. `out` is to be empty.
+    pub(crate) fn assert_on_the_wire<'a, P>(packet: P, out: &'a mut Vec<u8>, kind: u8, body: &[u8])
+    where
+        P: GuestPacket<'a> + PartialEq + Debug,
+    {
+        packet.encode(SENDER, GROUP, 9, out);
+        let (header, decoded) = P::decode(out).expect("what was encoded can be decoded");
+        assert_eq!(decoded, packet);
+        assert_eq!((header.sender, header.group, header.view), (SENDER, GROUP, 9));
+        assert_eq!((header.kind, &out[HEADER_BYTES..]), (kind, body));
+    }
+
+    fn is_the_same_again<'a, P: GuestPacket<'a>>(datagram: &'a [u8]) {
+        if let Ok((header, packet)) = P::decode(datagram) {
+            let mut again = Vec::new();
+            packet.encode(header.sender, header.group, header.view, &mut again);
+            assert_eq!(again, datagram);
+        }
+    }
+
+    fn are_the_same_again(datagram: &[u8]) {
+        is_the_same_again::<srm::packet::Packet<'_>>(datagram);
+        is_the_same_again::<bimodal::packet::Packet<'_>>(datagram);
+        is_the_same_again::<fec::packet::Packet<'_>>(datagram);
+        is_the_same_again::<ack::packet::Packet<'_>>(datagram);
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_under_a_right_header_decodes_to_itself_or_to_an_error(
+            kind in 0..64_u8,
+            body in prop::collection::vec(any::<u8>(), 0..120),
+        ) {
+            let header = Header {
+                protocol: Protocol::Guest, kind, flags: 0, group: GROUP, sender: SENDER, view: 4,
+            };
+            let mut datagram = Vec::new();
+            let start = header.begin(&mut datagram);
+            datagram.extend_from_slice(&body);
+            wire::seal(&mut datagram, start);
+            are_the_same_again(&datagram);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+            are_the_same_again(&bytes);
+        }
+    }
+}
