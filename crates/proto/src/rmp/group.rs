@@ -18,6 +18,7 @@ use super::flow::{Limits, RoundTrip, VanJacobson};
 use super::locks::OwnLocks;
 use super::log::{ListChange, ListChangeKind, Round, What};
 use super::names::{Epoch, Process, Timestamp};
+use super::notices::Notices;
 use super::packet::{DataPacket, NewList, Packet};
 use super::qos::Qos;
 use super::reach::Reach;
@@ -70,7 +71,7 @@ pub(super) struct Group {
     pub(super) tries: Tries,
     pub(super) lacked: Lacks,
     pub(super) repairs: Repairs,
-    pub(super) last_notice: Option<Time>,
+    pub(super) notices: Notices,
     pub(super) is_leaving: bool,
     /// The others were asked to let it go: nothing more is sent.
     pub(super) is_leave_asked: bool,
@@ -119,7 +120,7 @@ impl Group {
             tries: Tries::default(),
             lacked: Lacks::default(),
             repairs: Repairs::default(),
-            last_notice: None,
+            notices: Notices::default(),
             is_leaving: false,
             is_leave_asked: false,
             merging: None,

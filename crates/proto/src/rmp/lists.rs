@@ -267,10 +267,7 @@ impl Group {
     }
 
     fn notify_anyway(&mut self, cx: &mut Around<'_>, to: NodeId) {
-        let pause = cx.config.least_timeout;
-        let is_soon = self.last_notice.is_some_and(|last| cx.now.since(last) < pause);
-        if !is_soon && !self.is_leaving {
-            self.last_notice = Some(cx.now);
+        if !self.is_leaving && self.notices.may_go(cx.now, cx.config.least_timeout, to) {
             cx.counters.notices_sent += 1;
             self.send_snapshot(cx, to);
         }
@@ -328,11 +325,13 @@ impl Group {
             core::cmp::Ordering::Equal => theirs.epoch < ours.epoch,
             order => order.is_gt(),
         };
+        // One that may not go on has to join this one, or is told what has become of it.
+        let is_better = is_theirs_larger && snapshot.is_working;
         let may_merge = !self.is_leaving;
         if may_merge && self.reforming.is_minority() && snapshot.is_working {
             self.merging = Some(theirs.epoch);
             self.on_removed(cx, Removal::Merged);
-        } else if may_merge && is_working && is_theirs_larger && self.merging.is_none() {
+        } else if may_merge && is_working && is_better && self.merging.is_none() {
             // In order: the others of this ring may need this member for their majority.
             self.merging = Some(theirs.epoch);
             self.advance(cx, None);

@@ -128,6 +128,7 @@ mod locks;
 mod log;
 mod names;
 mod news;
+mod notices;
 mod outbox;
 pub mod packet;
 mod parts;

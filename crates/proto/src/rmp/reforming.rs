@@ -20,7 +20,10 @@
 //! either before it saw the lower list, and then it refused that one, or after, and then it has
 //! told the initiator of the higher ballot. Who knows of a list that might hold goes on only with
 //! members of that list, and with as many of them as that list asks for; unless a member of it
-//! votes that has not accepted it, which now never will (it is *refuted*).
+//! votes that has not accepted it, which now never will (it is *refuted*). And who has accepted
+//! such a later list does not go back to the lower one when it hears that that one holds: those
+//! who went on with the later one count on it. It goes back when the later one is refuted, as by a
+//! member of it that is in the ring of the lower list.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -128,6 +131,14 @@ impl Reforming {
         lists.collect()
     }
 
+    /// Lists after this one do not hold if they need this node, which has gone on with this one.
+    fn refute_after(&mut self, ballot: Epoch, node: NodeId) {
+        let later = self.accepted.iter().skip_while(|it| it.view.epoch != ballot).skip(1);
+        let theirs = later.filter(|it| it.view.process_of(node).is_some());
+        let refuted: Vec<Epoch> = theirs.map(|it| it.view.epoch).collect();
+        self.drop_refuted(&refuted);
+    }
+
     fn drop_refuted(&mut self, refuted: &[Epoch]) {
         self.accepted.retain(|proposal| !refuted.contains(&proposal.view.epoch));
         for epoch in refuted {
@@ -207,6 +218,8 @@ impl Group {
     ) {
         let ballot = proposal.view.epoch;
         if is_committed {
+            // The sender has gone on with this list: it has accepted no later one, nor will it.
+            self.reforming.refute_after(ballot, sender);
             return self.on_other_epoch_of(cx, ballot);
         }
         let Some(ring) = &self.ring else { return };
@@ -287,10 +300,11 @@ impl Group {
         self.notify(cx, sender);
     }
 
-    /// The ring of this epoch works: if this member has accepted its list, the list holds.
+    /// The ring of this epoch works: if this member has accepted its list, the list holds. It goes
+    /// on with it, unless it has accepted another since.
     pub(super) fn on_other_epoch_of(&mut self, cx: &mut Around<'_>, epoch: Epoch) {
-        let accepted = self.reforming.accepted.iter().find(|it| it.view.epoch == epoch);
-        if let Some(proposal) = accepted.cloned() {
+        let last = self.reforming.accepted.last().filter(|it| it.view.epoch == epoch);
+        if let Some(proposal) = last.cloned() {
             self.commit(cx, proposal);
         }
     }

@@ -70,16 +70,41 @@ pub(crate) fn check_safety(world: &World) {
     check_views_and_locks(world);
 }
 
-/// In a group of which a minority may not go on no ring is followed by two, and all agree for ever
-/// about the order of what a majority held.
+/// In a group of which a minority may not go on a ring is followed by two only if the second has a
+/// majority of the first, and none of those was in the first; and all agree for ever about the
+/// order of what a majority held.
 pub(crate) fn check_one_lineage(world: &World) {
-    let mut children: BTreeMap<Epoch, Epoch> = BTreeMap::new();
-    for chapters in world.hosts.iter().flat_map(lives) {
-        let mut epochs: Vec<Epoch> = chapters.iter().map(|chapter| chapter.view.0).collect();
-        epochs.dedup();
+    let mut views: BTreeMap<Epoch, &RingView> = BTreeMap::new();
+    for told in world.hosts.iter().flat_map(|host| &host.story) {
+        if let Told::View { view } = told
+            && view.version == 0
+        {
+            views.insert(view.epoch, view);
+        }
+    }
+    let mut children: BTreeMap<Epoch, BTreeMap<Epoch, Vec<NodeId>>> = BTreeMap::new();
+    for host in &world.hosts {
+        for chapters in lives(host) {
+            let mut epochs: Vec<Epoch> = chapters.iter().map(|chapter| chapter.view.0).collect();
+            epochs.dedup();
+            for pair in epochs.windows(2) {
+                let children = children.entry(pair[0]).or_default();
+                children.entry(pair[1]).or_default().push(host.id);
+            }
+        }
+    }
+    for (ring, children) in children {
+        let epochs: Vec<Epoch> = children.keys().copied().collect();
         for pair in epochs.windows(2) {
-            let child = *children.entry(pair[0]).or_insert(pair[1]);
-            assert_eq!(child, pair[1], "{:?} was followed by two rings", pair[0]);
+            let (first, second) = (views[&pair[0]], views[&pair[1]]);
+            let common = second.processes().filter(|process| first.contains(*process)).count();
+            assert!(common >= first.least(), "{ring:?} was followed by {first:?} and {second:?}");
+        }
+        for (at, epoch) in epochs.iter().enumerate() {
+            for later in epochs[at + 1..].iter().map(|later| views[later]) {
+                let torn = children[epoch].iter().find(|it| later.process_of(**it).is_some());
+                assert_eq!(torn, None, "{ring:?} was followed by {epoch:?} and {later:?}");
+            }
         }
     }
     check_agreed_order(world);

@@ -2,6 +2,7 @@
 
 mod calls;
 mod checks;
+mod healing;
 mod locks;
 mod nonsense;
 mod random;

@@ -330,6 +330,22 @@ impl World {
         }
     }
 
+    /// The membership provider tells one host that another has failed.
+    pub(crate) fn suspect(&mut self, number: usize, other: usize) {
+        let (now, node) = (self.clock(number), self.hosts[other].id);
+        let kind = ViewChangeKind::Failed;
+        let change = ViewChange { group: GROUP, node, kind, version: 1 };
+        self.hosts[number].engine.handle_view(now, &change);
+        self.drain(number);
+    }
+
+    /// Lets time pass until so many datagrams of this kind were sent.
+    pub(crate) fn run_until_sent(&mut self, kind: u8, count: u64) {
+        while self.datagrams_by_kind.get(&kind).is_none_or(|sent| *sent < count) {
+            self.run_for(MS / 100);
+        }
+    }
+
     /// The ring as a host knows it.
     pub(crate) fn ring(&self, number: usize) -> Option<Vec<NodeId>> {
         let view = self.hosts[number].engine.view(GROUP)?;

@@ -1,6 +1,8 @@
 //! A part of a ring goes on only if it has as many members as its view asks for. Where a majority
-//! must, no ring is followed by two; and all agree for ever about the order of what a majority
-//! held.
+//! must, a ring is followed by two only if the first of them cannot go on any more: the second has
+//! as many of its members as it asks for, and none of those was ever in the first. So it is when
+//! those who begin the first are cut off before the others know that they have. And all agree for
+//! ever about the order of what a majority held.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +11,11 @@ use carom_proto::rmp::{Epoch, Partition, Qos, RingView, ViewEvent};
 use super::story::{Account, Chapter, name};
 use crate::checkers::Violation;
 
+/// The rings that follow one: how each began, and who went there.
+type Followers<'a> = BTreeMap<Epoch, (&'a RingView, Vec<&'a Account<'a>>)>;
+
 pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
-    let mut followers: BTreeMap<Epoch, (Epoch, &Account<'_>)> = BTreeMap::new();
+    let mut followers: BTreeMap<Epoch, Followers<'_>> = BTreeMap::new();
     for account in accounts {
         let eras: Vec<&[Chapter<'_>]> = account.eras().collect();
         for pair in eras.windows(2) {
@@ -29,18 +34,39 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
             if 2 * last.least() <= last.len() {
                 continue;
             }
-            let (first, by) = *followers.entry(last.epoch).or_insert((next.epoch, account));
-            if first != next.epoch {
-                let what = format!(
-                    "after {:?} came {first:?} for {by} and {:?} for {account}",
-                    last.epoch, next.epoch
-                );
-                found.push(Violation::new("one ring goes on", what));
-            }
+            let ring = followers.entry(last.epoch).or_default().entry(next.epoch);
+            ring.or_insert((next, Vec::new())).1.push(account);
         }
+    }
+    for (epoch, followers) in &followers {
+        one_goes_on(*epoch, followers, found);
     }
     if accounts.iter().any(is_by_majority) {
         agreed_order(accounts, found);
+    }
+}
+
+/// Of two rings that follow one the first has come to an end with the second.
+fn one_goes_on(epoch: Epoch, followers: &Followers<'_>, found: &mut Vec<Violation>) {
+    let rings: Vec<_> = followers.values().collect();
+    for (at, (first, went)) in rings.iter().enumerate() {
+        for (ix, (second, _)) in rings.iter().enumerate().skip(at + 1) {
+            let common = second.processes().filter(|process| first.contains(*process));
+            let is_enough = ix > at + 1 || common.count() >= first.least();
+            let goes_both = |it: &&&Account<'_>| it.process().is_some_and(|it| second.contains(it));
+            let torn = went.iter().find(goes_both);
+            if is_enough && torn.is_none() {
+                continue;
+            }
+            let what = format!(
+                "after {epoch:?} came {} for {} others and {}; in both {:?}",
+                name(first),
+                went.len(),
+                name(second),
+                torn.map(|account| account.to_string())
+            );
+            found.push(Violation::new("one ring goes on", what));
+        }
     }
 }
 

@@ -219,6 +219,22 @@ fn a_minority_that_goes_on_and_two_rings_after_one_are_found() {
 }
 
 #[test]
+fn a_ring_of_which_only_some_knew_may_be_followed_by_one_of_a_majority_of_its_members() {
+    let go_on = |second: &[NodeId], third: &[NodeId]| {
+        let mut run = Run::of(Partition::Majority, &[]);
+        for node in second {
+            run.tell(*node, [view(&ring(SECOND, &[A, B, C], Partition::Majority), &[])]);
+        }
+        for node in third {
+            run.tell(*node, [view(&ring(THIRD, &[B, C], Partition::Majority), &[A])]);
+        }
+        run.rules()
+    };
+    assert_eq!(go_on(&[A], &[B, C]), Vec::<&str>::new());
+    assert_eq!(go_on(&[A, B], &[C]), ["one ring goes on"], "B was to be in the other");
+}
+
+#[test]
 fn two_orders_of_what_a_majority_held_are_found() {
     let mut run = Run::of(Partition::Majority, &[Qos::MajorityResilient; 2]);
     run.story.sent.entry(2).and_modify(|sent| sent.sender = B);

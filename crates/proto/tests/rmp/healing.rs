@@ -1,0 +1,92 @@
+//! What becomes of parts of a group that meet: who waits for whom, and who joins whom.
+
+use carom_proto::NodeId;
+use carom_proto::rmp::{Partition, Qos};
+
+use crate::checks;
+use crate::rig::{GROUP, MS, Told, World};
+
+#[test]
+fn a_member_of_a_ring_that_works_does_not_leave_it_for_one_that_may_not_go_on() {
+    for seed in 0..20 {
+        let mut world = World::new(6, Partition::All, seed);
+        (0..4).for_each(|number| world.join(number));
+        world.run_for(1000 * MS);
+        world.crash(3);
+        world.send(0, Qos::TotallyOrdered, 50);
+        world.run_for(5000 * MS);
+        (0..3).for_each(|it| assert!(world.hosts[it].story.contains(&Told::Minority)));
+        world.part[4] = 1;
+        world.join(4);
+        world.run_for(1000 * MS);
+        assert_eq!(world.ring(4), Some(vec![NodeId(5)]), "seed {seed}");
+        // The small ring lets it in. What the large one has to say comes later, or before.
+        world.part[4] = 0;
+        world.delay.1 = 5 * MS;
+        world.join(5);
+        world.run_for(5000 * MS);
+        assert!(!world.hosts[5].story.contains(&Told::Removed), "seed {seed}");
+        for number in [0, 1, 2, 4, 5] {
+            assert_eq!(world.ring(number).map(|ring| ring.len()), Some(5), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn all_who_ask_a_ring_that_may_not_go_on_are_told_that_there_is_one() {
+    let mut world = World::new(9, Partition::Majority, 1);
+    (0..2).for_each(|number| world.join(number));
+    world.run_for(1000 * MS);
+    world.crash(1);
+    world.send(0, Qos::TotallyOrdered, 50);
+    world.run_for(1000 * MS);
+    assert!(world.hosts[0].story.contains(&Told::Minority));
+    (2..9).for_each(|number| world.join(number));
+    world.run_for(60_000 * MS);
+    assert!(!world.hosts[0].story.contains(&Told::Removed), "it has found a ring to join");
+    (2..9).for_each(|number| assert!(world.hosts[number].engine.view(GROUP).is_none()));
+}
+
+/// A list holds, and only its initiator and one more know it when they are cut off. The three
+/// others have accepted it too; they go on with a list of their own. When that one has all it
+/// needs, the last of them is cut off from its initiator, and hears the first two.
+#[test]
+fn who_has_accepted_a_later_list_does_not_go_back_to_the_one_before() {
+    let (mut torn, mut undecided) = (0, 0);
+    for seed in 0..40 {
+        let mut world = World::new(5, Partition::Majority, seed);
+        (0..5).for_each(|number| world.join(number));
+        world.run_for(2000 * MS);
+        world.suspect(0, 1);
+        world.run_until_sent(RECOVERY_ACK_NEW_LIST, 4);
+        world.part = vec![0, 0, 1, 1, 1];
+        world.run_until_sent(RECOVERY_ACK_NEW_LIST, 6);
+        let version = |world: &World, number: usize| {
+            world.hosts[number].engine.view(GROUP).map(|view| view.epoch.version)
+        };
+        if version(&world, 0) != Some(2) || (2..5).any(|it| version(&world, it) != Some(1)) {
+            continue;
+        }
+        torn += 1;
+        let last = 2 + seed as usize % 3;
+        world.part[last] = 0;
+        for turn in 0..400 {
+            world.send(turn % 5, Qos::MajorityResilient, 20);
+            world.run_for(5 * MS);
+        }
+        undecided += u32::from(version(&world, last) == Some(1));
+        checks::check_safety(&world);
+        checks::check_one_lineage(&world);
+        world.part = vec![0; 5];
+        world.run_for(5000 * MS);
+        checks::check_safety(&world);
+        checks::check_one_lineage(&world);
+        for number in 0..5 {
+            assert_eq!(world.ring(number).map(|ring| ring.len()), Some(5), "seed {seed}");
+        }
+    }
+    assert!(torn >= 10 && undecided > 0, "{torn} were torn, {undecided} undecided");
+}
+
+/// The kind of the packet by which a member accepts a list.
+const RECOVERY_ACK_NEW_LIST: u8 = 9;
