@@ -42,6 +42,11 @@ pub struct Config {
     pub join_retry: Duration,
     /// See [`Config::join_retry`].
     pub join_tries: u32,
+    /// Who knows that there is a ring elsewhere does not give it up sooner: who was removed from
+    /// one, or has heard of one that does not let it in, begins one itself only when it has heard
+    /// of none for so long; and a part that may not go on waits so long for its own others before
+    /// it joins a ring that does not descend from its own and is no larger. Default 10 s.
+    pub patience: Duration,
     /// How often the initiator of a reformation asks. Default 20 ms.
     pub recovery_retry: Duration,
     /// How often it asks before it goes on without those who do not answer. Default 5.
@@ -89,6 +94,7 @@ impl Default for Config {
             tries: 5,
             join_retry: ms(40),
             join_tries: 5,
+            patience: ms(10_000),
             recovery_retry: ms(20),
             recovery_tries: 5,
             back_off: ms(60),

@@ -72,6 +72,8 @@ pub(super) struct Group {
     pub(super) lacked: Lacks,
     pub(super) repairs: Repairs,
     pub(super) notices: Notices,
+    /// When this node has last known of a ring that it is not in.
+    pub(super) elsewhere: Option<Time>,
     pub(super) is_leaving: bool,
     /// The others were asked to let it go: nothing more is sent.
     pub(super) is_leave_asked: bool,
@@ -121,6 +123,7 @@ impl Group {
             lacked: Lacks::default(),
             repairs: Repairs::default(),
             notices: Notices::default(),
+            elsewhere: None,
             is_leaving: false,
             is_leave_asked: false,
             merging: None,

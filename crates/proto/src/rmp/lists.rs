@@ -1,4 +1,4 @@
-//! Changes of the view that need no reformation: joining, leaving, locks (4.3).
+//! Changes of the view that need no reformation: letting in, leaving, locks (4.3).
 
 use alloc::vec::Vec;
 
@@ -7,65 +7,11 @@ use super::group::Group;
 use super::log::{ListChange, ListChangeKind, Round};
 use super::names::{Epoch, Process, Timestamp};
 use super::packet::{NewList, Packet, Snapshot};
-use super::reforming::Reforming;
 use super::ring::{Lacks, Ring};
 use super::{Removal, RingNews};
 use crate::{NodeId, SeqNo};
 
 impl Group {
-    /// Asks to be let in, until somebody does or nobody answers.
-    pub(super) fn begin_joining(&mut self, cx: &mut Around<'_>) {
-        self.tries.join = 0;
-        self.refresh_reach(cx);
-        self.ask_to_join(cx);
-    }
-
-    fn ask_to_join(&mut self, cx: &mut Around<'_>) {
-        let name_check = self.terms.name_check;
-        let kind = ListChangeKind::Join { member: self.member(), name_check };
-        let change = ListChange { process: self.me, request: 0, kind };
-        cx.counters.requests_sent += 1;
-        cx.multicast(&Packet::ListChangeRequest { epoch: self.target, change });
-        let wait = cx.config.join_retry + cx.random(cx.config.join_retry / 4);
-        cx.set(Timer::Join, wait);
-    }
-
-    /// A group is created by a join that nobody answers (4.3).
-    pub(super) fn on_join_timer(&mut self, cx: &mut Around<'_>) {
-        if self.ring.is_some() {
-            return;
-        }
-        self.tries.join += 1;
-        if self.tries.join < cx.config.join_tries {
-            return self.ask_to_join(cx);
-        }
-        if self.target.take().is_some() {
-            // The ring that was to be joined is another by now.
-            self.tries.join = 0;
-            return self.ask_to_join(cx);
-        }
-        // A ring that has let this node in without its hearing of it waits for a life that is over.
-        *cx.lives += 1;
-        self.me = Process { node: cx.node, life: *cx.lives };
-        self.wishes.iter_mut().for_each(|wish| wish.process = self.me);
-        tracing::info!(me = ?self.me, group = %cx.group, "begins a ring");
-        self.enter(cx, Ring::founded_by(self.member(), self.terms.name_check));
-    }
-
-    fn enter(&mut self, cx: &mut Around<'_>, ring: Ring) {
-        cx.version = ring.view().epoch.version;
-        self.reforming = Reforming::of(ring.view().epoch);
-        self.must_speak = ring.view().len() > 1;
-        self.ring = Some(ring);
-        self.refresh_reach(cx);
-        cx.cancel(Timer::Join);
-        self.watch_strangers(cx);
-        if !self.wishes.is_empty() {
-            self.ask_for_change(cx);
-        }
-        self.advance(cx, None);
-    }
-
     /// Somebody asks for a change of the view.
     pub(super) fn on_request(
         &mut self,
@@ -284,6 +230,7 @@ impl Group {
             if self.target.is_none_or(|target| target == snapshot.view.epoch) {
                 self.tries.join = 0;
             }
+            self.elsewhere = Some(cx.now);
             if snapshot.view.contains(self.me) && snapshot.token == self.me {
                 self.answering.enter(snapshot.seen.clone());
                 let ring = Ring::entered(self.me, snapshot);
@@ -325,13 +272,15 @@ impl Group {
             core::cmp::Ordering::Equal => theirs.epoch < ours.epoch,
             order => order.is_gt(),
         };
-        // One that may not go on has to join this one, or is told what has become of it.
-        let is_better = is_theirs_larger && snapshot.is_working;
-        let may_merge = !self.is_leaving;
-        if may_merge && self.reforming.is_minority() && snapshot.is_working {
+        if self.is_leaving || !snapshot.is_working {
+            // A ring that may not go on has to join this one.
+            return;
+        }
+        let is_patient = self.reforming.is_minority_for(cx.now) < cx.config.patience;
+        if self.reforming.is_minority() && (is_descendant || is_theirs_larger || !is_patient) {
             self.merging = Some(theirs.epoch);
             self.on_removed(cx, Removal::Merged);
-        } else if may_merge && is_working && is_better && self.merging.is_none() {
+        } else if is_working && is_theirs_larger && self.merging.is_none() {
             // In order: the others of this ring may need this member for their majority.
             self.merging = Some(theirs.epoch);
             self.advance(cx, None);
@@ -388,6 +337,8 @@ impl Group {
     /// A node is not in the group any more, as the membership provider says.
     pub(super) fn on_neighbour_gone(&mut self, cx: &mut Around<'_>, node: NodeId) {
         self.known.remove(&node);
+        // Nobody is left who could be in another ring.
+        self.elsewhere = self.elsewhere.filter(|_| !self.known.is_empty());
         self.refresh_reach(cx);
         self.watch_strangers(cx);
         if self.ring.as_ref().is_some_and(|ring| ring.view().process_of(node).is_some()) {
@@ -455,6 +406,7 @@ impl Group {
         let (target, calling) = (self.merging, core::mem::take(&mut self.calling));
         *self = Self::new(me, terms, cx.config);
         (self.known, self.target, self.calling) = (known, target, calling);
+        self.elsewhere = Some(cx.now);
         self.make_all_again(cx);
         self.begin_joining(cx);
     }

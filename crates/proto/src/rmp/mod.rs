@@ -9,7 +9,7 @@
 //! | 3.4 hosts without multicast | `reach` |
 //! | 4.1, figure 4.1 packet types | [`packet`] |
 //! | 4.2 basic delivery: DataList, OrderingQ, token, NACK | `stream`, `log`, `turns`, `repairs` |
-//! | 4.3 membership view changes, locks | `lists`, `locks`, `locking` |
+//! | 4.3 membership view changes, locks | `joining`, `lists`, `locks`, `locking` |
 //! | 4.4 fault recovery | `reforming` |
 //! | 4.5 multi-RPC | `calls`, `calling`, `answering`, `requests`, `ring::guests` |
 //! | 4.6 flow and congestion control, figure 4.2 | `flow`, `sending` |
@@ -122,6 +122,7 @@ mod counters;
 mod delivery;
 pub mod flow;
 mod group;
+mod joining;
 mod lists;
 mod locking;
 mod locks;

@@ -34,7 +34,7 @@ use super::group::Group;
 use super::names::{Epoch, Process};
 use super::packet::{Accepted, NewList, Packet, Position, Proposal};
 use super::turns::Batch;
-use crate::NodeId;
+use crate::{NodeId, Time};
 
 mod initiator;
 
@@ -54,7 +54,8 @@ pub(super) struct Reforming {
     formation: Option<Proposal>,
     ancestors: VecDeque<Epoch>,
     tries: u32,
-    is_minority: bool,
+    /// Since when this partition may not go on.
+    minority_since: Option<Time>,
 }
 
 #[derive(Debug, Default)]
@@ -114,7 +115,12 @@ impl Reforming {
 
     /// Whether this member's partition may not go on.
     pub(super) fn is_minority(&self) -> bool {
-        self.is_minority
+        self.minority_since.is_some()
+    }
+
+    /// How long this partition may not go on.
+    pub(super) fn is_minority_for(&self, now: Time) -> Duration {
+        self.minority_since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
     /// Whether the ring descends from that one.

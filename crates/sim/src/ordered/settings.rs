@@ -43,7 +43,8 @@ impl Settings {
             self.config.recovery_retry * (2 * recovery_tries + 4) + self.config.back_off;
         let joining = self.config.join_retry * (2 * self.config.join_tries + 2);
         let looking = self.config.minority_retry + self.config.announce + self.config.linger;
-        ROUNDS * (waiting + reforming + joining + looking + self.config.idle_after * (2 * hosts))
+        let once = waiting + reforming + joining + looking + self.config.idle_after * (2 * hosts);
+        ROUNDS * once + 2 * self.config.patience
     }
 
     /// Bytes of messages that an engine may keep in `groups` groups in which there have been so
@@ -87,6 +88,7 @@ fn draw_config(rng: &mut Rng) -> Config {
         call_patience: one_of(rng, &[ms(10_000), ms(1000)]),
         call_retry: one_of(rng, &[ms(500), ms(20)]),
         leave_within: one_of(rng, &[ms(2000), ms(100)]),
+        patience: one_of(rng, &[ms(10_000), ms(3000)]),
         ..Config::default()
     }
 }

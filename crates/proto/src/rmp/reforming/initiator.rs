@@ -203,7 +203,8 @@ impl Group {
     fn on_minority(&mut self, cx: &mut Around<'_>) {
         let Some(ring) = &self.ring else { return };
         let members = ring.view().len();
-        if !core::mem::replace(&mut self.reforming.is_minority, true) {
+        if !self.reforming.is_minority() {
+            self.reforming.minority_since = Some(cx.now);
             cx.counters.minorities += 1;
             cx.tell(RingNews::Minority { members, needed: ring.view().least() });
         }

@@ -1,0 +1,67 @@
+//! Asking to be let in, and beginning a ring where there is none (4.3).
+
+use super::around::{Around, Timer};
+use super::group::Group;
+use super::log::{ListChange, ListChangeKind};
+use super::names::Process;
+use super::packet::Packet;
+use super::reforming::Reforming;
+use super::ring::Ring;
+
+impl Group {
+    /// Asks to be let in, until somebody does or nobody answers.
+    pub(super) fn begin_joining(&mut self, cx: &mut Around<'_>) {
+        self.tries.join = 0;
+        self.refresh_reach(cx);
+        self.ask_to_join(cx);
+    }
+
+    pub(super) fn ask_to_join(&mut self, cx: &mut Around<'_>) {
+        let name_check = self.terms.name_check;
+        let kind = ListChangeKind::Join { member: self.member(), name_check };
+        let change = ListChange { process: self.me, request: 0, kind };
+        cx.counters.requests_sent += 1;
+        cx.multicast(&Packet::ListChangeRequest { epoch: self.target, change });
+        let wait = cx.config.join_retry + cx.random(cx.config.join_retry / 4);
+        cx.set(Timer::Join, wait);
+    }
+
+    /// A group is created by a join that nobody answers (4.3).
+    pub(super) fn on_join_timer(&mut self, cx: &mut Around<'_>) {
+        if self.ring.is_some() {
+            return;
+        }
+        self.tries.join += 1;
+        if self.tries.join < cx.config.join_tries {
+            return self.ask_to_join(cx);
+        }
+        let patience = cx.config.patience;
+        let is_elsewhere = self.elsewhere.is_some_and(|at| cx.now.since(at) < patience);
+        if self.target.take().is_some() || is_elsewhere {
+            // The ring that was to be joined is another by now, or does not hear this node.
+            self.tries.join = 0;
+            return self.ask_to_join(cx);
+        }
+        // A ring that has let this node in without its hearing of it waits for a life that is over.
+        *cx.lives += 1;
+        self.me = Process { node: cx.node, life: *cx.lives };
+        self.wishes.iter_mut().for_each(|wish| wish.process = self.me);
+        tracing::info!(me = ?self.me, group = %cx.group, "begins a ring");
+        self.enter(cx, Ring::founded_by(self.member(), self.terms.name_check));
+    }
+
+    /// This node is in a ring from now on.
+    pub(super) fn enter(&mut self, cx: &mut Around<'_>, ring: Ring) {
+        cx.version = ring.view().epoch.version;
+        self.reforming = Reforming::of(ring.view().epoch);
+        self.must_speak = ring.view().len() > 1;
+        self.ring = Some(ring);
+        self.refresh_reach(cx);
+        cx.cancel(Timer::Join);
+        self.watch_strangers(cx);
+        if !self.wishes.is_empty() {
+            self.ask_for_change(cx);
+        }
+        self.advance(cx, None);
+    }
+}
