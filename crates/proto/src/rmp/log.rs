@@ -175,6 +175,15 @@ impl Log {
         Some(round)
     }
 
+    /// Drops rounds that begin within one that was applied: they cannot be. Says how many.
+    pub(super) fn drop_overlapped(&mut self) -> u64 {
+        let known = self.early.len();
+        if self.early.first_key_value().is_some_and(|(at, _)| *at < self.next) {
+            self.early = self.early.split_off(&self.next);
+        }
+        (known - self.early.len()) as u64
+    }
+
     /// Whether rounds are known that cannot be applied yet.
     pub(super) fn has_early(&self) -> bool {
         !self.early.is_empty()
@@ -254,6 +263,18 @@ mod tests {
         assert_eq!((log.apply(), log.next()), (None, Timestamp(5)));
         assert_eq!(log.offer(ack(1, 2)), Offered::Known);
         log.check();
+    }
+
+    #[test]
+    fn a_round_that_begins_within_another_is_dropped_when_that_one_is_applied() {
+        let mut log = Log::new(Timestamp(1));
+        [ack(2, 0), ack(3, 4), ack(4, 0)].into_iter().for_each(|round| _ = log.offer(round));
+        log.offer(ack(1, 2));
+        assert!(log.apply().is_some());
+        assert_eq!((log.drop_overlapped(), log.next()), (2, Timestamp(4)));
+        log.check();
+        assert!(log.apply().is_some(), "the others are applied in their turn");
+        assert_eq!(log.drop_overlapped(), 0);
     }
 
     #[test]

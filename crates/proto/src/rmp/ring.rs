@@ -217,6 +217,7 @@ impl Ring {
             return None;
         }
         let round = self.log.apply()?;
+        *impossible += self.log.drop_overlapped();
         self.on_applied(&round);
         Some(round)
     }
