@@ -1,11 +1,12 @@
 //! The command, while it runs and after its lock is lost.
 
 use std::io::IsTerminal as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use carom::{Group, Lock};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use super::Args;
@@ -69,6 +70,11 @@ impl<'a> Holding<'a> {
         let mut command = Command::new(program);
         command.args(rest).env("CAROM_GROUP", group).env("CAROM_LOCK", name);
         command.env("CAROM_FENCE", self.lock.fence().to_string());
+        if !on_terminal() {
+            // So that signals reach what it starts as well. On a terminal it stays in the group
+            // that may read from there, and that Ctrl-C is for.
+            command.process_group(0);
+        }
         command.spawn().map_err(|error| {
             let cause = format!("command {}: {}", program.to_string_lossy(), plain(&error));
             CliError::new(cause, "give a program that is there and may be executed, after --")
@@ -112,10 +118,12 @@ fn on_terminal() -> bool {
     input.is_terminal() || output.is_terminal() || error.is_terminal()
 }
 
+/// Signals the command, and where it has a group of its own all that it has started.
 fn send(child: &Child, signal: Signal) {
     if let Ok(id) = i32::try_from(child.id()) {
         // It was not waited for yet, so the id is its own, whether it has ended or not.
-        let _ = kill(Pid::from_raw(id), signal);
+        let id = Pid::from_raw(id);
+        let _ = if on_terminal() { kill(id, signal) } else { killpg(id, signal) };
     }
 }
 

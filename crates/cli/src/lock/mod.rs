@@ -161,8 +161,9 @@ const EXAMPLE: &str = "Examples:
   carom lock jobs leader --timeout 10s -- sh -c './write --fence $CAROM_FENCE'
 
 The command finds CAROM_GROUP, CAROM_LOCK and CAROM_FENCE in its environment. The fence is a number
-that is larger each time that the lock is granted: give it along to what you write to, and have
-smaller ones refused there.
+that is larger each time that the lock is granted, as long as the ring lives on: give it along to
+what you write to, and have smaller ones refused there. Where carom is not on a terminal, signals
+for the command reach all that it has started.
 
 Exit codes: that of the command (128 + N if signal N ended it), --conflict-code if the lock was not
 had, 130 if you did not wait for it, 2 wrong use or environment";

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::pin::Pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carom::rmp::{Handler, ReplyError, Request, RequestId};
 use carom::{Event, Group, Lock, LockError, Node, RingNews};
@@ -43,6 +43,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 4, allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
+    /// End a command that runs longer: the reply has code 124 and what it wrote until then; without
+    /// this it may run for ever
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
+    timeout: Option<Duration>,
     #[command(flatten)]
     ring: RingArgs,
     #[command(flatten)]
@@ -78,13 +82,23 @@ struct Server<'a> {
     ring: RingWatch,
     lock: Right<'a>,
     waiting: VecDeque<Request>,
-    /// The commands that run, with the ids of their processes.
-    running: BTreeMap<RequestId, u32>,
+    running: BTreeMap<RequestId, Running>,
     /// Replies that the group has not taken yet.
     replies: VecDeque<(RequestId, Vec<u8>)>,
     to: Sender<Done>,
     done: Receiver<Done>,
     counts: Counts,
+}
+
+/// A command that runs.
+#[derive(Debug)]
+struct Running {
+    /// The id of its process, and of the group of its processes.
+    process: u32,
+    /// When it is to be ended, or killed.
+    end_at: Option<Instant>,
+    /// It was asked to end.
+    is_late: bool,
 }
 
 /// The handler's lock: who has it replies.
@@ -97,6 +111,8 @@ enum Right<'a> {
 struct Counts {
     replied: u64,
     failed: u64,
+    /// Of those that failed, commands that took too long.
+    ended: u64,
     /// Requests that somebody else has replied to, or whose caller waits no more.
     late: u64,
     /// Requests for which there was no room.
@@ -140,6 +156,7 @@ impl<'a> Server<'a> {
             while let Ok(done) = self.done.try_recv() {
                 self.on_done(done);
             }
+            self.end_late_commands();
             self.send_replies();
             if asked == 0 {
                 self.start_commands();
@@ -212,7 +229,9 @@ impl<'a> Server<'a> {
             let Some(request) = self.waiting.pop_front() else { return };
             match self.program.start(&request, self.to.clone()) {
                 Ok(process) => {
-                    self.running.insert(request.id, process);
+                    let end_at = self.args.timeout.map(|timeout| Instant::now() + timeout);
+                    let running = Running { process, end_at, is_late: false };
+                    self.running.insert(request.id, running);
                 }
                 Err(error) => {
                     let program = self.args.command[0].to_string_lossy();
@@ -225,8 +244,35 @@ impl<'a> Server<'a> {
     }
 
     fn on_done(&mut self, done: Done) {
-        self.running.remove(&done.request);
-        self.reply(done.request, done.reply);
+        // It was given up, and replied to, if it is not there any more.
+        let Some(running) = self.running.remove(&done.request) else { return };
+        let code = if running.is_late { LATE } else { done.reply.code };
+        self.reply(done.request, Reply { code, ..done.reply });
+    }
+
+    /// Asks commands that take too long to end, kills those that do not, and goes on without those
+    /// whose output has no end even so.
+    fn end_late_commands(&mut self) {
+        let (now, mut given_up) = (Instant::now(), Vec::new());
+        for (request, running) in &mut self.running {
+            if running.end_at.is_none_or(|at| now < at) {
+                continue;
+            }
+            running.end_at = Some(now + GRACE);
+            if !std::mem::replace(&mut running.is_late, true) {
+                self.counts.ended += 1;
+                running.signal(Signal::SIGTERM);
+            } else {
+                running.signal(Signal::SIGKILL);
+                given_up.push(*request);
+            }
+        }
+        for request in given_up {
+            self.running.remove(&request);
+            let span = self.args.timeout.unwrap_or_default();
+            let why = format!("the command took longer than {span:?} and did not end: killed");
+            self.reply(request, Reply::failure(LATE, &why));
+        }
     }
 
     fn reply(&mut self, request: RequestId, reply: Reply) {
@@ -252,11 +298,11 @@ impl<'a> Server<'a> {
     }
 
     fn summary(&self) {
-        let Counts { replied, failed, late, refused } = self.counts;
+        let Counts { replied, failed, ended, late, refused } = self.counts;
         let name = &self.args.group;
         eprintln!(
-            "replied to {replied} requests of {name}: {failed} times the command failed, {refused} \
-             requests refused, {late} replies came too late"
+            "replied to {replied} requests of {name}: {failed} times the command failed, {ended} \
+             times as it took too long, {refused} requests refused, {late} replies came too late"
         );
     }
 }
@@ -264,11 +310,16 @@ impl<'a> Server<'a> {
 impl Drop for Server<'_> {
     /// Commands that nobody waits for any more are ended.
     fn drop(&mut self) {
-        for process in self.running.values() {
-            if let Ok(process) = i32::try_from(*process) {
-                // It may have ended by now.
-                let _ = killpg(Pid::from_raw(process), Signal::SIGTERM);
-            }
+        self.running.values().for_each(|running| running.signal(Signal::SIGTERM));
+    }
+}
+
+impl Running {
+    /// Sends the command and what it has started a signal.
+    fn signal(&self, signal: Signal) {
+        if let Ok(process) = i32::try_from(self.process) {
+            // It may have ended by now.
+            let _ = killpg(Pid::from_raw(process), signal);
         }
     }
 }
@@ -282,15 +333,23 @@ impl<'a> Right<'a> {
 const STEP: Duration = Duration::from_millis(5);
 /// Requests that wait for a command to end.
 const MOST_WAITING: usize = 1024;
+/// How long a command that takes too long has to end before it is killed.
+const GRACE: Duration = Duration::from_secs(2);
+/// As `timeout` says that a command took too long.
+const LATE: u8 = 124;
 /// As a shell says that a command cannot be run.
 const NOT_RUN: u8 = 126;
 const EXAMPLE: &str = "Examples:
   carom serve quotes -- ./quote.sh
-  carom serve quotes --handler 2 --jobs 1 -- sh -c 'tr a-z A-Z'
+  carom serve quotes --handler 2 --jobs 1 --timeout 5s -- sh -c 'tr a-z A-Z'
   echo hello | carom call quotes                 in another terminal
 
 Start it on several machines: one replies, and the next one takes over when it ends or dies. What it
 was at then is done again, and CAROM_MAY_BE_DONE is 1 in the command's environment, which also has
 CAROM_GROUP, CAROM_CALLER and CAROM_REQUEST. When the command fails its reply says so.
+
+A command that runs longer than --timeout, with all that it has started, is sent SIGTERM, and
+SIGKILL 2 s later. The request is replied to with code 124 and not left to another server, where it
+would take as long again.
 
 Exit codes: 0 ended with Ctrl-C, 2 wrong use or environment";

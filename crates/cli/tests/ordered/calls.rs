@@ -93,3 +93,22 @@ fn wrong_use_of_serve_and_call_is_refused() {
     lan.assert_refused(&["serve", "quotes"], "COMMAND", "--help");
     lan.assert_refused(&["call", "quotes", "--handler", "first"], "'first'", "0 to 5");
 }
+
+#[test]
+fn a_command_that_takes_too_long_is_ended_with_all_that_it_started_and_the_caller_is_told() {
+    let lan = Lan::new("17475");
+    // What it starts holds its output open.
+    let commands = ["echo so far; sleep 1000 & wait", "trap '' TERM; sleep 1000 & wait"];
+    for (handler, command) in ["1", "2"].into_iter().zip(commands) {
+        let flags = ["--handler", handler, "--timeout", "300ms"];
+        let mut server = serve(&lan, &flags, command);
+        let mut asked = call(&lan, "how long?", &["--handler", handler, "--timeout", "50s"]);
+        asked.said.wait_for("failed with code 124");
+        let replied = output(asked, 1);
+        let killed = "the command took longer than 300ms and did not end: killed";
+        assert_eq!(replied, [if handler == "1" { "so far" } else { killed }]);
+        server.interrupt();
+        server.said.wait_for("1 times the command failed, 1 times as it took too long");
+        server.end_with(0);
+    }
+}

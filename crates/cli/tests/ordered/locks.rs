@@ -122,3 +122,15 @@ fn a_command_that_has_lost_its_lock_is_ended_unless_it_is_to_run_on() {
         }
     }
 }
+
+#[test]
+fn the_end_of_the_command_is_the_end_of_what_it_started_where_there_is_no_terminal() {
+    let lan = Lan::new("17467");
+    let child = "trap 'echo child ended; exit' TERM; echo held 0; while :; do sleep 0.1; done";
+    let command = format!("sh -c \"{child}\" & wait");
+    let mut holder = lan.start(&["lock", "accounts", "nightly", "--", "sh", "-c", &command]);
+    holder.wrote.wait_for("held");
+    holder.signal(Signal::SIGTERM);
+    holder.wrote.wait_for("child ended");
+    holder.end_with(143);
+}
