@@ -1,6 +1,7 @@
 //! Requests to groups, and replies (multi-RPC).
 
 use std::future::Future;
+use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
 use bytes::Bytes;
@@ -50,9 +51,10 @@ impl Group {
         if !self.shared().profile.is_ordered() {
             return Err(NotAnswered::NoRequests);
         }
-        let (group, payload, options) = (self.id(), payload.into(), options.into());
-        let answer = self.ask(|reply| NodeCommand::Request { group, payload, options, reply });
-        answered(answer).await
+        let (group, shared) = (self.id(), Some(Arc::clone(self.shared())));
+        let (payload, options) = (payload.into(), options.into());
+        let request = |reply| NodeCommand::Request { group, shared, payload, options, reply };
+        answered(self.ask(request)).await
     }
 
     /// As [`Group::request`], blocking the thread.
@@ -83,8 +85,8 @@ impl Group {
         request: RequestId,
         payload: impl Into<Bytes>,
     ) -> Result<(), ReplyError> {
-        let (group, payload) = (self.id(), payload.into());
-        let answer = self.ask(|reply| NodeCommand::Reply { group, request, payload, reply });
+        let (shared, payload) = (Arc::clone(self.shared()), payload.into());
+        let answer = self.ask(|reply| NodeCommand::Reply { shared, request, payload, reply });
         answer.recv().await.unwrap_or(Err(ReplyError::NotJoined))
     }
 
@@ -119,9 +121,9 @@ impl Node {
         options: impl Into<RequestOptions>,
     ) -> Result<Answered, NotAnswered> {
         let group = GroupId::of_name(group);
-        let (payload, options) = (payload.into(), options.into());
-        let answer = self.ask(|reply| NodeCommand::Request { group, payload, options, reply });
-        answered(answer).await
+        let (shared, payload, options) = (None, payload.into(), options.into());
+        let request = |reply| NodeCommand::Request { group, shared, payload, options, reply };
+        answered(self.ask(request)).await
     }
 
     /// As [`Node::request`], blocking the thread.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_channel::Sender;
 use bytes::Bytes;
-use carom_proto::rmp::{LockName, ReplyError, RequestId, RequestOptions, Timestamp};
+use carom_proto::rmp::{LockName, ReplyError, RequestId, RequestOptions};
 use carom_proto::{GroupId, Safe};
 
 use crate::call::Caller;
@@ -29,27 +29,36 @@ pub(crate) enum Command {
 }
 
 /// A request to one node. Each reply has room for one answer; if nobody waits for it any more it
-/// is closed.
+/// is closed. What comes by the handle of a group that was left is not done, even if the node is
+/// in the group again by another handle: the reply is dropped, which says so.
 pub(crate) enum NodeCommand {
     /// Join a group.
     Join { name: String, profile: Profile, reply: Joiner },
     /// Leave a group, if this handle of it is still the one in use.
     Leave { shared: Arc<GroupShared> },
     /// Find out whether all members have what was sent.
-    Confirm { group: GroupId, timeout: Duration, reply: Sender<Result<Safe, NotSafe>> },
-    /// Make a request to a group, whether the node is in it or not.
-    Request { group: GroupId, payload: Bytes, options: RequestOptions, reply: Caller },
+    Confirm { shared: Arc<GroupShared>, timeout: Duration, reply: Sender<Result<Safe, NotSafe>> },
+    /// Make a request to a group: as a member by this handle, or as a node that need not be in it.
+    Request {
+        group: GroupId,
+        shared: Option<Arc<GroupShared>>,
+        payload: Bytes,
+        options: RequestOptions,
+        reply: Caller,
+    },
     /// Reply to a request.
     Reply {
-        group: GroupId,
+        shared: Arc<GroupShared>,
         request: RequestId,
         payload: Bytes,
         reply: Sender<Result<(), ReplyError>>,
     },
     /// Ask for a lock; whether it is waited for.
-    Lock { group: GroupId, name: LockName, waits: bool, reply: lock::Reply },
+    Lock { shared: Arc<GroupShared>, name: LockName, waits: bool, reply: lock::Reply },
+    /// A task waits for a lock no more.
+    GiveUpLock { shared: Arc<GroupShared>, name: LockName },
     /// Give a lock back that was granted with this number.
-    Unlock { shared: Arc<GroupShared>, name: LockName, fence: Timestamp },
+    Unlock { shared: Arc<GroupShared>, name: LockName, grant: u64 },
     /// The application has made room in the group's queue of events.
     Room { group: GroupId },
     /// Tell the status.

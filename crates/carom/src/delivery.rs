@@ -39,6 +39,8 @@ struct Overflow {
     lost: BTreeMap<NodeId, VecDeque<(SeqNo, SeqNo)>>,
     ranges: usize,
     others: VecDeque<Event>,
+    /// Of the messages among them.
+    bytes: usize,
     dropped: u64,
 }
 
@@ -64,11 +66,12 @@ impl Delivery {
             self.overflow.add(event, self.keeps_all);
             return;
         }
-        if let Err(event) = self.enqueue(event) {
-            self.overflow.add(event, self.keeps_all);
-            // Asks for room, or finds that there is some by now.
-            self.flush();
+        if self.has_room_for(&event) {
+            return self.enqueue(event);
         }
+        self.overflow.add(event, self.keeps_all);
+        // Asks for room, or finds that there is some by now.
+        self.flush();
     }
 
     /// Delivers what is kept as far as there is room.
@@ -76,20 +79,22 @@ impl Delivery {
         while let Some(event) = self.overflow.pop(self.group) {
             // The application may have emptied the queue before it was asked for room, and would
             // never say so then: what it left behind counts only after it was asked.
-            let enqueued = self.enqueue(event).or_else(|event| {
+            if !self.has_room_for(&event) {
                 self.ask_for_room();
-                self.enqueue(event)
-            });
-            if let Err(event) = enqueued {
-                self.overflow.put_back(event);
-                return;
+                if !self.has_room_for(&event) {
+                    return self.overflow.put_back(event);
+                }
             }
+            self.enqueue(event);
         }
     }
 
-    /// How much waits beyond the capacity, as a part of it: 1 is as much again.
+    /// How much waits beyond the capacity, as a part of it: 1 is as much again, in events or in
+    /// bytes.
     pub(crate) fn backlog(&self) -> f64 {
-        self.overflow.others.len() as f64 / self.capacity as f64
+        let events = self.overflow.others.len() as f64 / self.capacity as f64;
+        let bytes = self.overflow.bytes as f64 / QUEUE_BYTES as f64;
+        events.max(bytes)
     }
 
     /// Events that found no room.
@@ -97,17 +102,17 @@ impl Delivery {
         self.overflow.dropped
     }
 
-    /// Gives the event back if there is no room. If nobody receives any more it is gone.
-    fn enqueue(&self, event: Event) -> Result<(), Event> {
-        let (bytes, waiting) = (bytes_of(&event), self.bytes.load(Ordering::SeqCst));
+    fn has_room_for(&self, event: &Event) -> bool {
+        let (bytes, waiting) = (bytes_of(event), self.bytes.load(Ordering::SeqCst));
         let are_too_many = bytes > 0 && waiting > 0 && waiting + bytes > QUEUE_BYTES;
-        if self.queue.len() >= self.capacity || are_too_many {
-            return Err(event);
-        }
+        self.queue.len() < self.capacity && !are_too_many
+    }
+
+    /// If nobody receives any more it is gone.
+    fn enqueue(&self, event: Event) {
         // Before the application can take it, so that it never takes off more than there is.
-        self.bytes.fetch_add(bytes, Ordering::SeqCst);
+        self.bytes.fetch_add(bytes_of(&event), Ordering::SeqCst);
         let _ = self.queue.try_send(event);
-        Ok(())
     }
 
     fn ask_for_room(&self) {
@@ -150,7 +155,10 @@ impl Overflow {
 
     fn add(&mut self, event: Event, keeps_all: bool) {
         match event {
-            event if keeps_all => self.others.push_back(event),
+            event if keeps_all => {
+                self.bytes += bytes_of(&event);
+                self.others.push_back(event);
+            }
             Event::Message(message) => {
                 self.dropped += 1;
                 self.add_lost(message.sender, message.seqno, message.seqno);
@@ -177,7 +185,11 @@ impl Overflow {
     }
 
     fn pop(&mut self, group: GroupId) -> Option<Event> {
-        let Some(mut entry) = self.lost.first_entry() else { return self.others.pop_front() };
+        let Some(mut entry) = self.lost.first_entry() else {
+            let event = self.others.pop_front()?;
+            self.bytes -= bytes_of(&event);
+            return Some(event);
+        };
         let sender = *entry.key();
         let range = entry.get_mut().pop_front();
         if entry.get().is_empty() {
@@ -194,7 +206,10 @@ impl Overflow {
                 self.lost.entry(sender).or_default().push_front((first, last));
                 self.ranges += 1;
             }
-            event => self.others.push_front(event),
+            event => {
+                self.bytes += bytes_of(&event);
+                self.others.push_front(event);
+            }
         }
     }
 }
@@ -277,15 +292,35 @@ mod tests {
         assert_eq!((delivery.backlog(), delivery.dropped()), (0.0, 0));
     }
 
-    #[test]
-    fn large_messages_are_bounded_by_their_bytes() {
-        let (mut delivery, inlet) = Delivery::new(GROUP, 1000, false);
-        let large = |seqno| match message(7, seqno) {
+    /// A message of half the bytes that a queue takes.
+    fn large(seqno: u32) -> Event {
+        match message(7, seqno) {
             Event::Message(message) => {
                 Event::Message(Message { payload: vec![0; QUEUE_BYTES / 2].into(), ..message })
             }
             other => other,
-        };
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_slow_application_is_measured_in_bytes_as_well() {
+        let (mut delivery, inlet) = Delivery::new(GROUP, 1000, true);
+        (1..=2).for_each(|seqno| delivery.deliver(large(seqno)));
+        assert_eq!(delivery.backlog(), 0.0, "the queue has room for two");
+        (3..=5).for_each(|seqno| delivery.deliver(large(seqno)));
+        assert_eq!(delivery.backlog(), 1.5);
+        for seqno in 1..=5 {
+            let event = inlet.queue.try_recv().expect("nothing is dropped");
+            assert!(event == large(seqno));
+            inlet.took(&event);
+            delivery.flush();
+        }
+        assert_eq!((delivery.backlog(), delivery.overflow.bytes), (0.0, 0));
+    }
+
+    #[test]
+    fn large_messages_are_bounded_by_their_bytes() {
+        let (mut delivery, inlet) = Delivery::new(GROUP, 1000, false);
         (1..=5).for_each(|seqno| delivery.deliver(large(seqno)));
         for seqno in 1..=2 {
             let event = inlet.queue.try_recv().expect("it had room");

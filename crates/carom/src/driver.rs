@@ -12,9 +12,7 @@ use mio::{Events, Poll, Token, Waker};
 
 use crate::alarms::Alarms;
 use crate::clock::Clock;
-use crate::command::Command;
-#[cfg(test)]
-use crate::command::NodeCommand;
+use crate::command::{Command, NodeCommand};
 use crate::host::Host;
 use crate::receive::Landing;
 use crate::timer::{Timer, sharpen};
@@ -61,6 +59,7 @@ impl Driver {
             landing: Landing::new(),
             hosts: BTreeMap::new(),
             has_more_commands: false,
+            is_let_go: false,
         };
         let thread = thread::Builder::new().name("carom".into()).spawn(|| work.run())?;
         let shared = Shared {
@@ -154,6 +153,8 @@ struct Loop {
     landing: Landing,
     hosts: BTreeMap<usize, Host<UdpNetwork>>,
     has_more_commands: bool,
+    /// There are no handles any more.
+    is_let_go: bool,
 }
 
 impl Loop {
@@ -171,7 +172,12 @@ impl Loop {
                     host.on_socket(place % TOKENS, event.is_writable());
                 }
             }
-            if !self.take_commands() {
+            if !self.is_let_go && !self.take_commands() {
+                self.let_all_go();
+            }
+            // Who was closed by a task on this very thread is not waited for there: it still
+            // leaves its rings in order.
+            if self.is_let_go && self.hosts.is_empty() {
                 return;
             }
             let now = self.clock.now();
@@ -184,6 +190,20 @@ impl Loop {
             for key in ending {
                 self.let_go(now, key);
             }
+        }
+    }
+
+    /// Nobody is left to ask for anything: all nodes are to go, those too that nobody closed.
+    fn let_all_go(&mut self) {
+        self.is_let_go = true;
+        let now = self.clock.now();
+        let keys: Vec<usize> = self.hosts.keys().copied().collect();
+        for key in keys {
+            if let Some(host) = self.hosts.get_mut(&key).filter(|host| !host.is_closing()) {
+                let (reply, _) = async_channel::bounded(1);
+                host.command(now, NodeCommand::Close { reply });
+            }
+            self.let_go(now, key);
         }
     }
 

@@ -175,8 +175,8 @@ impl Group {
     }
 
     fn ask_to_confirm(&self, timeout: Duration) -> Receiver<Result<Safe, NotSafe>> {
-        let group = self.id();
-        self.node.ask(|reply| NodeCommand::Confirm { group, timeout, reply })
+        let shared = Arc::clone(&self.shared);
+        self.node.ask(|reply| NodeCommand::Confirm { shared, timeout, reply })
     }
 
     /// The group is closed, so nobody can say any more whether it is safe.

@@ -29,7 +29,9 @@ pub struct Lock<'a> {
 /// What a task is given that waited for a lock.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    pub(crate) fence: Timestamp,
+    fence: Timestamp,
+    /// Its number among all grants of the group's locks to tasks of this node.
+    number: u64,
     /// Closes when the lock is lost.
     lost: Receiver<()>,
 }
@@ -40,7 +42,11 @@ pub(crate) type Reply = Sender<Result<Grant, LockError>>;
 /// The locks of one group that tasks of this node hold or wait for. The ring knows of one request
 /// of the node for each of them; the tasks take turns.
 #[derive(Debug, Default)]
-pub(crate) struct Locks(BTreeMap<LockName, Local>);
+pub(crate) struct Locks {
+    by_name: BTreeMap<LockName, Local>,
+    /// How many locks were granted to tasks so far.
+    grants: u64,
+}
 
 #[derive(Debug, Default)]
 struct Local {
@@ -50,7 +56,8 @@ struct Local {
 
 #[derive(Debug)]
 struct Holder {
-    fence: Timestamp,
+    /// The number of its grant.
+    grant: u64,
     /// Dropped when the lock is lost.
     _lost: Sender<()>,
 }
@@ -65,7 +72,16 @@ impl<'a> Lock<'a> {
         self.name
     }
 
-    /// A number that is larger each time that the lock is granted to anybody in the group.
+    /// A number that is larger each time that the lock is granted to anybody in this ring, or in
+    /// one that follows it by reformations, whoever has died or was removed meanwhile. What the
+    /// lock protects remembers the largest that it has seen, and refuses smaller ones.
+    ///
+    /// It begins anew with a ring that is begun anew: after all members were gone at once, or when
+    /// this node has given up a ring of its own for a larger one ([`Removal::Merged`]). Rings that
+    /// were born apart, and parts that go on apart ([`Partition::AtLeast`]), number apart.
+    ///
+    /// [`Removal::Merged`]: crate::Removal::Merged
+    /// [`Partition::AtLeast`]: crate::Partition::AtLeast
     pub fn fence(&self) -> u64 {
         self.grant.fence.0
     }
@@ -99,14 +115,24 @@ pub(crate) struct Asking<'a> {
     pub(crate) group: &'a Group,
     pub(crate) name: LockName,
     pub(crate) answer: Receiver<Result<Grant, LockError>>,
+    /// Whether the answer was taken.
+    is_answered: bool,
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
         // From here on the host finds that nobody waits.
         self.answer.close();
-        if let Ok(Ok(grant)) = self.answer.try_recv() {
-            self.group.give_back(self.name, &grant);
+        match self.answer.try_recv() {
+            Ok(Ok(grant)) => self.group.give_back(self.name, &grant),
+            Ok(Err(_)) => {}
+            Err(_) => {
+                let (shared, name) = (Arc::clone(self.group.shared()), self.name);
+                self.group.tell(NodeCommand::GiveUpLock { shared, name });
+            }
         }
     }
 }
@@ -166,16 +192,17 @@ impl Group {
         if !self.shared().profile.is_ordered() {
             return Err(LockError::NoLocks);
         }
-        let group = self.id();
-        let answer = self.ask(|reply| NodeCommand::Lock { group, name, waits, reply });
-        let asking = Asking { group: self, name, answer };
-        let grant = asking.answer.recv().await.unwrap_or(Err(LockError::Closed))?;
-        Ok(Lock::new(self, name, grant))
+        let shared = Arc::clone(self.shared());
+        let answer = self.ask(|reply| NodeCommand::Lock { shared, name, waits, reply });
+        let mut asking = Asking { group: self, name, answer, is_answered: false };
+        let answer = asking.answer.recv().await;
+        asking.is_answered = true;
+        Ok(Lock::new(self, name, answer.unwrap_or(Err(LockError::Closed))?))
     }
 
     fn give_back(&self, name: LockName, grant: &Grant) {
-        let (shared, fence) = (Arc::clone(self.shared()), grant.fence);
-        self.tell(NodeCommand::Unlock { shared, name, fence });
+        let (shared, grant) = (Arc::clone(self.shared()), grant.number);
+        self.tell(NodeCommand::Unlock { shared, name, grant });
     }
 }
 
@@ -189,7 +216,7 @@ pub(crate) struct Ring<'a> {
 impl Locks {
     /// A task wants a lock, and waits for it or not.
     pub(crate) fn ask(&mut self, ring: &mut Ring<'_>, name: LockName, waits: bool, reply: Reply) {
-        if let Some(local) = self.0.get_mut(&name) {
+        if let Some(local) = self.by_name.get_mut(&name) {
             match (waits, local.waiting.len() < MAX_WAITING) {
                 (true, true) => local.waiting.push_back(reply),
                 (true, false) => refuse(&reply, LockError::TooMany { asked: MAX_WAITING }),
@@ -203,16 +230,26 @@ impl Locks {
         };
         match asked {
             Ok(()) => {
-                self.0.insert(name, Local { holder: None, waiting: VecDeque::from([reply]) });
+                let waiting = VecDeque::from([reply]);
+                self.by_name.insert(name, Local { holder: None, waiting });
             }
             Err(error) => refuse(&reply, error.into()),
         }
     }
 
+    /// Tasks wait for a lock no more: where no other does, the ring is told so.
+    pub(crate) fn give_up(&mut self, ring: &mut Ring<'_>, name: LockName) {
+        let Some(local) = self.by_name.get_mut(&name) else { return };
+        local.waiting.retain(|reply| !reply.is_closed());
+        if local.waiting.is_empty() && local.holder.is_none() {
+            self.pass_on(ring, name);
+        }
+    }
+
     /// A task gives a lock back, if it still has it.
-    pub(crate) fn give_back(&mut self, ring: &mut Ring<'_>, name: LockName, fence: Timestamp) {
-        let Some(local) = self.0.get_mut(&name) else { return };
-        if local.holder.as_ref().is_some_and(|holder| holder.fence == fence) {
+    pub(crate) fn give_back(&mut self, ring: &mut Ring<'_>, name: LockName, grant: u64) {
+        let Some(local) = self.by_name.get_mut(&name) else { return };
+        if local.holder.as_ref().is_some_and(|holder| holder.grant == grant) {
             local.holder = None;
             self.pass_on(ring, name);
         }
@@ -221,13 +258,15 @@ impl Locks {
     /// The ring says something about a lock.
     pub(crate) fn hear(&mut self, ring: &mut Ring<'_>, news: LockNews) {
         let name = news.name;
-        let Some(local) = self.0.get_mut(&name) else { return };
+        let Some(local) = self.by_name.get_mut(&name) else { return };
         match news.change {
             LockChange::Granted { fence } => {
                 while let Some(reply) = local.waiting.pop_front() {
                     let (sender, lost) = async_channel::bounded(1);
-                    if reply.try_send(Ok(Grant { fence, lost })).is_ok() {
-                        local.holder = Some(Holder { fence, _lost: sender });
+                    let grant = self.grants;
+                    if reply.try_send(Ok(Grant { fence, number: grant, lost })).is_ok() {
+                        self.grants += 1;
+                        local.holder = Some(Holder { grant, _lost: sender });
                         return;
                     }
                 }
@@ -242,7 +281,7 @@ impl Locks {
                 self.ask_again(ring, name);
             }
             LockChange::Lost => {
-                if let Some(local) = self.0.remove(&name) {
+                if let Some(local) = self.by_name.remove(&name) {
                     local.waiting.iter().for_each(|reply| refuse(reply, LockError::Lost));
                 }
             }
@@ -261,14 +300,14 @@ impl Locks {
 
     /// Asks for the lock for those who still wait; forgets it if nobody does.
     fn ask_again(&mut self, ring: &mut Ring<'_>, name: LockName) {
-        let Some(local) = self.0.get_mut(&name) else { return };
+        let Some(local) = self.by_name.get_mut(&name) else { return };
         local.waiting.retain(|reply| !reply.is_closed());
         if local.waiting.is_empty() {
-            self.0.remove(&name);
+            self.by_name.remove(&name);
             return;
         }
         if let Err(error) = ring.engine.lock(ring.now, ring.group, name)
-            && let Some(local) = self.0.remove(&name)
+            && let Some(local) = self.by_name.remove(&name)
         {
             local.waiting.iter().for_each(|reply| refuse(reply, error.into()));
         }
@@ -284,3 +323,47 @@ fn refuse(reply: &Reply, error: LockError) {
 
 /// Tasks of one node that wait for one lock.
 const MAX_WAITING: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_proto::rmp::{Config, Partition};
+    use carom_proto::{Engine, GroupSettings, NodeId, Profile};
+
+    const GROUP: GroupId = GroupId(1);
+    const LOCK: LockName = LockName(9);
+
+    /// A ring of one, which is asked for locks; what it grants is made up.
+    fn engine(now: Time) -> Rmp {
+        let mut engine = Rmp::new(NodeId(1), Config::default(), 1);
+        let settings = GroupSettings::new("jobs", Profile::Ordered(Partition::Majority));
+        engine.join(now, GROUP, settings).expect("an ordered group");
+        engine
+    }
+
+    fn granted(locks: &mut Locks, ring: &mut Ring<'_>) -> Grant {
+        let (reply, answer) = async_channel::bounded(1);
+        locks.ask(ring, LOCK, true, reply);
+        let change = LockChange::Granted { fence: Timestamp(5) };
+        locks.hear(ring, LockNews { name: LOCK, change });
+        answer.try_recv().expect("it is told").expect("it is granted")
+    }
+
+    #[test]
+    fn a_lock_that_was_lost_is_not_given_back_for_one_that_was_granted_by_the_same_number() {
+        let now = Time(1_000_000_000);
+        let mut locks = Locks::default();
+        let (mut engine, mut later) = (engine(now), engine(now));
+        let mut ring = Ring { now, group: GROUP, engine: &mut engine };
+        let first = granted(&mut locks, &mut ring);
+        locks.hear(&mut ring, LockNews { name: LOCK, change: LockChange::Lost });
+        assert!(first.lost.is_closed());
+        // The ring was begun anew, and its numbers with it.
+        let mut ring = Ring { now, group: GROUP, engine: &mut later };
+        let second = granted(&mut locks, &mut ring);
+        locks.give_back(&mut ring, LOCK, first.number);
+        assert!(!second.lost.is_closed(), "another task has it");
+        locks.give_back(&mut ring, LOCK, second.number);
+        assert!(second.lost.is_closed());
+    }
+}

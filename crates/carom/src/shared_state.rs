@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use carom_proto::rmp::{Epoch, Process, Qos, RingNews, RingView, ViewEvent};
 use carom_proto::{Event, Message, NodeId, SendOptions};
 
+use crate::command::NodeCommand;
 use crate::error::PublishError;
 use crate::group::Group;
 use crate::published::Published;
@@ -26,6 +27,7 @@ use crate::published::Published;
 /// | [`Shared::Give`] | calls [`SharedState::give`] with its state as it is now |
 /// | [`Shared::Take`] | makes this its state |
 /// | [`Shared::Forget`] | has no state any more: the others have gone on without this node |
+/// | [`Shared::NotGiven`] | joins again if it wants the state: this is the end of the group here |
 ///
 /// The state exists since one member [founded](SharedState::founding) it. All others join, those
 /// that come back too: one that finds nobody waits, and does not begin another state. All members
@@ -48,6 +50,15 @@ pub enum Shared {
     Take(Bytes),
     /// There is no state here any more.
     Forget,
+    /// Nobody gave this member the state, while more was ordered than it keeps
+    /// ([`SharedState::keeping`]): it has left the group. Who joins again is let in by a new view,
+    /// as of which the state is given anew.
+    NotGiven {
+        /// Messages that were kept.
+        messages: usize,
+        /// Bytes of theirs.
+        bytes: usize,
+    },
     /// Anything else that happened in the group.
     Event(Event),
 }
@@ -67,6 +78,14 @@ struct Sharing {
     pieces: BytesMut,
     /// What was ordered since the view, while the state is on its way.
     since: VecDeque<Message>,
+    /// Bytes of that.
+    since_bytes: usize,
+    /// How many there may be.
+    limit_bytes: usize,
+    /// More was ordered than could be kept: this is the end.
+    is_over: bool,
+    /// The group was left for that.
+    is_left: bool,
     /// What the application is to be told.
     told: VecDeque<Shared>,
 }
@@ -100,9 +119,22 @@ impl SharedState {
 
     fn new(group: Group, is_founder: bool) -> Self {
         let own = group.node_id();
-        let sharing = Sharing { is_founder, is_alone: is_founder, ..Sharing::default() };
+        let sharing = Sharing {
+            is_founder,
+            is_alone: is_founder,
+            limit_bytes: SINCE_BYTES,
+            ..Sharing::default()
+        };
         let sharing = Mutex::new(sharing);
         Self { group, own, sharing }
+    }
+
+    /// While this member waits for the state it keeps messages of so many bytes at most, each with
+    /// what it takes to keep it; then [`Shared::NotGiven`]. Default 256 MiB.
+    #[must_use]
+    pub fn keeping(self, bytes: usize) -> Self {
+        self.sharing().limit_bytes = bytes;
+        self
     }
 
     /// The group, for its locks, members and requests. Messages are published and received here.
@@ -161,7 +193,12 @@ impl SharedState {
                 return Some(told);
             }
             let event = self.group.recv().await?;
-            self.sharing().take(event, self.own);
+            let mut sharing = self.sharing();
+            sharing.take(event, self.own);
+            if sharing.is_over && !std::mem::replace(&mut sharing.is_left, true) {
+                let shared = Arc::clone(self.group.shared());
+                self.group.tell(NodeCommand::Leave { shared });
+            }
         }
     }
 
@@ -180,6 +217,7 @@ impl Sharing {
     /// Takes in what happened in the group.
     fn take(&mut self, event: Event, own: NodeId) {
         match event {
+            _ if self.is_over => {}
             Event::Message(message) => self.on_message(message),
             Event::Ring(ring) => {
                 match &ring.news {
@@ -196,10 +234,22 @@ impl Sharing {
     fn on_message(&mut self, mut message: Message) {
         match message.payload.try_get_u8() {
             Ok(APPLICATION) if self.has_state => self.told.push_back(Shared::Message(message)),
-            Ok(APPLICATION) if self.view.is_some() => self.since.push_back(message),
+            Ok(APPLICATION) if self.view.is_some() => self.keep(message),
             Ok(kind @ (PIECE | LAST_PIECE)) => self.on_piece(kind == LAST_PIECE, message.payload),
             _ => tracing::warn!(sender = %message.sender, "not a message of a shared state"),
         }
+    }
+
+    /// Keeps a message until the state is there that it follows.
+    fn keep(&mut self, message: Message) {
+        self.since_bytes += size_of::<Message>() + message.payload.len();
+        self.since.push_back(message);
+        if self.since_bytes <= self.limit_bytes {
+            return;
+        }
+        let (messages, bytes) = (self.since.len(), self.since_bytes);
+        *self = Self { told: std::mem::take(&mut self.told), is_over: true, ..Self::default() };
+        self.told.push_back(Shared::NotGiven { messages, bytes });
     }
 
     /// A piece of the state as of a view; one that is over does not count, another is on its way.
@@ -218,6 +268,7 @@ impl Sharing {
         if !std::mem::replace(&mut self.has_state, true) {
             self.told.push_back(Shared::Take(std::mem::take(&mut self.pieces).freeze()));
             self.told.extend(self.since.drain(..).map(Shared::Message));
+            self.since_bytes = 0;
         }
     }
 
@@ -232,7 +283,7 @@ impl Sharing {
         self.members = event.view.processes().collect();
         self.is_alone &= self.members.len() == 1;
         // What was ordered before is a part of the state that is as of this view.
-        self.since.clear();
+        (self.since, self.since_bytes) = (VecDeque::new(), 0);
         self.pieces.clear();
         let Some(this) = self.members.iter().copied().find(|it| it.node == own) else { return };
         if std::mem::take(&mut self.is_founder) {
@@ -254,8 +305,8 @@ impl Sharing {
     /// of one gives way to a larger one brings the state along.
     fn on_removed(&mut self) {
         let (had_state, is_founder) = (self.has_state, self.is_alone);
-        let told = std::mem::take(&mut self.told);
-        *self = Self { told, is_founder, is_alone: is_founder, ..Self::default() };
+        let (told, limit_bytes) = (std::mem::take(&mut self.told), self.limit_bytes);
+        *self = Self { told, limit_bytes, is_founder, is_alone: is_founder, ..Self::default() };
         if had_state && !is_founder {
             self.told.push_back(Shared::Forget);
         }
@@ -291,3 +342,6 @@ impl ViewName {
         Some(Self { epoch, creator, version: from.try_get_u32().ok()? })
     }
 }
+
+/// Bytes of messages that are kept while the state is on its way.
+const SINCE_BYTES: usize = 256 << 20;

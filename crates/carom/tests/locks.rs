@@ -7,8 +7,9 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use carom::rmp::{ReplyError, RequestId, RequestOptions};
 use carom::sim::{Fault, Link, Topology, World, WorldConfig};
-use carom::{Group, LockError, Loss, Node, Profile};
+use carom::{Group, LockError, Loss, Node, NotAnswered, Profile};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -122,4 +123,74 @@ fn who_is_cut_off_loses_its_lock_and_is_told_so() {
     drop(next);
     let again = world.block_on(PATIENCE, groups[2].lock("a")).expect("in time");
     again.expect("it is back in the ring");
+}
+
+#[test]
+fn a_lock_that_nobody_waits_for_any_more_is_not_asked_of_the_ring_either() {
+    let (mut world, nodes) = world(3, 5);
+    let program = async {
+        let groups = join_all(&nodes).await;
+        let held = groups[0].lock("a").await.expect("free");
+        // More tasks give up than may wait.
+        let limit = Duration::from_millis(20);
+        for _ in 0..1100 {
+            let late = groups[1].lock_timeout_async("a", limit).await.err();
+            assert_eq!(late, Some(LockError::Timeout(limit)));
+        }
+        let waiting = Box::pin(groups[1].lock("a"));
+        let late = Box::pin(nodes[1].sleep(Duration::from_millis(500)));
+        assert!(first(waiting, late).await.is_none(), "it is held, and this one may wait");
+        nodes[1].sleep(Duration::from_millis(500)).await;
+        let status = nodes[0].status_async().await;
+        let ring = status.groups[0].ring.as_ref().expect("it is in the ring");
+        assert_eq!(ring.view.locks.waiting(held.name()).count(), 0);
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
+
+/// What comes first: the lock, or the end of the other.
+async fn first<T>(
+    mut lock: Pin<Box<impl Future<Output = T>>>,
+    mut other: Pin<Box<impl Future<Output = ()>>>,
+) -> Option<T> {
+    std::future::poll_fn(|context| match lock.as_mut().poll(context) {
+        Poll::Ready(lock) => Poll::Ready(Some(lock)),
+        Poll::Pending => other.as_mut().poll(context).map(|()| None),
+    })
+    .await
+}
+
+#[test]
+fn the_handle_of_a_group_that_was_closed_does_nothing_in_the_group_as_it_was_joined_again() {
+    let config = WorldConfig::new(Topology::lan(2, Link::default()), 6);
+    let mut world = World::new(config);
+    let start = |host| Node::builder().queue(100).start_on(host).expect("a node");
+    let nodes: Vec<Node> = world.hosts().iter().map(start).collect();
+    let program = async {
+        let profile = Profile::ordered().rejoin(false);
+        let stale = nodes[0].join_async("jobs", profile).await.expect("a group");
+        let other = nodes[1].join_async("jobs", profile).await.expect("a group");
+        while other.members().is_empty() {
+            nodes[1].sleep(Duration::from_millis(5)).await;
+        }
+        // Its application takes nothing, and is put out of the ring.
+        for number in 0..500 {
+            drop(other.publish_async(format!("{number}")).await.expect("published"));
+            while other.try_recv().is_some() {}
+            nodes[1].sleep(Duration::from_millis(1)).await;
+        }
+        while stale.recv().await.is_some() {}
+        let again = nodes[0].join_async("jobs", profile).await.expect("a group");
+        while again.members().is_empty() {
+            nodes[0].sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(stale.lock("a").await.err(), Some(LockError::Closed));
+        assert!(stale.confirm_async(Duration::from_secs(5)).await.expect_err("closed").closed);
+        let asked = stale.request("x", RequestOptions::default()).await;
+        assert_eq!(asked, Err(NotAnswered::Closed));
+        let id = RequestId { caller: nodes[1].id(), number: 1 };
+        assert_eq!(stale.reply(id, "x").await, Err(ReplyError::NotJoined));
+        drop(other.try_lock("a").await.expect("nobody has it"));
+    };
+    world.block_on(PATIENCE, program).expect("in time");
 }

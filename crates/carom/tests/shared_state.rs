@@ -133,3 +133,48 @@ fn who_was_cut_off_forgets_its_state_and_is_given_that_of_the_others() {
     world.run_for(PATIENCE);
     assert_same(&replicas, 3);
 }
+
+#[test]
+fn who_is_not_given_the_state_keeps_only_so_much_and_is_given_it_when_it_joins_again() {
+    let mut world = world(2, 7);
+    let [giver, taker] =
+        [0, 1].map(|host| Node::builder().start_on(&world.host(host)).expect("a node"));
+    let program = async {
+        let join = |node: Node| async move {
+            let group = node.join_async("log", Profile::ordered()).await.expect("a group");
+            (group, node)
+        };
+        let (group, giver) = join(giver).await;
+        let founder = SharedState::founding(group);
+        let (group, taker) = join(taker).await;
+        let joiner = SharedState::joining(group).keeping(100_000);
+        while !matches!(founder.recv().await, Some(Shared::Give)) {}
+        // It does not give it.
+        let mut sent = 0;
+        let not_given = loop {
+            drop(founder.publish(&[0; 1000], Qos::TotallyOrdered).await.expect("an open group"));
+            sent += 1;
+            match next_or_pause(&taker, &joiner).await {
+                Some(Shared::NotGiven { messages, bytes }) => break (messages, bytes),
+                Some(Shared::Message(message)) => panic!("without a state: {message:?}"),
+                _ => {}
+            }
+        };
+        assert!((100_000..102_000).contains(&not_given.1), "{not_given:?} of {sent}");
+        assert!((50..100).contains(&not_given.0) && not_given.0 <= sent, "{not_given:?} of {sent}");
+        while joiner.recv().await.is_some() {}
+        let (group, taker) = join(taker).await;
+        let joiner = SharedState::joining(group);
+        while !matches!(founder.recv().await, Some(Shared::Give)) {}
+        founder.give(b"the state").await.expect("an open group");
+        loop {
+            match joiner.recv().await.expect("an open group") {
+                Shared::Take(state) => break assert_eq!(&state[..], b"the state"),
+                Shared::Message(message) => panic!("without a state: {message:?}"),
+                _ => {}
+            }
+        }
+        drop((giver, taker));
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}

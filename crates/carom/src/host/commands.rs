@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_channel::Sender;
-use carom_proto::rmp::JoinOptions;
+use bytes::Bytes;
+use carom_proto::rmp::{JoinOptions, RequestOptions};
 use carom_proto::{GroupId, Time};
 
-use super::{Closing, Host};
+use super::{Closing, Host, State};
+use crate::call::Caller;
 use crate::command::NodeCommand;
 use crate::error::JoinGroupError;
 use crate::group::{GroupParts, GroupShared, PayloadLimits};
 use crate::hosted_group::HostedGroup;
-use crate::lock::Ring;
+use crate::lock::{Locks, Ring};
 use crate::network::Network;
 use crate::profile::Profile;
 use crate::status::{GroupStatus, MemberStatus, RingStatus, Stats, Status};
@@ -27,42 +29,34 @@ impl<N: Network> Host<N> {
         match command {
             NodeCommand::Join { name, profile, reply } => self.seek(now, &name, profile, reply),
             NodeCommand::Leave { shared } => self.leave(now, &shared),
-            NodeCommand::Confirm { group, timeout, reply } => {
-                // For a group that is gone the reply is dropped, which says so.
-                if let Some(hosted) = self.state.groups.get(&group) {
+            NodeCommand::Confirm { shared, timeout, reply } => {
+                if let Some(hosted) = self.state.hosted(&shared) {
                     let (after, deadline) = (hosted.accepted_with_queue(), now + timeout);
-                    let confirm = PendingConfirm { group, after, up_to: None, deadline, reply };
+                    let (group, up_to) = (shared.id, None);
+                    let confirm = PendingConfirm { group, after, up_to, deadline, reply };
                     self.state.confirms.push(confirm);
                 }
             }
-            NodeCommand::Request { group, payload, options, reply } => {
-                match self.node.ordered_mut().request(now, group, payload, options) {
-                    Ok(id) => {
-                        self.state.calls.insert((group, id.number), reply);
-                    }
-                    Err(error) => {
-                        let _ = reply.try_send(Err(error.into()));
-                    }
+            NodeCommand::Request { group, shared, payload, options, reply } => {
+                if shared.is_none_or(|shared| self.state.hosted(&shared).is_some()) {
+                    self.request(now, group, payload, options, reply);
                 }
             }
-            NodeCommand::Reply { group, request, payload, reply } => {
-                let replied = self.node.ordered_mut().reply(now, group, request, payload);
-                let _ = reply.try_send(replied);
-            }
-            NodeCommand::Lock { group, name, waits, reply } => {
-                // For a group that is gone the reply is dropped, which says so.
-                if let Some(hosted) = self.state.groups.get_mut(&group) {
-                    let mut ring = Ring { now, group, engine: self.node.ordered_mut() };
-                    hosted.locks.ask(&mut ring, name, waits, reply);
+            NodeCommand::Reply { shared, request, payload, reply } => {
+                if self.state.hosted(&shared).is_some() {
+                    let group = shared.id;
+                    let replied = self.node.ordered_mut().reply(now, group, request, payload);
+                    let _ = reply.try_send(replied);
                 }
             }
-            NodeCommand::Unlock { shared, name, fence } => {
-                let group = shared.id;
-                let hosted = self.state.groups.get_mut(&group);
-                if let Some(hosted) = hosted.filter(|it| Arc::ptr_eq(&it.shared, &shared)) {
-                    let mut ring = Ring { now, group, engine: self.node.ordered_mut() };
-                    hosted.locks.give_back(&mut ring, name, fence);
-                }
+            NodeCommand::Lock { shared, name, waits, reply } => {
+                self.with_locks(now, &shared, |locks, ring| locks.ask(ring, name, waits, reply));
+            }
+            NodeCommand::GiveUpLock { shared, name } => {
+                self.with_locks(now, &shared, |locks, ring| locks.give_up(ring, name));
+            }
+            NodeCommand::Unlock { shared, name, grant } => {
+                self.with_locks(now, &shared, |locks, ring| locks.give_back(ring, name, grant));
             }
             NodeCommand::Room { group } => {
                 if let Some(hosted) = self.state.groups.get_mut(&group) {
@@ -79,6 +73,37 @@ impl<N: Network> Host<N> {
             #[cfg(test)]
             NodeCommand::Panic => {}
             NodeCommand::Close { reply } => self.close(now, reply),
+        }
+    }
+
+    fn request(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        payload: Bytes,
+        options: RequestOptions,
+        reply: Caller,
+    ) {
+        match self.node.ordered_mut().request(now, group, payload, options) {
+            Ok(id) => {
+                self.state.calls.insert((group, id.number), reply);
+            }
+            Err(error) => {
+                let _ = reply.try_send(Err(error.into()));
+            }
+        }
+    }
+
+    /// Calls the locks of the group of this handle, if it is still the one in use.
+    fn with_locks(
+        &mut self,
+        now: Time,
+        shared: &Arc<GroupShared>,
+        call: impl FnOnce(&mut Locks, &mut Ring<'_>),
+    ) {
+        if let Some(hosted) = self.state.hosted(shared) {
+            let mut ring = Ring { now, group: shared.id, engine: self.node.ordered_mut() };
+            call(&mut hosted.locks, &mut ring);
         }
     }
 
@@ -112,6 +137,8 @@ impl<N: Network> Host<N> {
             }
             Err(error) => {
                 let _ = reply.try_send(Err(error));
+                // A group that was still being left may be out by now.
+                self.take_events(now);
             }
         }
     }
@@ -143,10 +170,8 @@ impl<N: Network> Host<N> {
     /// Leaves the group of this handle. A handle whose group was refused later on may outlive it
     /// and must not end another membership in the same group.
     pub(super) fn leave(&mut self, now: Time, handle: &Arc<GroupShared>) {
-        let group = handle.id;
-        let hosted = self.state.groups.get(&group);
-        if hosted.is_some_and(|hosted| Arc::ptr_eq(&hosted.shared, handle)) {
-            self.leave_group(now, group);
+        if self.state.hosted(handle).is_some() {
+            self.leave_group(now, handle.id);
         }
     }
 
@@ -229,5 +254,14 @@ impl<N: Network> Host<N> {
         };
         self.network.count(&mut stats);
         stats
+    }
+}
+
+impl State {
+    /// The group of this handle, if it is still the one in use: who has left a group and joined it
+    /// again has another.
+    fn hosted(&mut self, handle: &Arc<GroupShared>) -> Option<&mut HostedGroup> {
+        let hosted = self.groups.get_mut(&handle.id);
+        hosted.filter(|hosted| Arc::ptr_eq(&hosted.shared, handle))
     }
 }

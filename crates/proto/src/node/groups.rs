@@ -54,6 +54,7 @@ impl Node {
     ) -> Result<GroupId, JoinError> {
         let group = GroupId::of_name(name);
         let settings = GroupSettings::new(name, profile);
+        let mut was_in = false;
         if let Some(joined) = self.groups.get(&group) {
             if joined.settings.name_check != settings.name_check {
                 return Err(JoinError::NameCollision);
@@ -65,12 +66,33 @@ impl Node {
                     return Ok(group);
                 }
                 // It is another group by now, and the same for whoever hears of it.
-                Stage::Leaving => {
-                    self.take_out(now, group);
-                }
+                Stage::Leaving => was_in = self.take_out(now, group),
                 Stage::Seeking | Stage::In => return Err(JoinError::AlreadyJoined),
             }
         }
+        let joined = self.begin(now, group, settings, options);
+        match &joined {
+            Ok(()) => tracing::debug!(node = %self.id, %group, name, %profile, "joined"),
+            Err(error) => {
+                tracing::debug!(node = %self.id, %group, name, %error, "join refused");
+                if was_in {
+                    // It is not about to leave any more: it is out.
+                    self.events.push_back(NodeEvent::Out(group));
+                }
+            }
+        }
+        joined.map(|()| group)
+    }
+
+    /// Begins to be in a group in which this node is not.
+    fn begin(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+        options: JoinOptions,
+    ) -> Result<(), JoinError> {
+        let profile = settings.profile;
         let stage = match profile {
             Profile::Ordered(_) => Stage::Seeking,
             Profile::TimeCritical(_) | Profile::Guest => {
@@ -83,14 +105,12 @@ impl Node {
         let joined = self.membership.join(now, group, settings);
         self.take_membership_events(now);
         if let Err(error) = joined {
-            tracing::debug!(node = %self.id, %group, name, %error, "join refused");
             self.drop_engine(now, group);
             self.groups.remove(&group);
             return Err(error);
         }
         self.begin_rings(now);
-        tracing::debug!(node = %self.id, %group, name, %profile, "joined");
-        Ok(group)
+        Ok(())
     }
 
     /// The application of an ordered group does not keep up; see

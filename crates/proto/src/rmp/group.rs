@@ -15,7 +15,7 @@ use super::config::Config;
 use super::confirming::Confirming;
 use super::delivery::{Delivery, ViewEvent};
 use super::flow::{Limits, RoundTrip, VanJacobson};
-use super::locks::OwnLocks;
+use super::locks::{MAX_OWN, OwnLocks};
 use super::log::{ListChange, ListChangeKind, Round, What};
 use super::names::{Epoch, Process, Timestamp};
 use super::notices::Notices;
@@ -441,7 +441,7 @@ impl Group {
         }
         self.locks.check();
         self.answering.check();
-        assert!(self.wishes.len() <= MAX_WISHES, "too many wishes");
+        assert!(self.wishes.len() <= MAX_WISHES + MAX_OWN + 1, "too many wishes");
     }
 
     /// Whether a partition as small as this member accepts would be a minority.
@@ -450,22 +450,24 @@ impl Group {
         is_agreed || qos != Qos::MajorityResilient
     }
 
+    /// Whether this member may ask for another lock now. It may always leave, and give back what it
+    /// has asked for: those requests are as few as the locks.
+    pub(super) fn may_wish(&self) -> bool {
+        self.wishes.len() < MAX_WISHES
+    }
+
     /// Asks for a change of the view.
-    pub(super) fn wish(&mut self, cx: &mut Around<'_>, kind: ListChangeKind) -> bool {
-        if self.wishes.len() >= MAX_WISHES {
-            return false;
-        }
+    pub(super) fn wish(&mut self, cx: &mut Around<'_>, kind: ListChangeKind) {
         let request = self.next_request;
         self.next_request += 1;
         self.wishes.push_back(ListChange { process: self.me, request, kind });
         if self.wishes.len() == 1 {
             self.ask_for_change(cx);
         }
-        true
     }
 }
 
-/// Requests for changes of the view that wait at most.
+/// So many requests for changes of the view wait, and no other lock is asked for.
 const MAX_WISHES: usize = 64;
 /// Packets that are sent again at once after a timeout.
 const RESENT_AT_ONCE: usize = 8;

@@ -316,9 +316,7 @@ impl Group {
         }
         match ring.view().len() {
             1 => self.is_over = self.is_leaving,
-            _ => {
-                self.wish(cx, ListChangeKind::Leave);
-            }
+            _ => self.wish(cx, ListChangeKind::Leave),
         }
         true
     }

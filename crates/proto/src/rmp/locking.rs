@@ -17,30 +17,27 @@ impl Group {
         waits: bool,
     ) -> Result<(), LockError> {
         self.locks.may_ask(name)?;
-        self.wish_for_lock(cx, name, ListChangeKind::Lock { name, waits })
+        if !self.may_wish() {
+            return Err(LockError::TooMany { asked: self.wishes.len() });
+        }
+        self.wish_for_lock(cx, name, ListChangeKind::Lock { name, waits });
+        Ok(())
     }
 
     /// Gives a lock back, or stops waiting for it.
     pub(super) fn unlock(&mut self, cx: &mut Around<'_>, name: LockName) -> Result<(), LockError> {
         self.locks.may_give_back(name)?;
         self.end_serving(name);
-        self.wish_for_lock(cx, name, ListChangeKind::Unlock(name))
+        self.wish_for_lock(cx, name, ListChangeKind::Unlock(name));
+        Ok(())
     }
 
-    fn wish_for_lock(
-        &mut self,
-        cx: &mut Around<'_>,
-        name: LockName,
-        kind: ListChangeKind,
-    ) -> Result<(), LockError> {
+    fn wish_for_lock(&mut self, cx: &mut Around<'_>, name: LockName, kind: ListChangeKind) {
         let is_wanted = matches!(kind, ListChangeKind::Lock { .. });
         let request = self.next_request;
-        if !self.wish(cx, kind) {
-            return Err(LockError::TooMany { asked: self.wishes.len() });
-        }
+        self.wish(cx, kind);
         self.locks.on_asked(name, is_wanted, request);
         self.advance(cx, None);
-        Ok(())
     }
 
     /// This view is delivered: what it grants may be what this member has asked for last.

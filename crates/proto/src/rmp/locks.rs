@@ -44,9 +44,11 @@ pub enum LockChange {
     /// This node holds it. A majority of the ring knows that already, and all messages that a
     /// holder before sent under the lock were delivered before.
     Granted {
-        /// Larger each time that the lock is granted in this ring or one that follows it: a
-        /// resource that refuses smaller numbers than it has seen is safe from a holder that does
-        /// not know yet that it was removed.
+        /// Larger each time that the lock is granted in this ring or one that follows it by
+        /// reformations: a resource that refuses smaller numbers than it has seen is safe from a
+        /// holder that does not know yet that it was removed. A ring that is begun anew, because
+        /// all members of the one before are gone, begins with small numbers again; and rings that
+        /// were born apart, or parted ([`Partition::AtLeast`](super::Partition)), number apart.
         fence: Timestamp,
     },
     /// It was not granted.
@@ -287,7 +289,7 @@ impl fmt::Display for LockName {
 }
 
 /// Locks that one node asks for at a time.
-const MAX_OWN: usize = 1024;
+pub(super) const MAX_OWN: usize = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -94,7 +94,7 @@ impl Sending {
         let Outgoing { qos, handler, is_call, payload } = outgoing;
         let number = self.next_message;
         self.next_message = number.next();
-        self.waiting_bytes += payload.len();
+        self.waiting_bytes += payload.len() + MESSAGE_BYTES;
         let queue = match qos {
             Qos::Unreliable => &mut self.unreliable,
             _ => &mut self.waiting,
@@ -107,7 +107,7 @@ impl Sending {
     /// The next unreliable message. It takes no number among the packets: nobody misses it.
     pub(super) fn next_unreliable(&mut self) -> Option<Data> {
         let Waiting { number, qos, handler, is_call, rest, .. } = self.unreliable.pop_front()?;
-        self.waiting_bytes -= rest.len();
+        self.waiting_bytes -= rest.len() + MESSAGE_BYTES;
         let (is_first, is_last, may_wait) = (true, true, false);
         let (message, payload) = (number, rest);
         Some(Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload })
@@ -130,6 +130,7 @@ impl Sending {
             (front.number, front.qos, front.handler, front.is_call);
         self.waiting_bytes -= size;
         if is_last {
+            self.waiting_bytes -= MESSAGE_BYTES;
             self.waiting.pop_front();
         }
         let seqno = self.next_packet;
@@ -218,8 +219,12 @@ impl Sending {
         self.next_message.minus(1)
     }
 
-    /// Bytes of messages that wait to be sent.
+    /// Bytes of messages that wait to be sent, and what it takes to keep them, so that empty ones
+    /// count as well.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 }
+
+/// What a message takes that waits, beside its payload.
+const MESSAGE_BYTES: usize = size_of::<Waiting>();

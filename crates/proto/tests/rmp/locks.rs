@@ -188,3 +188,38 @@ fn lock_at_random(seed: u64) {
     crate::checks::check_safety(&world);
     crate::checks::check_one_lineage(&world);
 }
+
+/// Asks for locks until so many requests wait that no other is taken.
+fn ask_for_too_many(world: &mut World, number: usize) {
+    (1000..1080).for_each(|name| world.lock(number, LockName(name), true));
+    let now = world.now;
+    let refused = world.hosts[number].engine.lock(now, GROUP, LockName(2000));
+    assert_eq!(refused, Err(LockError::TooMany { asked: 64 }));
+}
+
+#[test]
+fn a_lock_is_given_back_however_many_requests_wait() {
+    let name = LockName::of_name("leader");
+    let mut world = joined(3, 4);
+    for number in [1, 0] {
+        world.lock(number, name, true);
+        world.run_for(50 * MS);
+    }
+    assert_eq!(world.holders(name), [1]);
+    ask_for_too_many(&mut world, 1);
+    world.unlock(1, name);
+    assert_eq!(world.holders(name), []);
+    world.run_for(3000 * MS);
+    assert_eq!(world.holders(name), [0]);
+}
+
+#[test]
+fn a_ring_is_left_however_many_requests_wait() {
+    let mut world = joined(3, 5);
+    ask_for_too_many(&mut world, 1);
+    world.leave(1);
+    world.run_for(1500 * MS);
+    assert_eq!(world.ring(0).map(|ring| ring.len()), Some(2));
+    let reformations = world.hosts.iter().map(|host| host.engine.counters().reformations_begun);
+    assert_eq!(reformations.sum::<u64>(), 0, "nobody had to find out");
+}

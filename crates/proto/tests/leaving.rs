@@ -1,0 +1,84 @@
+//! Two nodes in the ring of an ordered group, which one of them leaves.
+
+use std::time::Duration;
+
+use carom_proto::membership::static_list::StaticMembership;
+use carom_proto::node::{Node, NodeEvent};
+use carom_proto::rmp::Partition;
+use carom_proto::{
+    Destination, Endpoint, GroupId, JoinError, NodeId, Profile, Time, Transmit, lateral,
+};
+
+const ENDPOINTS: [Endpoint; 2] = [endpoint(1), endpoint(2)];
+
+const fn endpoint(host: u8) -> Endpoint {
+    let address = std::net::Ipv4Addr::new(10, 0, 0, host);
+    Endpoint(std::net::SocketAddr::new(std::net::IpAddr::V4(address), 7000))
+}
+
+/// Nodes whose datagrams arrive after a millisecond.
+struct Pair {
+    now: Time,
+    nodes: [Node; 2],
+    /// Whether anything arrives.
+    is_cut: bool,
+    /// What the first node told.
+    told: Vec<NodeEvent>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let nodes = [1, 2].map(|id| {
+            let all = (1..).map(NodeId).zip(ENDPOINTS);
+            let membership = Box::new(StaticMembership::new(NodeId(id), all));
+            Node::new(NodeId(id), lateral::Config::default(), membership, id)
+        });
+        Self { now: Time(1_000_000_000), nodes, is_cut: false, told: Vec::new() }
+    }
+
+    fn run_for(&mut self, millis: u32) {
+        for _ in 0..millis {
+            self.now = self.now + Duration::from_millis(1);
+            let mut datagrams = Vec::new();
+            for (from, node) in self.nodes.iter_mut().enumerate() {
+                node.handle_timeout(self.now);
+                let mut datagram = Vec::new();
+                while let Some(Transmit { destination, .. }) = node.poll_transmit(&mut datagram) {
+                    let is_meant = matches!(destination, Destination::Group(_))
+                        || destination == Destination::Node(NodeId(2 - from as u64));
+                    let datagram = std::mem::take(&mut datagram);
+                    datagrams.extend((is_meant && !self.is_cut).then_some((from, datagram)));
+                }
+            }
+            for (from, datagram) in datagrams {
+                self.nodes[1 - from].handle_datagram(self.now, ENDPOINTS[from], &datagram);
+            }
+            self.told.extend(std::iter::from_fn(|| self.nodes[0].poll_event()));
+        }
+    }
+}
+
+/// Its driver hears what is sent to the group until it is told so.
+#[test]
+fn a_group_that_is_being_left_is_out_when_joining_it_again_is_refused() {
+    let mut pair = Pair::new();
+    let profile = Profile::Ordered(Partition::Majority);
+    let now = pair.now;
+    let [group, _] = std::array::from_fn(|place| {
+        pair.nodes[place].join(now, "accounts", profile).expect("an ordered group")
+    });
+    pair.run_for(2000);
+    assert_eq!(pair.nodes[0].members(group), [NodeId(2)]);
+    // Nobody lets it go.
+    pair.is_cut = true;
+    pair.nodes[0].leave(pair.now, group);
+    pair.run_for(5);
+    assert!(pair.nodes[0].is_leaving());
+    let is_out = |event: &NodeEvent| *event == NodeEvent::Out(GroupId::of_name("accounts"));
+    assert!(!pair.told.iter().any(is_out));
+    let refused = pair.nodes[0].join(pair.now, "accounts", Profile::Guest);
+    assert_eq!(refused, Err(JoinError::NoEngine { profile: Profile::Guest }));
+    pair.run_for(5);
+    assert_eq!(pair.told.iter().filter(|event| is_out(event)).count(), 1);
+    assert!(!pair.nodes[0].is_leaving());
+}
