@@ -379,7 +379,8 @@ impl Reception {
             counters.discovery_ns += age.saturating_sub(missing_for).as_nanos() as u64;
         }
         let payload = block.payload();
-        let message = Message { group, sender, seqno, payload, how, age, missing_for };
+        let place = None;
+        let message = Message { group, sender, seqno, payload, how, age, missing_for, place };
         self.events.push_back(Event::Message(message));
     }
 

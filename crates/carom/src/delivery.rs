@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_channel::{Receiver, Sender};
+use carom_proto::rmp::{RingEvent, RingNews};
 use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo};
 
 /// The driver's end of a group's queue of events. What does not fit becomes [`Event::Lost`] with
@@ -155,6 +156,11 @@ impl Overflow {
 
     fn add(&mut self, event: Event, keeps_all: bool) {
         match event {
+            // Only the last one counts.
+            event if is_of_stability(&event) && self.others.back().is_some_and(is_of_stability) => {
+                self.others.pop_back();
+                self.others.push_back(event);
+            }
             event if keeps_all => {
                 self.bytes += bytes_of(&event);
                 self.others.push_back(event);
@@ -221,6 +227,10 @@ fn bytes_of(event: &Event) -> usize {
     }
 }
 
+fn is_of_stability(event: &Event) -> bool {
+    matches!(event, Event::Ring(RingEvent { news: RingNews::Stable { .. }, .. }))
+}
+
 fn ranges_are_many(ranges: usize) -> bool {
     ranges >= MAX_RANGES
 }
@@ -249,6 +259,7 @@ mod tests {
             how: How::Direct,
             age: None,
             missing_for: Duration::ZERO,
+            place: None,
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod network;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use carom::rmp::Place;
 use carom::sim::{Fault, Link, Topology, World, WorldConfig};
 use carom::{
     Builder, Event, Group, JoinError, JoinGroupError, Loss, Node, NotDelivered, Partition, Profile,
@@ -392,6 +394,92 @@ fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
         assert_eq!(take(&groups[1], 1).await, ["y"]);
     };
     world.block_on(PATIENCE, program).expect("in time");
+}
+
+#[test]
+fn messages_say_their_places_and_it_is_told_what_all_members_have() {
+    let mut world = world(3, 15, Loss::Uniform(0.03));
+    let nodes: [Node; 3] = start(&world, Node::builder);
+    let program = async {
+        let groups = join_all(&nodes, Profile::ordered()).await;
+        for number in 0..100 {
+            let qos = if number % 4 == 0 { Qos::SourceOrdered } else { Qos::TotallyOrdered };
+            let group = &groups[number % 3];
+            drop(group.publish_with_async(number.to_string(), qos).await.expect("published"));
+        }
+        let mut told = Vec::new();
+        for group in &groups {
+            told.push(places_until_stable(group, 100).await);
+        }
+        assert_eq!(told[0].len(), 75, "what is not totally ordered has no place");
+        let mut places: Vec<Place> = told[0].values().copied().collect();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 75, "each has its own");
+        assert!(told.iter().all(|it| *it == told[0]), "the same at all members");
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
+
+/// The places of so many messages, which increase; waits until all members have all of them.
+async fn places_until_stable(group: &Group, count: usize) -> BTreeMap<String, Place> {
+    let (mut places, mut given, mut last) = (BTreeMap::new(), 0, None);
+    loop {
+        let event = group.recv_timeout_async(PATIENCE).await.expect("in time").expect("open");
+        match event {
+            Event::Message(message) => {
+                given += 1;
+                let Some(place) = message.place else { continue };
+                assert!(Some(place) > last.replace(place), "{place:?}");
+                places.insert(String::from_utf8_lossy(&message.payload).into_owned(), place);
+            }
+            Event::Ring(event) => match event.news {
+                RingNews::View(view) => assert!(Some(view.place) > last.replace(view.place)),
+                RingNews::Stable { up_to, members } => {
+                    assert!(Some(up_to) <= last, "nobody is told of what it was not given");
+                    if given == count && Some(up_to) == last {
+                        assert_eq!(members, 3);
+                        return places;
+                    }
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn what_is_with_all_members_is_told_when_it_is_and_not_before() {
+    let mut world = world(3, 16, Loss::None);
+    let nodes: [Node; 3] = start(&world, Node::builder);
+    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
+    world.run_for(Duration::from_secs(1));
+    while groups[0].try_recv().is_some() {}
+    // One does not hear what the others say.
+    world.apply(&Fault::Partition(vec![world.host(2).ix()]));
+    drop(groups[0].publish("for two of three").expect("published"));
+    let program = async {
+        let (mut place, mut has_failed) = (None, false);
+        loop {
+            let event = groups[0].recv_timeout_async(PATIENCE).await;
+            match event.expect("in time").expect("open") {
+                Event::Message(message) => place = message.place,
+                Event::Ring(event) => match event.news {
+                    RingNews::View(view) => has_failed |= !view.failed.is_empty(),
+                    RingNews::Stable { up_to, members }
+                        if place.is_some_and(|place| place <= up_to) =>
+                    {
+                        assert!(has_failed, "the third has it not");
+                        return members;
+                    }
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+    };
+    assert_eq!(world.block_on(PATIENCE, program).expect("in time"), 2);
 }
 
 /// A task that its own waker runs: on the thread of the driver on which it sleeps.

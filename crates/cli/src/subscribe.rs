@@ -229,6 +229,9 @@ impl Receiver {
             "how": how,
             "age_ms": message.age.map(|age| age.as_secs_f64() * 1e3),
         });
+        if self.ring.is_some() {
+            object["place"] = message.place.map(ring::news::place).into();
+        }
         match std::str::from_utf8(&message.payload) {
             Ok(text) => object["payload"] = text.into(),
             Err(_) => object["payload_hex"] = hex(&message.payload).into(),

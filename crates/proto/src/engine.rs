@@ -260,6 +260,9 @@ pub struct Message {
     /// How long it was known to be missing; zero unless it was repaired. Of several packets, the
     /// longest such time.
     pub missing_for: Duration,
+    /// Its place in the order: of messages that were promised the [total
+    /// order](crate::rmp::Qos::TotallyOrdered) or more, and of no others.
+    pub place: Option<crate::rmp::Place>,
 }
 
 /// How a message came here, and from whom.

@@ -125,6 +125,7 @@ mod tests {
             how,
             age: Some(Duration::from_millis(age_ms)),
             missing_for: Duration::ZERO,
+            place: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What happens to a ring, for people and for programs.
 
-use carom::rmp::{Process, RingView, ViewEvent};
+use carom::rmp::{Place, Process, RingView, ViewEvent};
 use carom::{NodeId, Removal, RingNews, SeqNo};
 use serde_json::{Value, json};
 
@@ -95,6 +95,7 @@ pub(crate) fn object(news: &RingNews) -> Option<Value> {
     match news {
         RingNews::View(event) => {
             let mut object = view(&event.view);
+            object["place"] = place(event.place);
             object["event"] = "ring".into();
             object["news"] = "view".into();
             object["joined"] = ids(&event.joined);
@@ -117,8 +118,17 @@ pub(crate) fn object(news: &RingNews) -> Option<Value> {
             "in_doubt": unsent.map(|(first, last)| json!({ "first": first.0, "last": last.0 })),
             "rejoins": rejoins,
         })),
+        RingNews::Stable { up_to, members } => Some(json!({
+            "event": "ring", "news": "stable", "up_to": place(*up_to), "members": members,
+        })),
         _ => None,
     }
+}
+
+/// A place in the order: which ring gave it, and where.
+pub(crate) fn place(place: Place) -> Value {
+    let Place { ring, at } = place;
+    json!({ "epoch": ring.version, "creator": ring.creator.node.to_string(), "at": at.0 })
 }
 
 /// A view: its name, its members in the order of their turns, and its locks.
@@ -163,7 +173,7 @@ fn in_doubt(first: SeqNo, last: SeqNo) -> String {
 mod tests {
     use super::*;
     use carom::Partition;
-    use carom::rmp::Member;
+    use carom::rmp::{Member, Timestamp};
 
     fn process(node: u64) -> Process {
         Process { node: NodeId(node), life: 1 }
@@ -175,7 +185,9 @@ mod tests {
         let view = RingView::founded_by(founder, 0);
         let all = |nodes: &[u64]| nodes.iter().map(|node| process(*node)).collect();
         let (joined, left, failed) = (all(joined), Vec::new(), all(failed));
-        let event = ViewEvent { view, joined, left, failed, by: process(1), answered: None };
+        let place = Place { ring: view.epoch, at: Timestamp(7) };
+        let (by, answered) = (process(1), None);
+        let event = ViewEvent { view, place, joined, left, failed, by, answered };
         RingNews::View(Box::new(event))
     }
 

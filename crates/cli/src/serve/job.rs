@@ -99,7 +99,8 @@ mod tests {
         let id = RequestId { caller: NodeId(7), number: 3 };
         let payload = Bytes::from_static(b"what?");
         let (is_ours, is_again, may_be_done) = (true, false, false);
-        let request = Request { id, handler: None, payload, is_ours, is_again, may_be_done };
+        let (handler, place) = (None, None);
+        let request = Request { id, handler, payload, place, is_ours, is_again, may_be_done };
         let (to, done) = std::sync::mpsc::channel();
         program.start(&request, to).expect("a shell is there");
         let done = done.recv().expect("it ends");

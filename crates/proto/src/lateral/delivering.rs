@@ -38,6 +38,7 @@ impl Lateral {
             how,
             age: age(now, block),
             missing_for,
+            place: None,
         }));
     }
 
@@ -78,6 +79,7 @@ impl Lateral {
                     age: age(now, block),
                     missing_for: assembly.missing_for,
                     payload: assembly.payload(),
+                    place: None,
                 }));
             }
             Added::Useless(why) => {

@@ -12,7 +12,7 @@ use super::calls::{
 use super::group::Group;
 use super::locks::{Handler, LockName};
 use super::log::Round;
-use super::names::{Process, Timestamp};
+use super::names::{Place, Process, Timestamp};
 use super::packet::{DataPacket, NonMemberAck, NonMemberData, Packet};
 use super::qos::Qos;
 use super::ring::GuestArrival;
@@ -28,6 +28,7 @@ impl Group {
         source: Process,
         whole: Whole,
         round: Option<Timestamp>,
+        place: Option<Place>,
     ) {
         let (handler, qos) = (whole.handler, whole.qos);
         let Some((envelope, payload)) = Envelope::open(whole.payload) else {
@@ -41,7 +42,8 @@ impl Group {
                     Sight::Impossible => cx.counters.malformed += 1,
                     sight => {
                         let is_new = sight == Sight::New;
-                        self.on_request_delivered(cx, id, handler, payload, is_new);
+                        let place = place.filter(|_| is_new);
+                        self.on_request_delivered(cx, id, handler, payload, place, is_new);
                         if handler.is_none() {
                             self.acknowledge(cx, id, qos, round);
                         }
@@ -64,20 +66,16 @@ impl Group {
         id: RequestId,
         handler: Option<Handler>,
         payload: Bytes,
+        place: Option<Place>,
         is_new: bool,
     ) {
         cx.counters.requests_delivered += u64::from(is_new);
         cx.counters.requests_repeated += u64::from(!is_new);
         let Some(handler) = handler else {
             if is_new {
-                let request = Request {
-                    id,
-                    handler,
-                    payload,
-                    is_ours: false,
-                    is_again: false,
-                    may_be_done: false,
-                };
+                let (is_ours, is_again, may_be_done) = (false, false, false);
+                let request =
+                    Request { id, handler, payload, place, is_ours, is_again, may_be_done };
                 cx.tell(RingNews::Request(request));
             }
             return;
@@ -95,8 +93,8 @@ impl Group {
         entry.is_told |= is_ours;
         if is_new || (is_ours && !is_told) {
             let handler = Some(handler);
-            let request =
-                Request { id, handler, payload, is_ours, is_again: !is_new, may_be_done: !is_new };
+            let (is_again, may_be_done) = (!is_new, !is_new);
+            let request = Request { id, handler, payload, place, is_ours, is_again, may_be_done };
             cx.tell(RingNews::Request(request));
         }
     }
@@ -321,9 +319,8 @@ impl Group {
             if let Some(entry) = self.answering.entry(id) {
                 entry.is_told = true;
             }
-            let handler = Some(handler);
-            let request =
-                Request { id, handler, payload, is_ours: true, is_again: true, may_be_done };
+            let (handler, place, is_ours, is_again) = (Some(handler), None, true, true);
+            let request = Request { id, handler, payload, place, is_ours, is_again, may_be_done };
             cx.tell(RingNews::Request(request));
         }
     }

@@ -59,6 +59,8 @@ pub(super) enum Timer {
     Announce,
     /// Requests wait for their answers.
     Call,
+    /// It was told a short while ago what all members have.
+    Stable,
     /// A caller that is not a member has nothing to ask.
     Forget,
     /// This node has left, and answers for a while.

@@ -19,6 +19,7 @@ use core::time::Duration;
 use bytes::{Buf, BufMut, Bytes};
 
 use super::locks::Handler;
+use super::names::Place;
 use super::qos::Qos;
 use crate::NodeId;
 
@@ -59,6 +60,8 @@ pub struct Request {
     pub handler: Option<Handler>,
     /// What is asked.
     pub payload: Bytes,
+    /// Its place in the order, if this is its place and it is totally ordered at least.
+    pub place: Option<Place>,
     /// Whether this member is the one to reply.
     pub is_ours: bool,
     /// Whether this is not its place among the messages: it was delivered before, to this member

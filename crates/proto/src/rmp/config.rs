@@ -72,6 +72,8 @@ pub struct Config {
     /// Bytes of replies that are kept for callers who ask again; the last one is kept whatever its
     /// size. Default 32 MiB.
     pub reply_bytes: usize,
+    /// [`RingNews::Stable`](super::RingNews::Stable) is told this often at most. Default 10 ms.
+    pub stable_every: Duration,
     /// How long a member that has left answers those who still lack something. Default 500 ms.
     pub linger: Duration,
 }
@@ -105,6 +107,7 @@ impl Default for Config {
             call_retry: ms(500),
             call_forget: ms(60_000),
             reply_bytes: 32 << 20,
+            stable_every: ms(10),
             linger: ms(500),
         }
     }

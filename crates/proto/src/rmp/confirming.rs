@@ -1,6 +1,7 @@
-//! Whether all that was sent is with all members.
+//! Whether all that was sent, or delivered, is with all members.
 
-use super::around::Around;
+use super::RingNews;
+use super::around::{Around, Timer};
 use super::group::Group;
 use super::names::Timestamp;
 use crate::{Event, Safe, SeqNo};
@@ -40,5 +41,20 @@ impl Group {
         let (group, members) = (cx.group, ring.view().len() - 1);
         let incomplete = Vec::new();
         cx.events.push_back(Event::Safe(Safe { group, up_to, members, incomplete }));
+    }
+
+    /// Tells up to where all members have what was delivered here, if that has advanced and was
+    /// not told a moment ago.
+    pub(super) fn tell_stable(&mut self, cx: &mut Around<'_>) {
+        let Some(ring) = &mut self.ring else { return };
+        if !ring.is_more_stable() {
+            return;
+        }
+        if cx.now < self.stable_due {
+            return cx.set_no_later(Timer::Stable, self.stable_due.since(cx.now));
+        }
+        let (up_to, members) = (ring.take_stable(), ring.view().len());
+        self.stable_due = cx.now + cx.config.stable_every;
+        cx.tell(RingNews::Stable { up_to, members });
     }
 }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::locks::{LockName, LockNews};
 use super::log::ListChange;
-use super::names::{Process, Timestamp};
+use super::names::{Place, Process, Timestamp};
 use super::stream::Whole;
 use super::view::RingView;
 use crate::SeqNo;
@@ -16,6 +16,8 @@ pub(super) enum Queued {
     Packet {
         /// The round.
         round: Timestamp,
+        /// Its place.
+        place: Place,
         /// Who sent it.
         source: Process,
         /// Its number.
@@ -48,6 +50,8 @@ pub(super) enum Delivery {
         whole: Whole,
         /// The round that gave it its place; `None` if it did not wait for one.
         round: Option<Timestamp>,
+        /// Its place, if it has waited for that of all before it.
+        place: Option<Place>,
     },
     /// A change of the view.
     View(ViewEvent),
@@ -78,6 +82,8 @@ pub(super) struct Grant {
 pub struct ViewEvent {
     /// The view from now on.
     pub view: RingView,
+    /// Its place in the order.
+    pub place: Place,
     /// Who is new.
     pub joined: Vec<Process>,
     /// Who left of its own will.
@@ -91,9 +97,10 @@ pub struct ViewEvent {
 }
 
 impl ViewEvent {
-    /// The view from now on, decided by this member; nobody came or went.
-    pub(super) fn of(view: RingView, by: Process) -> Self {
+    /// The view from here on, decided by this member; nobody came or went.
+    pub(super) fn of(view: RingView, at: Timestamp, by: Process) -> Self {
         let (joined, left, failed) = (Vec::new(), Vec::new(), Vec::new());
-        Self { view, joined, left, failed, by, answered: None }
+        let place = Place { ring: view.epoch, at };
+        Self { view, place, joined, left, failed, by, answered: None }
     }
 }

@@ -50,6 +50,8 @@ pub(super) struct Group {
     pub(super) wishes: VecDeque<ListChange>,
     pub(super) next_request: u32,
     pub(super) confirming: Confirming,
+    /// When it may be told again what all members have.
+    pub(super) stable_due: Time,
     pub(super) reach: Reach,
     pub(super) locks: OwnLocks,
     pub(super) calling: Calling,
@@ -107,6 +109,7 @@ impl Group {
             wishes: VecDeque::new(),
             next_request: 1,
             confirming: Confirming::default(),
+            stable_due: Time::ZERO,
             reach: Reach::default(),
             locks: OwnLocks::default(),
             calling: Calling::default(),
@@ -222,6 +225,7 @@ impl Group {
             Timer::Recovery => self.on_recovery_timer(cx),
             Timer::Announce => self.on_announce_timer(cx),
             Timer::Call => self.on_call_timer(cx),
+            Timer::Stable => self.tell_stable(cx),
             Timer::Forget | Timer::Linger => self.is_over = true,
         }
     }
@@ -256,6 +260,7 @@ impl Group {
         self.watch_for_holes(cx);
         self.reformation_advanced(cx);
         self.answer_confirm(cx);
+        self.tell_stable(cx);
     }
 
     fn apply_next(&mut self, cx: &mut Around<'_>) -> Option<Round> {
@@ -306,10 +311,10 @@ impl Group {
 
     fn hand_out(&mut self, cx: &mut Around<'_>, delivery: Delivery) {
         match delivery {
-            Delivery::Message { source, whole, round } if whole.is_call => {
-                self.on_call(cx, source, whole, round);
+            Delivery::Message { source, whole, round, place } if whole.is_call => {
+                self.on_call(cx, source, whole, round, place);
             }
-            Delivery::Message { source, whole, round } => {
+            Delivery::Message { source, whole, round, place } => {
                 cx.counters.delivered += 1;
                 cx.counters.bytes_delivered += whole.payload.len() as u64;
                 cx.events.push_back(Event::Message(Message {
@@ -320,6 +325,7 @@ impl Group {
                     how: How::Direct,
                     age: None,
                     missing_for: core::time::Duration::ZERO,
+                    place,
                 }));
                 tracing::trace!(?source, number = %whole.number, ?round, "delivered");
             }
@@ -364,7 +370,7 @@ impl Group {
         if data.is_first && data.is_last {
             let Data { message: number, qos, handler, is_call, payload, .. } = data;
             let whole = Whole { number, qos, handler, is_call, payload };
-            self.hand_out(cx, Delivery::Message { source, whole, round: None });
+            self.hand_out(cx, Delivery::Message { source, whole, round: None, place: None });
             self.advance(cx, None);
         }
     }

@@ -435,6 +435,7 @@ impl Group {
             Timer::Recovery,
             Timer::Announce,
             Timer::Call,
+            Timer::Stable,
             Timer::Forget,
         ] {
             cx.cancel(timer);

@@ -155,7 +155,7 @@ pub use self::delivery::ViewEvent;
 use self::group::Group;
 pub use self::locks::{Handler, LockChange, LockError, LockName, LockNews, Locks};
 pub use self::log::{ListChange, ListChangeKind, Round, Run, What};
-pub use self::names::{Epoch, Process, Timestamp};
+pub use self::names::{Epoch, Place, Process, Timestamp};
 pub use self::news::{Removal, RingEvent, RingNews};
 use self::outbox::Outbox;
 use self::packet::{NonMemberData, Packet};
@@ -289,6 +289,12 @@ impl Rmp {
     /// The ring of a group as this node knows it; `None` while it is not in one.
     pub fn view(&self, group: GroupId) -> Option<&RingView> {
         self.groups.get(&group)?.ring.as_ref().map(|ring| ring.view())
+    }
+
+    /// How far this node has come in the order of a group: it has everything up to here, whether it
+    /// was delivered already or not. `None` while it is not in a ring.
+    pub fn reached(&self, group: GroupId) -> Option<Place> {
+        self.groups.get(&group)?.ring.as_ref().map(|ring| ring.reached())
     }
 
     /// Whose turn it is in a group.

@@ -34,6 +34,19 @@ pub struct Epoch {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 
+/// A place in the total order, with the ring that gave it.
+///
+/// Places of one lineage of rings, each formed by members of the one before, compare as the order
+/// is. A place names one message: the members that go on together agree about it, and a member
+/// that the others went on without may have been given the message at another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The ring.
+    pub ring: Epoch,
+    /// Where in its order.
+    pub at: Timestamp,
+}
+
 impl Timestamp {
     /// Beyond all others: "to the end".
     pub const MAX: Self = Self(u64::MAX);
@@ -42,6 +55,13 @@ impl Timestamp {
     #[must_use]
     pub fn plus(self, count: u64) -> Self {
         Self(self.0.saturating_add(count))
+    }
+}
+
+impl Place {
+    /// The place of the packet that is so many behind this one's.
+    pub(super) fn plus(self, count: u64) -> Self {
+        Self { at: self.at.plus(count), ..self }
     }
 }
 

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use super::calls::{Answer, Request};
 use super::delivery::ViewEvent;
 use super::locks::LockNews;
+use super::names::Place;
 use crate::{GroupId, SeqNo};
 
 /// News of a ring.
@@ -21,6 +22,20 @@ pub struct RingEvent {
 pub enum RingNews {
     /// Members or locks changed.
     View(Box<ViewEvent>),
+    /// All members of the view have everything that was delivered here up to this place, or were
+    /// let in after it: nothing up to here is lost as long as one of them lives. So a log may be
+    /// cut, or a client answered, whatever level its message had. The application of another
+    /// member may not have taken yet what the member has.
+    ///
+    /// It is told when that has advanced, and not more often than
+    /// [`Config::stable_every`](super::Config::stable_every).
+    Stable {
+        /// The place; comparable with those of messages and views of this ring and those that it
+        /// followed.
+        up_to: Place,
+        /// Members of the view, with this one.
+        members: usize,
+    },
     /// A lock that this node has asked for was granted, refused, given back or lost.
     Lock(LockNews),
     /// A request of a member or of a node that is not one, at its place among the messages.

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::delivery::{Grant, Queued, ViewEvent};
 use super::locks::Locks;
 use super::log::{ListChange, ListChangeKind, Log, Offered, Round, Run, What};
-use super::names::{Process, Timestamp};
+use super::names::{Place, Process, Timestamp};
 use super::packet::{Proposal, Snapshot, SourceState};
 use super::stream::{Arrival, Data, Stream};
 use super::view::{Member, RingView};
@@ -66,6 +66,10 @@ pub(super) struct Ring {
     lost: Vec<(Process, Option<SeqNo>)>,
     /// All members hold everything up to here.
     settled: Timestamp,
+    /// The place of the last view or ordered message that was delivered.
+    delivered: Timestamp,
+    /// It was told that all members have all that was delivered up to here.
+    told_stable: Timestamp,
     /// When the members changed last, and how many there were before.
     last_change: (Timestamp, usize),
     /// NULL ACKs in a row.
@@ -126,6 +130,9 @@ impl Ring {
             awaited: (Timestamp(0), 0),
             lost: Vec::new(),
             settled: Timestamp(0),
+            delivered: Timestamp(0),
+            // Whether the others have what came before, and this list, is not known here.
+            told_stable: last,
             last_change: (last, view.len()),
             nulls: 0,
             view,
@@ -138,7 +145,7 @@ impl Ring {
         }
         ring.enter_guests(guests);
         let joined = ring.view.processes().collect();
-        let event = ViewEvent { joined, ..ViewEvent::of(ring.view.clone(), token) };
+        let event = ViewEvent { joined, ..ViewEvent::of(ring.view.clone(), last, token) };
         ring.queue.push_back(Queued::View { round: last, event });
         ring
     }
@@ -279,20 +286,20 @@ impl Ring {
 
     /// Ends with the list of a reformation, which all its members have accepted at this position.
     pub(super) fn form(&mut self, proposal: &Proposal) {
+        let round = self.log.next();
+        let mut place = Place { ring: proposal.view.epoch, at: round };
         for (source, to) in &proposal.position.received {
-            let round = self.log.next();
             let Some(stream) = self.streams.get_mut(source) else { continue };
             let first = stream.ordered_to();
             stream.order_to(*to);
-            self.enqueue(round, *source, first, *to);
+            place = self.enqueue(round, place, *source, first, *to);
         }
-        let places: u64 = proposal.position.received.len() as u64;
-        let at = self.log.next().plus(places);
+        let at = place.at;
         let old: Vec<Process> = self.view.processes().collect();
         let failed = old.into_iter().filter(|process| !proposal.view.contains(*process));
         let event = ViewEvent {
             failed: failed.collect(),
-            ..ViewEvent::of(proposal.view.clone(), proposal.view.epoch.creator)
+            ..ViewEvent::of(proposal.view.clone(), at, proposal.view.epoch.creator)
         };
         event.failed.iter().for_each(|process| self.note_over(*process));
         self.view = proposal.view.clone();
@@ -396,11 +403,12 @@ impl Ring {
         self.nulls = if round.is_null() { self.nulls + 1 } else { 0 };
         match &round.what {
             What::Order(runs) => {
+                let mut place = Place { ring: self.view.epoch, at: round.at.plus(1) };
                 for run in runs {
                     if let Some(stream) = self.streams.get_mut(&run.source) {
                         stream.order_to(run.end());
                     }
-                    self.enqueue(round.at, run.source, run.first, run.end());
+                    place = self.enqueue(round.at, place, run.source, run.first, run.end());
                 }
                 self.on_guests_ordered(round);
             }
@@ -439,7 +447,7 @@ impl Ring {
         }
         self.view.version += 1;
         let answered = Some(change);
-        let view = ViewEvent::of(self.view.clone(), round.site);
+        let view = ViewEvent::of(self.view.clone(), round.at, round.site);
         let event = ViewEvent { joined, left, answered, ..view };
         self.queue.push_back(Queued::View { round: round.at, event });
     }
@@ -464,9 +472,21 @@ impl Ring {
         self.forget_gone();
     }
 
-    fn enqueue(&mut self, round: Timestamp, source: Process, from: SeqNo, to: SeqNo) {
+    /// Puts packets in the queue that follow each other from this place on; returns the place
+    /// behind them.
+    fn enqueue(
+        &mut self,
+        round: Timestamp,
+        first: Place,
+        source: Process,
+        from: SeqNo,
+        to: SeqNo,
+    ) -> Place {
         let count = to.distance_from(from).max(0) as u32;
-        let packets = (0..count).map(|step| from.plus(step));
-        self.queue.extend(packets.map(|seqno| Queued::Packet { round, source, seqno }));
+        self.queue.extend((0..count).map(|step| {
+            let (place, seqno) = (first.plus(step.into()), from.plus(step));
+            Queued::Packet { round, place, source, seqno }
+        }));
+        first.plus(count.into())
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use carom_proto::NodeId;
-use carom_proto::rmp::{Epoch, LockChange, LockNews, Outcome, Qos, RingView};
+use carom_proto::rmp::{Epoch, LockChange, LockNews, Outcome, Place, Qos, RingView};
 
 use crate::rig::{Host, Told, World};
 
@@ -30,11 +30,11 @@ pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
     for told in &host.story {
         let life = lives.last_mut().expect("there is one");
         match told {
-            Told::View { view } => {
+            Told::View { view, .. } => {
                 let (origin, view) = (view.origin, (view.epoch, view.version));
                 life.push(Chapter { view, origin, messages: Vec::new() });
             }
-            Told::Message { sender, payload } => {
+            Told::Message { sender, payload, .. } => {
                 let chapter = life.last_mut().expect("no message comes before the first view");
                 chapter.messages.push(sent(*sender, payload));
             }
@@ -50,6 +50,7 @@ pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
             Told::Answer { .. }
             | Told::Lock { .. }
             | Told::Safe { .. }
+            | Told::Stable { .. }
             | Told::Lost { .. }
             | Told::Minority => {}
             Told::Removed => lives.push(Vec::new()),
@@ -66,6 +67,7 @@ pub(crate) fn check_safety(world: &World) {
         }
     }
     check_answers(world);
+    check_places(world);
     check_virtual_synchrony(world);
     check_views_and_locks(world);
 }
@@ -132,7 +134,7 @@ fn check_views_and_locks(world: &World) {
         let mut shown = None;
         for told in &host.story {
             match told {
-                Told::View { view } => {
+                Told::View { view, .. } => {
                     let first = *views.entry((view.epoch, view.version)).or_insert(view);
                     assert_eq!(first, view, "{:?} was told of another view", host.id);
                     shown = Some(view);
@@ -145,6 +147,40 @@ fn check_views_and_locks(world: &World) {
                 _ => {}
             }
         }
+    }
+}
+
+/// What is totally ordered has a place, nothing else has, and places increase. No two messages have
+/// the same. What comes after the news of what all members have is behind it.
+fn check_places(world: &World) {
+    let mut messages = BTreeMap::new();
+    for host in &world.hosts {
+        let mut last = None;
+        for told in &host.story {
+            match told {
+                Told::Message { sender, payload, place } if payload.len() >= 6 => {
+                    let message = sent(*sender, payload);
+                    assert_eq!(place.is_some(), message.qos >= Qos::TotallyOrdered, "{message:?}");
+                    see(host, *place, &mut last);
+                    let Some(place) = *place else { continue };
+                    let other = *messages.entry(place).or_insert(message);
+                    assert_eq!(other, message, "both are at {place:?}");
+                }
+                Told::Request { request } => see(host, request.place, &mut last),
+                Told::View { place, .. } => see(host, Some(*place), &mut last),
+                // Replies that are told to their callers alone have places as well.
+                Told::Stable { up_to } => last = last.max(Some(*up_to)),
+                Told::Removed => last = None,
+                _ => {}
+            }
+        }
+    }
+}
+
+fn see(host: &Host, place: Option<Place>, last: &mut Option<Place>) {
+    if place.is_some() {
+        assert!(*last < place, "{:?}: {place:?} after {last:?}", host.id);
+        *last = place;
     }
 }
 
@@ -172,7 +208,7 @@ fn check_fences(world: &World) {
         let (mut last, mut origin) = (BTreeMap::new(), None);
         for told in &host.story {
             let news = match told {
-                Told::View { view } => {
+                Told::View { view, .. } => {
                     origin = Some(view.origin);
                     continue;
                 }

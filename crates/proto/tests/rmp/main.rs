@@ -23,7 +23,7 @@ fn joined(hosts: usize, seed: u64) -> World {
 
 fn payloads(world: &World, number: usize) -> Vec<(NodeId, Vec<u8>)> {
     let messages = world.hosts[number].story.iter().filter_map(|told| match told {
-        Told::Message { sender, payload } => Some((*sender, payload.to_vec())),
+        Told::Message { sender, payload, .. } => Some((*sender, payload.to_vec())),
         _ => None,
     });
     messages.collect()
@@ -65,7 +65,7 @@ fn unreliable_messages_come_at_once_and_nobody_misses_those_that_do_not() {
         world.send_unreliable(0, b"now");
         world.loss = 0.0;
         world.run_for(MS / 5);
-        let told = Told::Message { sender: NodeId(1), payload: b"now"[..].into() };
+        let told = Told::Message { sender: NodeId(1), payload: b"now"[..].into(), place: None };
         let heard = |it: usize| world.hosts[it].story.iter().filter(|it| **it == told).count();
         assert_eq!([heard(0), heard(3)], [turn + 1, 50.min(turn + 1)]);
     }

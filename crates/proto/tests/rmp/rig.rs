@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use carom_proto::rmp::{
-    Answer, Config, Handler, JoinOptions, LockChange, LockName, LockNews, Partition, Process, Qos,
-    Request, RequestId, RequestOptions, RingNews, RingView, Rmp,
+    Answer, Config, Handler, JoinOptions, LockChange, LockName, LockNews, Partition, Place,
+    Process, Qos, Request, RequestId, RequestOptions, RingNews, RingView, Rmp,
 };
 use carom_proto::*;
 
@@ -62,8 +62,9 @@ pub(crate) struct Host {
 /// What an application was told, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Told {
-    Message { sender: NodeId, payload: Bytes },
-    View { view: RingView },
+    Message { sender: NodeId, payload: Bytes, place: Option<Place> },
+    Stable { up_to: Place },
+    View { view: RingView, place: Place },
     Lock { news: LockNews },
     Request { request: Request },
     Answer { answer: Answer },
@@ -432,11 +433,15 @@ impl World {
         }
         while let Some(event) = self.hosts[number].engine.poll_event() {
             let told = match event {
-                Event::Message(message) => {
-                    Told::Message { sender: message.sender, payload: message.payload }
+                Event::Message(Message { sender, payload, place, .. }) => {
+                    Told::Message { sender, payload, place }
                 }
                 Event::Ring(event) => match event.news {
-                    RingNews::View(event) => Told::View { view: event.view },
+                    RingNews::View(event) => Told::View { view: event.view, place: event.place },
+                    RingNews::Stable { up_to, .. } => {
+                        self.check_stable(number, up_to);
+                        Told::Stable { up_to }
+                    }
                     RingNews::Request(request) => self.on_request(number, request),
                     RingNews::Answer(answer) => Told::Answer { answer },
                     RingNews::Lock(news) => self.hosts[number].on_lock(news),
@@ -450,6 +455,21 @@ impl World {
             self.hosts[number].story.push(told);
         }
         self.hosts[number].engine.check();
+    }
+
+    /// What is told to be with all members of the ring is there, whether they live or not.
+    fn check_stable(&self, number: usize, up_to: Place) {
+        let Some(view) = self.hosts[number].engine.view(GROUP) else { return };
+        for member in view.processes() {
+            let is_it = |other: &usize| self.process(*other) == Some(member);
+            // Of one that is out of the ring by now nothing can be seen.
+            let Some(other) = (0..self.hosts.len()).find(is_it) else { continue };
+            let Some(reached) = self.hosts[other].engine.reached(GROUP) else { continue };
+            // Who has accepted the list of a reformation has all that gets its place by it, and
+            // counts no places until it hears that the list holds.
+            let is_between = reached.ring < up_to.ring;
+            assert!(is_between || reached >= up_to, "{member:?} at {reached:?}, told: {up_to:?}");
+        }
     }
 
     fn carry(&mut self, from: usize, to: usize, datagram: &[u8]) {

@@ -34,6 +34,7 @@ fn message(number: u32, payload: &'static [u8]) -> Event {
         how: How::Direct,
         age: None,
         missing_for: core::time::Duration::ZERO,
+        place: None,
     })
 }
 

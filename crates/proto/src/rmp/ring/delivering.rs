@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::super::delivery::{Delivery, Grant, Queued, ViewEvent};
 use super::super::locks::{LockChange, LockNews};
 use super::super::log::{ListChange, ListChangeKind};
-use super::super::names::{Process, Timestamp};
+use super::super::names::{Place, Process, Timestamp};
 use super::super::qos::Qos;
 use super::Ring;
 use crate::SeqNo;
@@ -32,9 +32,9 @@ impl Ring {
                     self.gone.insert(source, round);
                     self.forget_gone();
                 }
-                Queued::Packet { round, source, seqno } => {
-                    if !self.deliver_packet(round, source, seqno, &mut out) {
-                        self.queue.push_front(Queued::Packet { round, source, seqno });
+                Queued::Packet { round, place, source, seqno } => {
+                    if !self.deliver_packet(round, place, (source, seqno), &mut out) {
+                        self.queue.push_front(front);
                         break;
                     }
                     self.deliver_early(source, None, &mut out);
@@ -89,6 +89,7 @@ impl Ring {
         };
         self.is_forming &= !is_new_ring;
         let answer = self.show_locks(round, &event);
+        self.delivered = event.place.at;
         out.push(Delivery::View(event));
         out.extend(answer);
         if !self.is_out {
@@ -114,8 +115,8 @@ impl Ring {
     fn deliver_packet(
         &mut self,
         round: Timestamp,
-        source: Process,
-        seqno: SeqNo,
+        place: Place,
+        (source, seqno): (Process, SeqNo),
         out: &mut Vec<Delivery>,
     ) -> bool {
         let Some(stream) = self.streams.get(&source) else { return true };
@@ -125,7 +126,10 @@ impl Ring {
         }
         let stream = self.streams.get_mut(&source).expect("it was there");
         let Some(whole) = stream.take_whole_around(seqno) else { return false };
-        out.push(Delivery::Message { source, whole, round: Some(round) });
+        // Others may have been given a message of a lower level before.
+        let place = Some(place).filter(|_| whole.qos >= Qos::TotallyOrdered);
+        self.delivered = place.map_or(self.delivered, |place| place.at);
+        out.push(Delivery::Message { source, whole, round: Some(round), place });
         true
     }
 
@@ -137,7 +141,8 @@ impl Ring {
         }
         let Some(stream) = self.streams.get_mut(&source) else { return };
         let early = stream.take_early(arrived).into_iter();
-        out.extend(early.map(|whole| Delivery::Message { source, whole, round: None }));
+        let (round, place) = (None, None);
+        out.extend(early.map(|whole| Delivery::Message { source, whole, round, place }));
     }
 
     /// Whether enough members are known to hold what this round orders.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::super::log::{Round, Run};
-use super::super::names::{Process, Timestamp};
+use super::super::names::{Place, Process, Timestamp};
 use super::super::packet::Position;
 use super::Ring;
 use crate::SeqNo;
@@ -38,6 +38,30 @@ impl Ring {
             (to != stream.ordered_to()).then_some((*source, to))
         });
         Position { next: self.log.next(), is_whole: self.is_whole(), received: received.collect() }
+    }
+
+    /// Everything up to here was applied.
+    pub(in crate::rmp) fn reached(&self) -> Place {
+        Place { ring: self.view.epoch, at: Timestamp(self.log.next().0.saturating_sub(1)) }
+    }
+
+    /// All members have everything that was delivered here up to this place.
+    fn stable(&self) -> Timestamp {
+        let next = self.log.next();
+        // Who has taken the token in a round has all that the round orders.
+        let open = self.log.range(self.settled.plus(1), next).next().map_or(next, |it| it.at);
+        self.delivered.min(Timestamp(open.0.saturating_sub(1)))
+    }
+
+    /// Whether all members have more than was told.
+    pub(in crate::rmp) fn is_more_stable(&self) -> bool {
+        !self.is_out && self.told_stable < self.delivered && self.told_stable < self.stable()
+    }
+
+    /// Up to where all members have everything: it is told.
+    pub(in crate::rmp) fn take_stable(&mut self) -> Place {
+        self.told_stable = self.stable();
+        Place { ring: self.view.epoch, at: self.told_stable }
     }
 
     /// What is missing of what is known to exist.

@@ -176,7 +176,7 @@ impl Story {
                 RingNews::Request(request) if request.is_ours => {
                     self.to_reply.push_back((node, event.group, request.id, request.payload));
                 }
-                RingNews::Request(_) => {}
+                RingNews::Request(_) | RingNews::Stable { .. } => {}
                 RingNews::Answer(answer) => {
                     let call = self.calls.entry((event.group, answer.id)).or_default();
                     call.answers.push(answer.outcome);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use carom_proto::rmp::{
     Answer, Epoch, ListChange, ListChangeKind, LockChange, LockName, LockNews, Member, Outcome,
-    Partition, Process, Qos, Removal, RequestId, RingEvent, RingNews, RingView, Timestamp,
+    Partition, Place, Process, Qos, Removal, RequestId, RingEvent, RingNews, RingView, Timestamp,
     ViewEvent,
 };
 use carom_proto::{Event, GroupId, How, Message, NodeId, SeqNo, Time};
@@ -34,6 +34,7 @@ fn ring(epoch: Epoch, nodes: &[NodeId], partition: Partition) -> RingView {
 fn view(view: &RingView, failed: &[NodeId]) -> Event {
     let event = ViewEvent {
         view: view.clone(),
+        place: Place { ring: view.epoch, at: Timestamp(1) },
         joined: Vec::new(),
         left: Vec::new(),
         failed: failed.iter().copied().map(process).collect(),
@@ -61,6 +62,7 @@ fn message(number: u64) -> Event {
         how: How::Direct,
         age: None,
         missing_for: core::time::Duration::ZERO,
+        place: None,
     })
 }
 
