@@ -33,6 +33,7 @@ use super::around::{Around, Timer};
 use super::group::Group;
 use super::names::{Epoch, Process};
 use super::packet::{Accepted, NewList, Packet, Position, Proposal};
+use super::ring::Ring;
 use super::turns::Batch;
 use crate::{NodeId, Time};
 
@@ -196,10 +197,18 @@ impl Group {
         self.advance(cx, None);
     }
 
+    /// How far this member has come. What comes after it has accepted a list is not in that list,
+    /// and not in one that follows it while it may hold: others who have accepted it may not get
+    /// the same any more.
+    fn position(&self, ring: &Ring) -> Position {
+        let accepted = self.reforming.accepted.last();
+        accepted.map_or_else(|| ring.position(), |proposal| proposal.position.clone())
+    }
+
     fn vote(&mut self, cx: &mut Around<'_>) {
         let (Some(ring), Some(ballot)) = (&self.ring, self.reforming.promised) else { return };
+        let position = self.position(ring);
         let State::Voted { said, .. } = &mut self.reforming.state else { return };
-        let position = ring.position();
         *said = Some(position.clone());
         let (epoch, accepted) = (ring.view().epoch, self.reforming.accepted_on_the_wire());
         let vote = Packet::RecoveryVote { epoch, ballot, position, accepted };
@@ -236,7 +245,7 @@ impl Group {
         if ballot < promised {
             return cx.unicast(sender, &Packet::RecoveryAbort { ballot, seen: promised });
         }
-        let position = ring.position();
+        let position = self.position(ring);
         let is_dead = self.reforming.refuted.contains(&ballot);
         if ballot > promised || is_dead || !proposal.view.contains(self.me) {
             return;
@@ -375,13 +384,13 @@ impl Group {
         let Some(ring) = &self.ring else { return };
         match &self.reforming.state {
             State::Voted { said: Some(said), target } => {
-                let position = ring.position();
+                let position = self.position(ring);
                 if position != *said && ring.lacks_for(target).is_empty() {
                     self.vote(cx);
                 }
             }
             State::Initiating { said, .. } => {
-                let position = ring.position();
+                let position = self.position(ring);
                 if position != *said {
                     self.reforming.tries = 0;
                     if let State::Initiating { said, .. } = &mut self.reforming.state {

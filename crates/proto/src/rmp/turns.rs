@@ -112,9 +112,12 @@ impl Group {
     ) {
         cx.counters.rounds_received += 1;
         if self.epoch() != Some(epoch) {
-            return self.on_other_epoch(cx, sender, epoch);
+            self.on_other_epoch(cx, sender, epoch);
         }
-        let Some(ring) = &mut self.ring else { return };
+        // By the first round of a new ring many of its members learn that its list holds.
+        let Some(ring) = self.ring.as_mut().filter(|ring| ring.view().epoch == epoch) else {
+            return;
+        };
         let (at, next) = (round.at, round.next);
         match ring.offer(round) {
             Offered::New => self.advance(cx, None),

@@ -6,6 +6,7 @@ mod healing;
 mod locks;
 mod nonsense;
 mod random;
+mod reforming;
 mod resilience;
 mod rig;
 

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use carom_proto::rmp::packet::Packet;
 use carom_proto::rmp::{
     Answer, Config, Handler, JoinOptions, LockChange, LockName, LockNews, Partition, Place,
     Process, Qos, Request, RequestId, RequestOptions, RingNews, RingView, Rmp,
 };
+use carom_proto::wire::Header;
 use carom_proto::*;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -30,6 +32,8 @@ pub(crate) struct World {
     datagrams: u64,
     rng: Rng,
     pub(crate) datagrams_by_kind: BTreeMap<u8, u64>,
+    /// Datagrams by sender and receiver, if they go on only when they are handed over.
+    pub(crate) held_back: Option<Vec<(usize, usize, Vec<u8>)>>,
     /// All datagrams that were sent, if they are to be kept.
     pub(crate) record: Option<Vec<Vec<u8>>>,
 }
@@ -113,6 +117,7 @@ impl World {
             datagrams: 0,
             rng: Rng::new(seed),
             datagrams_by_kind: BTreeMap::new(),
+            held_back: None,
             record: None,
         };
         for _ in 0..hosts {
@@ -347,6 +352,34 @@ impl World {
         }
     }
 
+    /// Hands over the first packet of this kind that is held back; the others stay.
+    pub(crate) fn hand_over(&mut self, from: usize, to: usize, is_it: fn(&Packet) -> bool) {
+        let held_back = self.held_back.as_mut().expect("datagrams are held back");
+        let place = held_back.iter().position(|(sender, receiver, datagram)| {
+            (*sender, *receiver) == (from, to) && is_it(&packet(datagram))
+        });
+        let (_, _, datagram) = held_back.remove(place.expect("it was sent"));
+        self.arrive(to, &datagram);
+    }
+
+    /// The clock of a host alone goes on to its next timer, so often until it sends such a packet.
+    pub(crate) fn time_out_until(&mut self, number: usize, is_it: fn(&Packet) -> bool) {
+        for _ in 0..100 {
+            let sent = self.held_back.iter().flatten();
+            let mut own = sent.filter(|(sender, ..)| *sender == number);
+            if own.any(|(_, _, datagram)| is_it(&packet(datagram))) {
+                return;
+            }
+            let due = self.hosts[number].engine.poll_timeout().expect("it waits").at;
+            let wait = due.since(self.clock(number));
+            self.hosts[number].ahead += wait;
+            let now = self.clock(number);
+            self.hosts[number].engine.handle_timeout(now);
+            self.drain(number);
+        }
+        panic!("it never sends that");
+    }
+
     /// The ring as a host knows it.
     pub(crate) fn ring(&self, number: usize) -> Option<Vec<NodeId>> {
         let view = self.hosts[number].engine.view(GROUP)?;
@@ -476,6 +509,10 @@ impl World {
         if self.part[from] != self.part[to] {
             return;
         }
+        if let Some(held_back) = &mut self.held_back {
+            held_back.push((from, to, datagram.to_vec()));
+            return;
+        }
         let copies = 1 + usize::from(self.rng.chance(self.duplicates));
         for _ in 0..copies {
             if self.rng.chance(self.loss) {
@@ -488,4 +525,10 @@ impl World {
             self.in_flight.insert((self.now + delay, self.datagrams), (to, datagram.to_vec()));
         }
     }
+}
+
+/// The packet in a datagram of an engine.
+pub(crate) fn packet(datagram: &[u8]) -> Packet {
+    let (header, body) = Header::decode(datagram).expect("an engine has written it");
+    Packet::decode(&header, body).expect("an engine has written it")
 }

@@ -15,7 +15,7 @@ use crate::NodeId;
 impl Group {
     pub(super) fn initiate(&mut self, cx: &mut Around<'_>) {
         let Some(ring) = &self.ring else { return };
-        let (epoch, position) = (ring.view().epoch, ring.position());
+        let (epoch, position) = (ring.view().epoch, self.position(ring));
         let version = self.reforming.highest.max(epoch.version) + 1;
         let ballot = Epoch { version, creator: self.me };
         let accepted = self.reforming.accepted_on_the_wire();
@@ -90,7 +90,7 @@ impl Group {
     /// Goes on with the list if all have voted and come as far; or at last with those who have.
     pub(super) fn consider(&mut self, cx: &mut Around<'_>, is_last: bool) {
         let Some(ring) = &self.ring else { return };
-        let mine = ring.position();
+        let mine = self.position(ring);
         let view = ring.view().clone();
         let State::Initiating { votes, .. } = &mut self.reforming.state else { return };
         if let Some(own) = votes.get_mut(&self.me) {
@@ -214,7 +214,7 @@ impl Group {
     }
 
     pub(super) fn ask_again(&mut self, cx: &mut Around<'_>) {
-        let Some(position) = self.ring.as_ref().map(|ring| ring.position()) else { return };
+        let Some(position) = self.ring.as_ref().map(|ring| self.position(ring)) else { return };
         let State::Initiating { votes, said } = &mut self.reforming.state else { return };
         said.clone_from(&position);
         let others = votes.iter().filter(|(voter, _)| **voter != self.me);
