@@ -78,7 +78,7 @@ pub(crate) fn check_safety(world: &World) {
 pub(crate) fn check_one_lineage(world: &World) {
     let mut views: BTreeMap<Epoch, &RingView> = BTreeMap::new();
     for told in world.hosts.iter().flat_map(|host| &host.story) {
-        if let Told::View { view } = told
+        if let Told::View { view, .. } = told
             && view.version == 0
         {
             views.insert(view.epoch, view);
