@@ -1,5 +1,7 @@
 //! The verbs that this engine has beside those of [`Engine`](crate::Engine).
 
+use core::fmt;
+
 use bytes::Bytes;
 
 use super::around::{Around, Timer};
@@ -183,5 +185,39 @@ impl Rmp {
             return Err(LockError::NotJoined);
         }
         self.with(now, group, call).unwrap_or(Err(LockError::NotJoined))
+    }
+}
+
+impl fmt::Debug for Rmp {
+    /// All that it will ever act on, so that engines of the same text are in the same state. Left
+    /// out is what was [counted](Rmp::counters), which nothing follows from.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            id,
+            config,
+            rng,
+            groups,
+            timers,
+            outbox,
+            events,
+            counters: _,
+            lives,
+            requests,
+            parts,
+            ended,
+        } = self;
+        f.debug_struct("Rmp")
+            .field("id", id)
+            .field("config", config)
+            .field("next_random", &rng.clone().next_u64())
+            .field("groups", groups)
+            .field("timers", timers)
+            .field("outbox", outbox)
+            .field("events", events)
+            .field("lives", lives)
+            .field("requests", requests)
+            .field("parts", parts)
+            .field("ended", ended)
+            .finish()
     }
 }

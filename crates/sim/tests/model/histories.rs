@@ -1,0 +1,247 @@
+//! What members have come to, each state of one member once.
+//!
+//! A member's state follows from what it was given, so a history stands for it; engines that are in
+//! the same state after different histories share one. What an input makes of a state is found out
+//! once, by an engine that is brought there.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::{self, Debug, Write as _};
+use std::hash::Hasher as _;
+
+use bytes::Bytes;
+use carom_proto::rmp::packet::{NewList, Packet};
+use carom_proto::rmp::{Epoch, RingNews, Round, Timestamp};
+use carom_proto::{Destination, Engine as _, Event, NodeId, Time};
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
+
+use super::replica::{GROUP, Input, Note, Replica, Terms, node, number, packet};
+
+/// A state of one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StateIx(usize);
+
+/// A datagram that was sent at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct DatagramIx(usize);
+
+/// A member and what is known of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) member: usize,
+    inputs: Vec<Input>,
+    /// What is written down of it, and by how many inputs that wrote something down before.
+    pub(crate) notes: Vec<(u64, Note)>,
+    notes_digest: u128,
+    batches: u64,
+    /// The messages that it has or has had.
+    pub(crate) held: BTreeSet<u64>,
+    /// The rounds that it has sent. More than one for a place is a fault.
+    pub(crate) said: BTreeMap<(Epoch, Timestamp), Vec<Round>>,
+    /// The messages that it was told, and who must have had them then if all had to: the members
+    /// of its view then, but for those that were removed at the same moment.
+    pub(crate) told: Vec<(u64, Vec<NodeId>)>,
+    /// The same for all states that the rules need not tell apart.
+    pub(crate) facts: u128,
+    /// Whether it is in the group, or asks to be.
+    pub(crate) is_in: bool,
+    /// When its next timer is due, by its own clock.
+    pub(crate) due: Option<Time>,
+}
+
+/// What an input makes of a state.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) next: StateIx,
+    pub(crate) datagrams: Vec<(Destination, DatagramIx)>,
+}
+
+/// All states of members that were reached so far.
+#[derive(Debug)]
+pub(crate) struct Histories {
+    terms: Terms,
+    known: Vec<Known>,
+    states: HashMap<u128, StateIx>,
+    steps: HashMap<(StateIx, Input), Step>,
+    datagrams: Vec<Bytes>,
+    datagram_ixs: HashMap<Bytes, DatagramIx>,
+}
+
+impl Histories {
+    pub(crate) fn new(terms: Terms) -> Self {
+        Self {
+            terms,
+            known: Vec::new(),
+            states: HashMap::new(),
+            steps: HashMap::new(),
+            datagrams: Vec::new(),
+            datagram_ixs: HashMap::new(),
+        }
+    }
+
+    /// A member that was given nothing yet.
+    pub(crate) fn fresh(&mut self, member: usize) -> StateIx {
+        let known = Known {
+            member,
+            inputs: Vec::new(),
+            notes: Vec::new(),
+            notes_digest: 0,
+            batches: 0,
+            held: BTreeSet::new(),
+            said: BTreeMap::new(),
+            told: Vec::new(),
+            facts: 0,
+            is_in: false,
+            due: None,
+        };
+        self.keep(known, &Replica::new(member, self.terms))
+    }
+
+    pub(crate) fn known(&self, state: StateIx) -> &Known {
+        &self.known[state.0]
+    }
+
+    pub(crate) fn datagram(&self, datagram: DatagramIx) -> Bytes {
+        self.datagrams[datagram.0].clone()
+    }
+
+    /// An engine in this state.
+    pub(crate) fn replica(&self, state: StateIx) -> Replica {
+        let known = self.known(state);
+        let mut replica = Replica::new(known.member, self.terms);
+        for input in &known.inputs {
+            replica.give(input);
+        }
+        replica
+    }
+
+    /// What the input makes of the state.
+    pub(crate) fn step(&mut self, state: StateIx, input: Input) -> Step {
+        let key = (state, input);
+        if let Some(step) = self.steps.get(&key) {
+            return step.clone();
+        }
+        let mut replica = self.replica(state);
+        let output = replica.give(&key.1);
+        let mut known = self.known(state).clone();
+        known.inputs.push(key.1.clone());
+        known.learn(&key.1, &output.datagrams, output.notes);
+        known.is_in = replica.engine.has(GROUP);
+        known.due = replica.engine.poll_timeout().map(|wakeup| wakeup.at);
+        let next = self.keep(known, &replica);
+        let datagrams = output.datagrams.into_iter();
+        let datagrams = datagrams.map(|(to, datagram)| (to, self.ix_of(datagram))).collect();
+        let step = Step { next, datagrams };
+        self.steps.insert(key, step.clone());
+        step
+    }
+
+    fn keep(&mut self, mut known: Known, replica: &Replica) -> StateIx {
+        let Known { notes_digest, held, said, .. } = &known;
+        known.facts = digest(&(notes_digest, held, said));
+        let all = digest(&(known.member, known.facts, replica));
+        let next = StateIx(self.known.len());
+        let ix = *self.states.entry(all).or_insert(next);
+        if ix == next {
+            self.known.push(known);
+        }
+        ix
+    }
+
+    fn ix_of(&mut self, datagram: Vec<u8>) -> DatagramIx {
+        let datagram = Bytes::from(datagram);
+        let next = DatagramIx(self.datagrams.len());
+        let ix = *self.datagram_ixs.entry(datagram.clone()).or_insert(next);
+        if ix == next {
+            self.datagrams.push(datagram);
+        }
+        ix
+    }
+}
+
+impl Known {
+    /// Takes down what an input and what came of it say.
+    fn learn(&mut self, input: &Input, out: &[(Destination, Vec<u8>)], notes: Vec<Note>) {
+        match input {
+            Input::Send(number, _) => _ = self.held.insert(*number),
+            Input::Datagram(datagram) => {
+                if let Packet::Data(data) = packet(datagram) {
+                    self.held.extend(number(&data.data.payload));
+                }
+            }
+            _ => {}
+        }
+        for (_, datagram) in out {
+            if let Packet::Ack { epoch, round }
+            | Packet::NewList(NewList::Change { epoch, round }) = packet(datagram)
+            {
+                let said = self.said.entry((epoch, round.at)).or_default();
+                if !said.contains(&round) {
+                    said.push(round);
+                }
+            }
+        }
+        if notes.is_empty() {
+            return;
+        }
+        self.notes_digest = digest(&(self.notes_digest, &notes));
+        self.batches += 1;
+        self.note_told(&notes);
+        self.notes.extend(notes.into_iter().map(|note| (self.batches, note)));
+    }
+
+    fn note_told(&mut self, notes: &[Note]) {
+        let first = self.told.len();
+        let mut view = self.view();
+        for note in notes {
+            match note {
+                Note::Told(Event::Message(message)) => {
+                    self.told.extend(number(&message.payload).map(|it| (it, view.clone())));
+                }
+                Note::Told(Event::Ring(event)) => {
+                    if let RingNews::View(event) = &event.news {
+                        view = event.view.processes().map(|process| process.node).collect();
+                    }
+                }
+                _ => {}
+            }
+        }
+        if view.contains(&node(self.member)) {
+            for (_, members) in &mut self.told[first..] {
+                members.retain(|member| view.contains(member));
+            }
+        }
+    }
+
+    /// The members of the view that it was told last.
+    pub(crate) fn view(&self) -> Vec<NodeId> {
+        let views = self.views().last();
+        views.map_or_else(Vec::new, |view| view.processes().map(|process| process.node).collect())
+    }
+
+    /// The views that it was told, one after the other.
+    pub(crate) fn views(&self) -> impl Iterator<Item = &carom_proto::rmp::RingView> {
+        self.notes.iter().filter_map(|(_, note)| match note {
+            Note::Told(Event::Ring(event)) => match &event.news {
+                RingNews::View(event) => Some(&event.view),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+}
+
+/// A number that only the same text has.
+fn digest(value: &impl Debug) -> u128 {
+    let mut hash = TextHash(SipHasher13::new());
+    write!(hash, "{value:?}").expect("a hash takes all");
+    hash.0.finish128().as_u128()
+}
+
+struct TextHash(SipHasher13);
+
+impl fmt::Write for TextHash {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! Every order of events, as far as a few of them reach, in rings of three: model checking.
+//!
+//! # The model
+//!
+//! The actors are the engine itself (`replica`), and the datagrams are its own. A state of the
+//! model (`rings`) is where each member is, what is under way between any two of them, and how
+//! often each thing may happen still. Where a member is follows from what it was given; two
+//! histories after which engine, clock and account are the same are one (`histories`). What is
+//! looked at:
+//!
+//! | what | where |
+//! |---|---|
+//! | token passing, order, stability | `messages_have_one_order...`, `a_resilient_message...` |
+//! | joining and leaving | `a_member_that_joins...`, `a_member_that_leaves...` |
+//! | failures, true and imagined, rivals, reformation | the tests of reformations |
+//!
+//! In every state that can be reached there is one round and one message for each place of the
+//! order; nobody was told a resilient message that not as many have as it asks for; one ring goes
+//! on; who is told messages is in the ring, and those in it agree on who is; and the rules of
+//! simulated runs (`carom_sim::checkers::ordered`) hold. From every state in which nothing is under
+//! way all comes well once nothing more goes wrong (`calm`): all that are left are in one ring, and
+//! what was sent was delivered, or its sender told that nobody knows of it.
+//!
+//! # Its bounds
+//!
+//! Each test says how many messages, losses, repeats, overtakings, timeouts, suspicions, crashes
+//! and cuts there are. Within that it goes to the end: no search stops at a depth. The least number
+//! of states is asserted, and so is that what the test is about happens in some of them. To come
+//! far with few events the engines are set to try once what a real ring tries five times, but for
+//! the first asking for a ring.
+//!
+//! Time is abstract: each member has a clock of its own, which goes on only when its next timer is
+//! chosen to be due, whatever the others' clocks show. So all orders of timers of different members
+//! are looked at, but a member's own timers are due in their order, and datagrams take no time.
+//!
+//! Not looked at: locks, requests, hosts without multicast, messages of several packets, the
+//! merging of rings but in the ends that `calm` comes to, and rings of more than three. Longer
+//! histories and larger rings are for the scenarios of `carom sim fuzz --protocol rmp`.
+
+use std::collections::BTreeSet;
+
+use carom_proto::rmp::{Partition, Qos};
+use stateright::{Checker as _, HasDiscoveries, Model as _};
+
+mod calm;
+mod histories;
+mod replica;
+mod rings;
+mod rules;
+
+use self::histories::Known;
+use self::replica::Flaw;
+use self::rings::{Budget, MEMBERS, Reached, Rings, Scenario};
+
+/// A ring of three in which nothing may happen yet.
+fn three() -> Scenario {
+    Scenario {
+        members: 3,
+        partition: Partition::Majority,
+        tries: 0,
+        sends: Vec::new(),
+        is_unordered: false,
+        may: Budget::default(),
+        flaw: None,
+    }
+}
+
+const ALL_TOLD: Reached = Reached("all members are told all messages", |scenario, members| {
+    members.iter().all(|member| member.told.len() == scenario.sends.len())
+});
+const ALL_IN: Reached = Reached("all three are in one ring", |_, members| {
+    members.iter().all(|member| member.view().len() == 3)
+});
+const TWO_LEFT: Reached = Reached("two go on without the third", |_, members| {
+    members.iter().filter(|member| reforms(member) > 0 && member.view().len() == 2).count() == 2
+});
+const TWICE: Reached = Reached("a ring is reformed twice", |_, members| {
+    members.iter().any(|member| reforms(member) > 1)
+});
+
+/// How often the ring of a member was reformed.
+fn reforms(member: &Known) -> usize {
+    let epochs: BTreeSet<_> = member.views().map(|view| view.epoch).collect();
+    epochs.len().saturating_sub(1)
+}
+
+/// Looks at all states of a model: there are at least so many, and no rule is broken in any.
+fn assert_holds(scenario: Scenario, reached: &[Reached], least: usize) {
+    let rings = Rings::of(scenario, reached);
+    let checker = rings.checker().threads(1).finish_when(HasDiscoveries::AnyFailures);
+    let checker = checker.spawn_bfs().join();
+    let model = checker.model();
+    let discoveries = checker.discoveries();
+    for (name, path) in &discoveries {
+        let is_reached = reached.iter().any(|it| it.0 == *name);
+        let state = path.last_state();
+        let (broken, ending) = (model.broken(state), model.ending(state));
+        let actions = path.clone().into_actions();
+        assert!(is_reached, "{name}: {broken:?}, in the end {ending:?}, after {actions:#?}");
+    }
+    let missing: Vec<_> = reached.iter().filter(|it| !discoveries.contains_key(it.0)).collect();
+    assert!(missing.is_empty(), "never so: {missing:?}");
+    let count = checker.unique_state_count();
+    assert!(count >= least, "only {count} states are looked at");
+}
+
+/// Whether there is a state in which this rule is broken.
+fn finds(scenario: Scenario, rule: &'static str) -> bool {
+    let rings = Rings::of(scenario, &[]);
+    let is_found = HasDiscoveries::AllOf([rule].into());
+    let checker = rings.checker().threads(1).finish_when(is_found).spawn_bfs().join();
+    checker.discovery(rule).is_some()
+}
+
+#[test]
+fn messages_have_one_order_though_datagrams_are_mixed_lost_and_repeated() {
+    let sends = vec![(0, Qos::TotallyOrdered), (1, Qos::TotallyOrdered)];
+    let may = Budget { losses: 1, repeats: 1, ..Budget::default() };
+    let scenario = Scenario { tries: 1, sends, is_unordered: true, may, ..three() };
+    assert_holds(scenario, &[ALL_TOLD], 5000);
+}
+
+#[test]
+fn messages_have_one_order_though_timers_are_due_at_any_time() {
+    let sends = vec![(0, Qos::TotallyOrdered), (1, Qos::TotallyOrdered)];
+    let may = Budget { losses: 1, overtakings: 1, timeouts: 1, ..Budget::default() };
+    assert_holds(Scenario { tries: 1, sends, may, ..three() }, &[ALL_TOLD], 30_000);
+}
+
+#[test]
+fn a_resilient_message_is_told_to_nobody_before_all_have_it() {
+    let sends = vec![(0, Qos::TotallyResilient)];
+    let may = Budget { losses: 1, repeats: 1, timeouts: 1, ..Budget::default() };
+    let scenario = Scenario { tries: 1, sends, is_unordered: true, may, ..three() };
+    assert_holds(scenario, &[ALL_TOLD], 10_000);
+}
+
+#[test]
+fn a_member_that_joins_is_in_the_ring_or_not() {
+    let sends = vec![(0, Qos::TotallyOrdered)];
+    let may = Budget { joins: 1, losses: 1, timeouts: 1, ..Budget::default() };
+    let scenario = Scenario { members: 2, tries: 1, sends, may, ..three() };
+    assert_holds(scenario, &[ALL_IN], 50_000);
+}
+
+#[test]
+fn a_member_that_leaves_is_out_of_the_ring_or_not() {
+    let sends = vec![(0, Qos::TotallyOrdered)];
+    let may = Budget { leaves: 1, losses: 1, overtakings: 1, repeats: 1, ..Budget::default() };
+    let scenario = Scenario { tries: 1, sends, may, ..three() };
+    let left = Reached("a ring of two is left", |_, members| {
+        members.iter().filter(|it| reforms(it) == 0 && it.view().len() == 2).count() >= 2
+    });
+    assert_holds(scenario, &[left], 3000);
+}
+
+#[test]
+fn one_ring_goes_on_when_a_member_crashes() {
+    let may = Budget { crashes: 1, suspicions: 1, timeouts: 1, ..Budget::default() };
+    assert_holds(Scenario { may, ..three() }, &[TWO_LEFT], 5000);
+}
+
+#[test]
+fn one_ring_goes_on_when_a_member_is_cut_off() {
+    let may = Budget { cuts: 1, heals: 1, suspicions: 1, timeouts: 1, ..Budget::default() };
+    assert_holds(Scenario { may, ..three() }, &[TWO_LEFT], 1000);
+}
+
+#[test]
+fn messages_have_one_order_though_members_suspect_each_other() {
+    let sends = vec![(0, Qos::TotallyOrdered)];
+    let may = Budget { suspicions: 2, ..Budget::default() };
+    assert_holds(Scenario { sends, may, ..three() }, &[ALL_TOLD, TWICE], 50_000);
+}
+
+#[test]
+fn one_ring_goes_on_when_members_suspect_each_other_and_do_not_wait() {
+    let may = Budget { suspicions: 2, timeouts: 1, ..Budget::default() };
+    assert_holds(Scenario { may, ..three() }, &[TWICE], 50_000);
+}
+
+#[test]
+fn two_rings_are_found_where_a_minority_may_go_on() {
+    let may = Budget { cuts: 1, suspicions: 2, timeouts: 2, ..Budget::default() };
+    let scenario = Scenario { partition: Partition::AtLeast(1), may, ..three() };
+    assert!(finds(scenario, rules::ONE_RING));
+}
+
+#[test]
+fn a_member_that_does_not_wait_for_the_others_is_found() {
+    let flaw = Some((1, Flaw::DeliversEarly));
+    let sends = vec![(0, Qos::TotallyResilient)];
+    assert!(finds(Scenario { sends, flaw, ..three() }, rules::HELD));
+}
+
+#[test]
+fn a_member_that_gives_two_messages_one_place_is_found() {
+    let sends: Vec<_> = (0..MEMBERS).map(|member| (member, Qos::TotallyOrdered)).collect();
+    for rule in [rules::ONE_ROUND, rules::ONE_MESSAGE, rules::STORY] {
+        // Two messages wait for whoever gets the token with the first round.
+        let is_found = (0..MEMBERS).any(|member| {
+            let flaw = Some((member, Flaw::ReusesPlaces));
+            let sends = sends.clone();
+            finds(Scenario { sends, is_unordered: true, flaw, ..three() }, rule)
+        });
+        assert!(is_found, "{rule} is never broken");
+    }
+}

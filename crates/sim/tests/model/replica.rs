@@ -1,0 +1,213 @@
+//! One member: the engine itself, with a clock that goes on when the model says so.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use carom_proto::rmp::packet::Packet;
+use carom_proto::rmp::{Config, Partition, Qos, Rmp, Round, What};
+use carom_proto::wire::Header;
+use carom_proto::{
+    Destination, Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, SendOptions, SeqNo,
+    Time, ViewChange, ViewChangeKind,
+};
+
+pub(crate) const GROUP: GroupId = GroupId(7);
+
+/// What all members of a model have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// Which part of a ring goes on.
+    pub(crate) partition: Partition,
+    /// Timeouts without an answer before a member is suspected.
+    pub(crate) tries: u32,
+    /// A member that does not do what it should, and what it does instead.
+    pub(crate) flaw: Option<(usize, Flaw)>,
+}
+
+/// A fault of an engine, which the rules have to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// It takes every message that comes to it for one that need not be stable.
+    DeliversEarly,
+    /// It gives two sources' packets the same place, by two ACKs.
+    ReusesPlaces,
+}
+
+/// What happens to a member.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Input {
+    /// It joins the group.
+    Join,
+    /// It leaves the group.
+    Leave,
+    /// It sends the message of this number.
+    Send(u64, Qos),
+    /// A datagram comes.
+    Datagram(Bytes),
+    /// Its clock goes on to this time.
+    Clock(Time),
+    /// Its clock goes on to its next timer.
+    Timeout,
+    /// The membership says that this member is there.
+    There(usize),
+    /// The membership says that this member is there no more.
+    Gone(usize),
+}
+
+/// What is written down of a member.
+#[derive(Clone, Debug)]
+pub(crate) enum Note {
+    /// It asked to join.
+    Joined,
+    /// It asked to leave.
+    Left,
+    /// It sent the message of this number.
+    Sent(u64, SeqNo, Qos),
+    /// It was told this.
+    Told(Event),
+}
+
+/// What came of an input.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    pub(crate) datagrams: Vec<(Destination, Vec<u8>)>,
+    pub(crate) notes: Vec<Note>,
+}
+
+/// A member.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    pub(crate) engine: Rmp,
+    pub(crate) now: Time,
+    terms: Terms,
+    flaw: Option<Flaw>,
+}
+
+pub(crate) fn node(member: usize) -> NodeId {
+    NodeId(member as u64 + 1)
+}
+
+pub(crate) fn payload(number: u64) -> Bytes {
+    Bytes::copy_from_slice(&number.to_be_bytes())
+}
+
+/// The number of a message.
+pub(crate) fn number(payload: &[u8]) -> Option<u64> {
+    payload.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+}
+
+/// The packet in a datagram of an engine.
+pub(crate) fn packet(datagram: &[u8]) -> Packet {
+    let (header, body) = Header::decode(datagram).expect("an engine has written it");
+    Packet::decode(&header, body).expect("an engine has written it")
+}
+
+impl Replica {
+    pub(crate) fn new(member: usize, terms: Terms) -> Self {
+        // What a ring does after some tries in vain a model may do at once, and what it may put off
+        // it does at once.
+        let config = Config {
+            tries: terms.tries,
+            join_tries: 2,
+            recovery_tries: 1,
+            batch_delay: Duration::from_nanos(1),
+            ..Config::default()
+        };
+        let flaw = terms.flaw.filter(|(flawed, _)| *flawed == member).map(|(_, flaw)| flaw);
+        let engine = Rmp::new(node(member), config, member as u64);
+        Self { engine, now: Time(1_000_000_000), terms, flaw }
+    }
+
+    /// What comes of this input.
+    pub(crate) fn give(&mut self, input: &Input) -> Output {
+        let mut output = Output::default();
+        self.put(input, &mut output.notes);
+        let mut datagram = Vec::new();
+        while let Some(transmit) = self.engine.poll_transmit(&mut datagram) {
+            let whole = std::mem::take(&mut datagram);
+            output.datagrams.extend(self.flawed(whole).map(|it| (transmit.destination, it)));
+        }
+        while let Some(event) = self.engine.poll_event() {
+            output.notes.push(Note::Told(event));
+        }
+        while self.engine.poll_ended().is_some() {}
+        self.engine.check();
+        output
+    }
+
+    fn put(&mut self, input: &Input, notes: &mut Vec<Note>) {
+        let (engine, now) = (&mut self.engine, &mut self.now);
+        match input {
+            Input::Join => {
+                let settings = GroupSettings::new("model", Profile::Ordered(self.terms.partition));
+                engine.join(*now, GROUP, settings).expect("it is not in it");
+                notes.push(Note::Joined);
+            }
+            Input::Leave => {
+                engine.leave(*now, GROUP);
+                notes.push(Note::Left);
+            }
+            Input::Send(number, qos) => {
+                let options = SendOptions { qos: Some(*qos), ..SendOptions::default() };
+                if let Ok(seqno) = engine.send(*now, GROUP, payload(*number), options) {
+                    notes.push(Note::Sent(*number, seqno, *qos));
+                }
+            }
+            Input::Datagram(datagram) => {
+                let heard = Self::misheard(self.flaw, datagram);
+                engine.handle_datagram(*now, &heard);
+            }
+            Input::Clock(time) => {
+                *now = (*now).max(*time);
+                engine.handle_timeout(*now);
+            }
+            Input::Timeout => {
+                if let Some(wakeup) = engine.poll_timeout() {
+                    *now = (*now).max(wakeup.at);
+                    engine.handle_timeout(*now);
+                }
+            }
+            Input::There(member) => self.see(*member, ViewChangeKind::Joined),
+            Input::Gone(member) => self.see(*member, ViewChangeKind::Failed),
+        }
+    }
+
+    fn see(&mut self, member: usize, kind: ViewChangeKind) {
+        let change = ViewChange { group: GROUP, node: node(member), kind, version: 0 };
+        self.engine.handle_view(self.now, &change);
+    }
+
+    /// What a flawed member takes a datagram for.
+    fn misheard(flaw: Option<Flaw>, datagram: &Bytes) -> Bytes {
+        let (Some(Flaw::DeliversEarly), Packet::Data(mut data)) = (flaw, packet(datagram)) else {
+            return datagram.clone();
+        };
+        data.data.qos = data.data.qos.min(Qos::TotallyOrdered);
+        encode_as(datagram, &Packet::Data(data)).into()
+    }
+
+    /// What a flawed member sends instead of a datagram.
+    fn flawed(&self, datagram: Vec<u8>) -> impl Iterator<Item = Vec<u8>> + use<> {
+        let mut instead = Vec::new();
+        if let (Some(Flaw::ReusesPlaces), Packet::Ack { epoch, round }) =
+            (self.flaw, packet(&datagram))
+            && round.runs().len() > 1
+        {
+            for run in round.runs() {
+                let round = Round { what: What::Order(vec![*run]), ..round.clone() };
+                instead.push(encode_as(&datagram, &Packet::Ack { epoch, round }));
+            }
+        } else {
+            instead.push(datagram);
+        }
+        instead.into_iter()
+    }
+}
+
+/// A packet with the header of this datagram.
+fn encode_as(datagram: &[u8], packet: &Packet) -> Vec<u8> {
+    let (header, _) = Header::decode(datagram).expect("an engine has written it");
+    let mut out = Vec::new();
+    packet.encode(&mut out, header.group, header.sender, header.view);
+    out
+}

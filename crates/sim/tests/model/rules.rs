@@ -1,0 +1,172 @@
+//! What must hold of every state of the model, besides the rules that runs are checked by.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use carom_proto::rmp::{Epoch, Place, Qos, RingNews, Round, Timestamp};
+use carom_proto::{Event, Message, Time};
+use carom_sim::checkers::ordered::{Sent, Story};
+
+use super::histories::Known;
+use super::replica::{GROUP, Note, node, payload};
+
+/// A round is said once for each place of a ring, whoever says it again.
+pub(crate) const ONE_ROUND: &str = "one round for each place";
+/// All who are told a message at a place are told the same.
+pub(crate) const ONE_MESSAGE: &str = "one message at each place";
+/// Nobody is told a resilient message before so many have it.
+pub(crate) const HELD: &str = "resilient messages are with as many as they ask for";
+/// No ring is followed by two that are entered by as many as they ask for.
+pub(crate) const ONE_RING: &str = "one ring goes on";
+/// Who is told messages is in the ring, and all in it know so.
+pub(crate) const IN_OR_OUT: &str = "a member is in the ring or out of it";
+/// What the checkers of simulated runs say.
+pub(crate) const STORY: &str = "the rules of simulated runs";
+
+/// The rules that are broken in a state.
+pub(crate) fn broken(members: [&Known; 3]) -> Vec<&'static str> {
+    let rules = [
+        (ONE_ROUND, has_one_round(members)),
+        (ONE_MESSAGE, has_one_message(members)),
+        (HELD, is_held(members)),
+        (ONE_RING, has_one_ring(members)),
+        (IN_OR_OUT, is_in_or_out(members)),
+        (STORY, carom_sim::checkers::ordered::all(&story(members)).is_empty()),
+    ];
+    rules.into_iter().filter(|(_, holds)| !holds).map(|(rule, _)| rule).collect()
+}
+
+fn has_one_round(members: [&Known; 3]) -> bool {
+    let mut rounds: BTreeMap<(Epoch, Timestamp), &Round> = BTreeMap::new();
+    let mut said = members.into_iter().flat_map(|member| &member.said);
+    said.all(|(place, said)| {
+        said.iter().all(|round| *rounds.entry(*place).or_insert(round) == round)
+    })
+}
+
+fn has_one_message(members: [&Known; 3]) -> bool {
+    let mut messages: BTreeMap<Place, &Bytes> = BTreeMap::new();
+    let mut notes = members.into_iter().flat_map(|member| &member.notes);
+    notes.all(|(_, note)| {
+        let Note::Told(Event::Message(Message { place: Some(place), payload, .. })) = note else {
+            return true;
+        };
+        *messages.entry(*place).or_insert(payload) == payload
+    })
+}
+
+fn is_held(members: [&Known; 3]) -> bool {
+    let sent: BTreeMap<u64, Qos> = members.into_iter().flat_map(sent).collect();
+    members.into_iter().flat_map(|member| &member.told).all(|(number, view)| {
+        let has =
+            |known: &&Known| view.contains(&node(known.member)) && known.held.contains(number);
+        let needed = match sent.get(number) {
+            Some(Qos::Resilient(k)) => (usize::from(*k) + 1).min(view.len()),
+            Some(Qos::MajorityResilient) => view.len() / 2 + 1,
+            Some(Qos::TotallyResilient) => view.len(),
+            _ => 0,
+        };
+        members.iter().filter(|known| has(known)).count() >= needed
+    })
+}
+
+fn sent(member: &Known) -> impl Iterator<Item = (u64, Qos)> {
+    member.notes.iter().filter_map(|(_, note)| match note {
+        Note::Sent(number, _, qos) => Some((*number, *qos)),
+        _ => None,
+    })
+}
+
+fn has_one_ring(members: [&Known; 3]) -> bool {
+    let mut next: BTreeMap<Epoch, BTreeMap<Epoch, (usize, usize)>> = BTreeMap::new();
+    for member in members {
+        let mut last = None;
+        for (_, note) in &member.notes {
+            let Note::Told(Event::Ring(event)) = note else { continue };
+            match &event.news {
+                RingNews::View(event) => {
+                    let to = event.view.epoch;
+                    if let Some(from) = last.replace(to).filter(|from| *from != to) {
+                        let rings = next.entry(from).or_default();
+                        let (_, entered) = rings.entry(to).or_insert((event.view.least(), 0));
+                        *entered += 1;
+                    }
+                }
+                // What comes after it is another life, in another ring.
+                RingNews::Removed { .. } => last = None,
+                _ => {}
+            }
+        }
+    }
+    next.values()
+        .all(|rings| rings.values().filter(|(least, entered)| entered >= least).count() <= 1)
+}
+
+fn is_in_or_out(members: [&Known; 3]) -> bool {
+    let mut views = BTreeMap::new();
+    members.into_iter().all(|member| {
+        let agree = member.views().all(|view| {
+            let name = (view.epoch, view.version);
+            *views.entry(name).or_insert(&view.members) == &view.members
+        });
+        let mut is_in = false;
+        let holds = member.notes.iter().all(|(_, note)| match note {
+            Note::Told(Event::Message(_)) => is_in,
+            Note::Told(Event::Ring(event)) => match &event.news {
+                RingNews::View(event) => {
+                    let is_listed = event.view.process_of(node(member.member)).is_some();
+                    // Who is out hears of no view but one that it is let in by.
+                    let was_in = std::mem::replace(&mut is_in, is_listed);
+                    was_in || is_listed
+                }
+                RingNews::Removed { .. } => {
+                    is_in = false;
+                    true
+                }
+                _ => true,
+            },
+            _ => true,
+        });
+        agree && holds
+    })
+}
+
+/// The state as a run that was written down.
+pub(crate) fn story(members: [&Known; 3]) -> Story {
+    let mut story = Story::default();
+    let mut rest = members.map(|member| &member.notes[..]);
+    let is_sent = |number: u64, all: &[&[(u64, Note)]; 3]| {
+        let mut open = all.iter().flat_map(|notes| notes.iter());
+        !open.any(|(_, note)| matches!(note, Note::Sent(other, ..) if *other == number))
+    };
+    // Nobody hears a message before somebody has sent it, whatever else is at the same time.
+    loop {
+        let ready = (0..3).find(|member| match rest[*member].first() {
+            Some((_, Note::Told(Event::Message(message)))) => {
+                let number = super::replica::number(&message.payload);
+                number.is_none_or(|number| is_sent(number, &rest))
+            }
+            first => first.is_some(),
+        });
+        let Some(member) = ready.or((0..3).find(|member| !rest[*member].is_empty())) else {
+            return story;
+        };
+        let ((batch, note), others) = rest[member].split_first().expect("it is not empty");
+        rest[member] = others;
+        write_down(&mut story, member, Time(*batch), note);
+    }
+}
+
+pub(crate) fn write_down(story: &mut Story, member: usize, at: Time, note: &Note) {
+    let by = node(member);
+    match note {
+        Note::Joined => story.joined(at, by, GROUP),
+        Note::Left => story.left(by, GROUP),
+        Note::Sent(number, seqno, qos) => {
+            let (group, sender, life, payload) = (GROUP, by, 0, payload(*number));
+            let (seqno, qos) = (*seqno, *qos);
+            story.sent(*number, Sent { group, sender, life, seqno, qos, at, payload });
+        }
+        Note::Told(event) => story.told(at, by, event.clone()),
+    }
+}
