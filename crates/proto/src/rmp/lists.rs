@@ -55,6 +55,12 @@ impl Group {
             self.notify_anyway(cx, sender);
         }
         let Some(ring) = &self.ring else { return };
+        let token = ring.token();
+        if is_joining && token.node == sender && token.life < change.process.life {
+            // A ring that is quiet does not wait for the token, and nobody else can take it.
+            self.suspect(cx, "the token site begins another life");
+        }
+        let Some(ring) = &self.ring else { return };
         if is_joining && ring.view().contains(change.process) {
             // The New List was lost on its way to the joiner, who has the token.
             if ring.token() == change.process {

@@ -47,6 +47,25 @@ fn all_who_ask_a_ring_that_may_not_go_on_are_told_that_there_is_one() {
     (2..9).for_each(|number| assert!(world.hosts[number].engine.view(GROUP).is_none()));
 }
 
+#[test]
+fn a_token_site_that_begins_another_life_in_a_quiet_ring_is_let_in_again() {
+    for seed in 0..10 {
+        let mut world = World::new(3, Partition::Majority, seed);
+        (0..3).for_each(|number| world.join(number));
+        world.run_for(3000 * MS);
+        let token = world.hosts[0].engine.token(GROUP).expect("it is in a ring");
+        let number = token.node.0 as usize - 1;
+        let now = world.now;
+        world.hosts[number].engine.abandon(now, GROUP);
+        world.join(number);
+        world.run_for(3000 * MS);
+        for number in 0..3 {
+            assert_eq!(world.ring(number).map(|ring| ring.len()), Some(3), "seed {seed}");
+        }
+        assert!(world.process(number).is_some_and(|it| it.life > token.life), "seed {seed}");
+    }
+}
+
 /// A list holds, and only its initiator and one more know it when they are cut off. The three
 /// others have accepted it too; they go on with a list of their own. When that one has all it
 /// needs, the last of them is cut off from its initiator, and hears the first two.
