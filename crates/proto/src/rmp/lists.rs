@@ -129,7 +129,10 @@ impl Group {
                 None if ring.may_change_members() => Some(change),
                 _ => None,
             },
-            ListChangeKind::Leave => ring.may_change_members().then_some(change),
+            // Nobody waits any more for who has left to hold what comes before.
+            ListChangeKind::Leave => {
+                (ring.may_change_members() && ring.has_all(change.process)).then_some(change)
+            }
             ListChangeKind::Lock { name, waits } => {
                 let is_admitted = view.locks.admits(name, change.process, waits);
                 let refused = ListChange { kind: ListChangeKind::Refused(name), ..change };

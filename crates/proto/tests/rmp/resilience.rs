@@ -4,7 +4,7 @@ use carom_proto::Rng;
 use carom_proto::rmp::{Partition, Qos};
 
 use crate::checks::{self, Sent};
-use crate::rig::{MS, World};
+use crate::rig::{GROUP, MS, Told, World};
 
 /// Runs five members that send messages of this level, kills `deaths` of them at one instant, and
 /// compares what the dead were told with what the others were.
@@ -53,4 +53,48 @@ fn two_resilient_messages_survive_any_two_deaths() {
 #[test]
 fn totally_resilient_messages_survive_all_deaths_but_one() {
     crate::random::seeds().for_each(|seed| kill_at_once(Qos::TotallyResilient, 4, seed));
+}
+
+/// A member asks to leave and is cut off at some instant. If the others see it leave, it holds all
+/// that they were told before.
+#[test]
+fn who_leaves_holds_what_the_others_were_told_before() {
+    let mut left = 0;
+    for seed in 0..400 {
+        let mut rng = Rng::new(seed);
+        let mut world = World::new(3, Partition::AtLeast(1), seed);
+        (0..3).for_each(|number| world.join(number));
+        world.run_for(1500 * MS);
+        for _ in 0..10 {
+            world.send(rng.below(2), Qos::TotallyResilient, 10 + rng.below(3000));
+            world.run_for(MS / 100 * rng.below(40) as u32);
+        }
+        world.leave(2);
+        world.run_for(MS / 100 * rng.below(100) as u32);
+        world.part[2] = 1;
+        let Some(reached) = world.hosts[2].engine.reached(GROUP) else { continue };
+        world.run_for(100 * MS);
+        let leaver = world.hosts[2].id;
+        let is_left = |told: &Told| match told {
+            Told::View { view, .. } => view.len() == 2 && view.process_of(leaver).is_none(),
+            _ => false,
+        };
+        for host in &world.hosts[..2] {
+            // The first such view is that of two members who have not yet let it in.
+            let Some(at) = host.story.iter().rposition(is_left).filter(|at| *at > 3) else {
+                continue;
+            };
+            let Told::View { view, .. } = &host.story[at] else { unreachable!("it is a view") };
+            if view.epoch != reached.ring {
+                continue;
+            }
+            left += 1;
+            for told in &host.story[..at] {
+                if let Told::Message { place: Some(place), .. } = told {
+                    assert!(*place <= reached, "seed {seed}: {leaver} has {reached:?}, {told:?}");
+                }
+            }
+        }
+    }
+    assert!(left > 40, "{left} times the others saw it leave");
 }

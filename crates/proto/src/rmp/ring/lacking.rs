@@ -40,6 +40,15 @@ impl Ring {
         Position { next: self.log.next(), is_whole: self.is_whole(), received: received.collect() }
     }
 
+    /// Whether a member is known to hold all that has a place: it has had the token since.
+    pub(in crate::rmp) fn has_all(&self, process: Process) -> bool {
+        let open = self.log.range(self.settled.plus(1), self.log.next());
+        let last = open.filter(|round| !round.is_null()).last();
+        let standing = self.standings.get(&process);
+        process == self.me
+            || last.is_none_or(|round| standing.is_some_and(|it| it.accepted >= round.at))
+    }
+
     /// Everything up to here was applied.
     pub(in crate::rmp) fn reached(&self) -> Place {
         Place { ring: self.view.epoch, at: Timestamp(self.log.next().0.saturating_sub(1)) }
