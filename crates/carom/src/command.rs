@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_channel::Sender;
 use bytes::Bytes;
-use carom_proto::rmp::{LockName, ReplyError, RequestId, RequestOptions};
+use carom_proto::rmp::{LockName, LookOptions, ReplyError, RequestId, RequestOptions};
 use carom_proto::{GroupId, Safe};
 
 use crate::call::Caller;
@@ -15,6 +15,7 @@ use crate::error::NotSafe;
 use crate::group::GroupShared;
 use crate::host::Host;
 use crate::lock;
+use crate::look::Looker;
 use crate::profile::Profile;
 use crate::status::Status;
 use crate::udp::UdpNetwork;
@@ -53,6 +54,8 @@ pub(crate) enum NodeCommand {
         payload: Bytes,
         reply: Sender<Result<(), ReplyError>>,
     },
+    /// Look at the rings of a group.
+    Look { group: GroupId, options: LookOptions, reply: Looker },
     /// Ask for a lock; whether it is waited for.
     Lock { shared: Arc<GroupShared>, name: LockName, waits: bool, reply: lock::Reply },
     /// A task waits for a lock no more.

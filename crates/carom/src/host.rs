@@ -12,12 +12,14 @@ use std::sync::atomic::AtomicBool;
 use async_channel::Sender as Latch;
 use carom_proto::membership::Membership;
 use carom_proto::node::Node;
+use carom_proto::rmp::LookId;
 use carom_proto::{Engine, GroupId, NodeId, Time, Wakeup, lateral, rmp};
 use mio::Registry;
 
 use crate::call::Caller;
 use crate::clock::Clock;
 use crate::hosted_group::{HostedGroup, Progress};
+use crate::look::Looker;
 use crate::network::Network;
 use crate::node::{NodeParts, Notices};
 use crate::outgoing::ReadyList;
@@ -74,6 +76,8 @@ struct State {
     confirms: Vec<PendingConfirm>,
     /// Callers that wait for answers, by the group and the number of the request.
     calls: BTreeMap<(GroupId, u32), Caller>,
+    /// Those who wait for what is to be seen of a group.
+    looks: BTreeMap<LookId, Looker>,
     /// Groups that the application has left and the node has not, each with its multicast address:
     /// what is sent there still has to be heard.
     leaving: BTreeMap<GroupId, Option<Ipv4Addr>>,

@@ -64,6 +64,7 @@ mod interfaces;
 mod joiner;
 mod links;
 mod lock;
+mod look;
 mod membership;
 mod network;
 mod node;
@@ -104,6 +105,7 @@ pub use error::{
 pub use group::{Deadline, Group};
 pub use interfaces::Interface;
 pub use lock::Lock;
+pub use look::LookError;
 pub use node::Node;
 #[cfg(fuzzing)]
 #[doc(hidden)]

@@ -86,7 +86,8 @@ pub struct GroupStatus {
     pub ring: Option<RingStatus>,
 }
 
-/// The ring of an ordered group, as this node knows it.
+/// The ring of an ordered group, as this node knows it, or as a member has
+/// [told](crate::Node::look) it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingStatus {
@@ -94,6 +95,8 @@ pub struct RingStatus {
     pub view: RingView,
     /// Whose turn it is.
     pub token: Process,
+    /// Whether it works: it is not being reformed after a fault, and this part of it may go on.
+    pub is_working: bool,
 }
 
 /// Counters since the node's start.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use async_channel::Sender;
 use bytes::Bytes;
-use carom_proto::rmp::{JoinOptions, RequestOptions};
+use carom_proto::rmp::{JoinOptions, LookOptions, RequestOptions};
 use carom_proto::{GroupId, Time};
 
 use super::{Closing, Host, State};
@@ -15,6 +15,7 @@ use crate::error::JoinGroupError;
 use crate::group::{GroupParts, GroupShared, PayloadLimits};
 use crate::hosted_group::HostedGroup;
 use crate::lock::{Locks, Ring};
+use crate::look::Looker;
 use crate::network::Network;
 use crate::profile::Profile;
 use crate::status::{GroupStatus, MemberStatus, RingStatus, Stats, Status};
@@ -49,6 +50,7 @@ impl<N: Network> Host<N> {
                     let _ = reply.try_send(replied);
                 }
             }
+            NodeCommand::Look { group, options, reply } => self.look(now, group, options, reply),
             NodeCommand::Lock { shared, name, waits, reply } => {
                 self.with_locks(now, &shared, |locks, ring| locks.ask(ring, name, waits, reply));
             }
@@ -87,6 +89,19 @@ impl<N: Network> Host<N> {
         match self.node.ordered_mut().request(now, group, payload, options) {
             Ok(id) => {
                 self.state.calls.insert((group, id.number), reply);
+            }
+            Err(error) => {
+                let _ = reply.try_send(Err(error.into()));
+            }
+        }
+    }
+
+    fn look(&mut self, now: Time, group: GroupId, options: LookOptions, reply: Looker) {
+        match self.node.ordered_mut().look(now, group, options) {
+            Ok(id) => {
+                self.state.looks.insert(id, reply);
+                // What this node knows itself is known already.
+                self.tell_looked();
             }
             Err(error) => {
                 let _ = reply.try_send(Err(error.into()));
@@ -233,9 +248,10 @@ impl<N: Network> Host<N> {
     fn status_of(&self, hosted: &HostedGroup) -> GroupStatus {
         let address = hosted.address.and_then(|address| self.network.group_endpoint(address));
         let group = hosted.id();
-        let ring = self.node.ordered();
-        let ring = ring.view(group).zip(ring.token(group));
-        let ring = ring.map(|(view, token)| RingStatus { view: view.clone(), token });
+        let rings = self.node.ordered();
+        let (ring, is_working) =
+            (rings.view(group).zip(rings.token(group)), rings.is_working(group));
+        let ring = ring.map(|(view, token)| RingStatus { view: view.clone(), token, is_working });
         hosted.status(address, ring)
     }
 

@@ -12,7 +12,7 @@ use crate::call;
 use crate::error::JoinGroupError;
 use crate::lock::Ring;
 use crate::network::Network;
-use crate::status::Notice;
+use crate::status::{Notice, RingStatus};
 use crate::waiting::{PendingConfirm, PendingJoin, SERVICE_WAIT};
 
 impl<N: Network> Host<N> {
@@ -45,6 +45,18 @@ impl<N: Network> Host<N> {
                 NodeEvent::Refused(group, error) => self.on_refused(group, error),
                 NodeEvent::Neighbours(_) => self.network.forget_views(),
                 NodeEvent::Out(group) => self.on_out(group),
+            }
+        }
+        self.tell_looked();
+    }
+
+    /// Tells those who look at groups what there was to be seen.
+    pub(super) fn tell_looked(&mut self) {
+        while let Some(looked) = self.node.ordered_mut().poll_looked() {
+            let rings = looked.rings.into_iter().map(RingStatus::from).collect();
+            // Who waits no more need not be told.
+            if let Some(looker) = self.state.looks.remove(&looked.id) {
+                let _ = looker.try_send(Ok(rings));
             }
         }
     }

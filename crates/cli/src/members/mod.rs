@@ -15,23 +15,24 @@ use self::service::Question;
 use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
-use crate::ring::RingArgs;
 use crate::{output, units};
 
-/// Show the nodes that are there, as an observer that is in no group; with GROUP the ring of an
-/// ordered group and its locks; with --control who is in groups, as the membership service knows
+/// Show the nodes that are there, as an observer that is in no group; with GROUP the rings of an
+/// ordered group and their locks; with --control who is in groups, as the membership service knows
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// The name of an ordered group, whose ring is shown; with --control that of any group, whose
-    /// members are shown [default: those of all]
+    /// The name of an ordered group, whose ring is shown, or rings while the network is in parts;
+    /// with --control that of any group, whose members are shown [default: those of all]
     #[arg(value_parser = units::name)]
     group: Option<String>,
     /// Name of a lock that GROUP may have, to be shown by its name; may be repeated
     #[arg(long = "lock", value_name = "NAME", requires = "group", conflicts_with = "controls")]
     locks: Vec<String>,
-    #[command(flatten)]
-    ring: RingArgs,
+    /// Wait at most this long for a member of GROUP to answer
+    #[arg(long, value_name = "TIME", default_value = "3s", allow_hyphen_values = true)]
+    #[arg(value_parser = units::duration, requires = "group", conflicts_with = "controls")]
+    timeout: Duration,
     #[command(flatten)]
     node: NodeArgs,
     /// Go on, and show every change, until Ctrl-C
@@ -69,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
         return Question { controls, cluster, group, watch, json }.answer();
     }
     if let Some(name) = &args.group {
-        return Look { args, name }.run(crate::ring::listen()?);
+        return Look { args, name }.run(interrupt::listen()?);
     }
     let interrupt = interrupt::listen()?;
     let node = args.node.start(args.node.builder(), interrupt)?;
@@ -172,7 +173,9 @@ const EXAMPLE: &str = "Examples:
   carom members --seed 10.0.0.1:7400 --watch --json
   carom members accounts --lock nightly
   carom members --control 10.0.0.5
-  carom members prices --control 10.0.0.5 --watch";
+  carom members prices --control 10.0.0.5 --watch
+
+Exit codes: 0 it was shown, 1 nobody is in GROUP, 2 wrong use or environment";
 
 #[cfg(test)]
 mod tests {

@@ -1,20 +1,18 @@
-//! The ring of an ordered group: whose turn it is, who holds which lock, and who waits for it.
+//! The rings of an ordered group: whose turn it is, who holds which lock, and who waits for it.
 
 use std::collections::BTreeMap;
 
 use carom::rmp::{LockName, Process};
-use carom::{Event, Group, Node, NodeId, RingNews, RingStatus, Status};
+use carom::{Node, NodeId, RingStatus, Status};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use super::{Args, WATCH_EVERY};
 use crate::error::{CliError, Outcome};
 use crate::interrupt::Interrupt;
-use crate::node;
-use crate::output;
-use crate::ring::{self, RingWatch};
+use crate::{output, ring, waiting};
 
-/// A look at one ring. Only members know it, so this node is one while it looks.
+/// A look at the rings of one group, by a node that is in none.
 pub(super) struct Look<'a> {
     pub(super) args: &'a Args,
     pub(super) name: &'a str,
@@ -24,47 +22,43 @@ impl Look<'_> {
     /// Looks once, or until Ctrl-C.
     ///
     /// # Errors
-    /// If the group cannot be joined.
+    /// If the node cannot start, or ends.
     pub(super) fn run(&self, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         let node = self.args.node.start(self.args.node.builder(), interrupt)?;
-        let group = ring::join(&node, self.name, self.args.ring.profile(), interrupt)?;
-        self.show(&node.status(), &group)?;
-        let mut watch = RingWatch::new(node.id());
+        let mut shown = self.look(&node, interrupt)?.ok_or_else(CliError::interrupted)?;
+        self.show(&node.status(), &shown)?;
         while self.args.watch && !interrupt.wait(WATCH_EVERY) {
-            if self.has_changed(&node, &group, &mut watch)? {
-                self.show(&node.status(), &group)?;
+            let Some(now) = self.look(&node, interrupt)? else { break };
+            if !are_alike(&shown, &now) {
+                self.show(&node.status(), &now)?;
+                shown = now;
             }
         }
-        group.leave();
         node.close();
-        Ok(Outcome::Fine)
+        Ok(Outcome::of(shown.is_empty() && !self.args.watch))
     }
 
-    /// Takes the events; whether there was a change of the ring among them.
-    fn has_changed(
+    /// The rings; `None` if the user asks to end meanwhile.
+    fn look(
         &self,
         node: &Node,
-        group: &Group,
-        watch: &mut RingWatch,
-    ) -> Result<bool, CliError> {
-        let mut has_changed = false;
-        while let Some(event) = group.try_recv() {
-            if let Event::Ring(event) = event {
-                watch.tell(&event.news);
-                has_changed |= matches!(event.news, RingNews::View(_));
-            }
-        }
-        let is_open = node.status().groups.iter().any(|it| it.id == group.id());
-        if is_open { Ok(has_changed) } else { Err(node::closed(node, self.name)) }
+        interrupt: &Interrupt,
+    ) -> Result<Option<Vec<RingStatus>>, CliError> {
+        let look = node.look(self.name, self.args.timeout);
+        let rings = waiting::until(Box::pin(look), || interrupt.is_asked()).transpose();
+        rings.map_err(|error| CliError::new(error.to_string(), error.fix()))
     }
 
-    fn show(&self, status: &Status, group: &Group) -> Result<(), CliError> {
-        let ring = status.groups.iter().find(|it| it.id == group.id());
-        let Some(ring) = ring.and_then(|it| it.ring.as_ref()) else { return Ok(()) };
-        if self.args.json {
-            return output::json(&self.object(status, ring));
+    fn show(&self, status: &Status, rings: &[RingStatus]) -> Result<(), CliError> {
+        if rings.is_empty() {
+            eprintln!("nobody is in {}: {}", self.name, why_nobody(status.members.len()));
         }
-        output::lines(&self.text(status, ring))
+        if self.args.json {
+            let rings: Vec<Value> = rings.iter().map(|ring| self.object(status, ring)).collect();
+            return output::json(&json!({ "group": self.name, "rings": rings }));
+        }
+        let rings: Vec<String> = rings.iter().map(|ring| self.text(status, ring)).collect();
+        if rings.is_empty() { Ok(()) } else { output::lines(&rings.join("\n\n")) }
     }
 
     fn object(&self, status: &Status, ring: &RingStatus) -> Value {
@@ -77,11 +71,10 @@ impl Look<'_> {
                 "life": member.process.life,
                 "endpoint": endpoints.get(&node),
                 "token": member.process == ring.token,
-                "observer": node == status.id,
             })
         });
         object["members"] = members.collect::<Vec<Value>>().into();
-        object["group"] = self.name.into();
+        object["working"] = ring.is_working.into();
         for lock in object["locks"].as_array_mut().into_iter().flatten() {
             let name = self.args.locks.iter().find(|name| lock["lock"] == shown(name));
             lock["name"] = name.map(String::as_str).into();
@@ -91,23 +84,26 @@ impl Look<'_> {
 
     fn text(&self, status: &Status, ring: &RingStatus) -> String {
         let view = &ring.view;
+        let members = if view.len() == 1 { "member" } else { "members" };
         let mut text = format!(
-            "ring of {}: view {}.{}, {} members, of which it takes {} to go on\n",
+            "ring of {}: view {}.{}, {} {members}, of which it takes {} to go on\n",
             self.name,
             view.epoch.version,
             view.version,
             view.len(),
             view.least()
         );
+        if !ring.is_working {
+            text += "it does not go on now: members are missing, or just being replaced\n";
+        }
         let endpoints = endpoints(status);
         let mut members = Table::new();
         members.load_style(presets::NOTHING).set_header(["turn", "node", "endpoint", "token"]);
         for (place, process) in view.processes().enumerate() {
-            let here = if process.node == status.id { " (this node)" } else { "" };
             let endpoint = endpoints.get(&process.node).cloned().unwrap_or_default();
             let token = if process == ring.token { "here" } else { "" };
             let turn = (place + 1).to_string();
-            members.add_row([turn, process.node.to_string(), endpoint + here, token.to_owned()]);
+            members.add_row([turn, process.node.to_string(), endpoint, token.to_owned()]);
         }
         text += &members.trim_fmt();
         if view.locks.is_empty() {
@@ -139,6 +135,20 @@ fn named(process: Process) -> String {
 }
 
 fn endpoints(status: &Status) -> BTreeMap<NodeId, String> {
-    let others = status.members.iter().map(|member| (member.node, member.endpoint.to_string()));
-    others.chain([(status.id, status.endpoint.to_string())]).collect()
+    status.members.iter().map(|member| (member.node, member.endpoint.to_string())).collect()
+}
+
+/// Whether the rings are the same, whoever's turn it is.
+fn are_alike(before: &[RingStatus], after: &[RingStatus]) -> bool {
+    let pairs = || before.iter().zip(after);
+    before.len() == after.len()
+        && pairs().all(|(a, b)| (&a.view, a.is_working) == (&b.view, b.is_working))
+}
+
+fn why_nobody(others: usize) -> String {
+    match others {
+        0 => "no other node is there".to_owned(),
+        1 => "the only other node has not answered for it".to_owned(),
+        _ => format!("none of {others} other nodes has answered for it"),
+    }
 }

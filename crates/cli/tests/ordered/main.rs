@@ -65,18 +65,21 @@ impl Lan {
         subs
     }
 
-    /// Waits until a look at the ring shows so many members beside the observer.
+    /// Waits until a look at the ring shows so many members.
     fn await_ring(&self, members: usize) {
-        while self.ring(&[])["members"].as_array().map(Vec::len) != Some(members + 1) {
+        while self.ring(&[])["members"].as_array().map(Vec::len) != Some(members) {
             std::thread::sleep(Duration::from_millis(100));
         }
     }
 
-    /// The ring, as `carom members` shows it.
+    /// The only ring, as `carom members` shows it.
     fn ring(&self, args: &[&str]) -> Value {
         let mut look = self.start(&[&["members", "accounts", "--json"], args].concat());
         look.end_with(0);
-        look.json()
+        let mut shown = look.json();
+        assert_eq!(shown["group"], "accounts", "{shown}");
+        assert_eq!(shown["rings"].as_array().map(Vec::len), Some(1), "{shown}");
+        shown["rings"][0].take()
     }
 
     /// Runs it to its end; asserts that it is refused with this cause and this fix.

@@ -126,31 +126,66 @@ fn who_was_away_is_told_that_the_ring_went_on_and_joins_again_or_ends() {
 }
 
 #[test]
-fn the_ring_is_shown_in_the_order_of_its_turns_and_left_as_it_was() {
+fn the_ring_is_shown_in_the_order_of_its_turns_and_its_members_hear_nothing_of_it() {
     let lan = Lan::new("17458");
-    let mut subs: [Running; 3] = lan.subs(&[]);
+    let mut subs = [(); 3].map(|()| lan.sub(&["--json"]));
+    lan.await_ring(3);
     let ring = lan.ring(&[]);
     let members = ring["members"].as_array().expect("it is a list");
-    let count = |field: &str| members.iter().filter(|member| member[field] == true).count();
-    assert_eq!((members.len(), count("token"), count("observer")), (4, 1, 1), "{ring}");
-    assert_eq!(ring["needed"], 3, "{ring}");
-    let again = lan.ring(&[]);
-    let order = |ring: &Value| -> Vec<String> {
-        let members = ring["members"].as_array().expect("it is a list");
-        let others = members.iter().filter(|member| member["observer"] == false);
-        others.map(|member| member["node"].to_string()).collect()
+    let turns = members.iter().filter(|member| member["token"] == true).count();
+    assert_eq!((members.len(), turns), (3, 1), "{ring}");
+    assert_eq!((&ring["needed"], &ring["working"]), (&2.into(), &true.into()), "{ring}");
+    let name = |ring: &Value| {
+        let members = ring["members"].as_array().expect("it is a list").iter();
+        let nodes: Vec<Value> = members.map(|member| member["node"].clone()).collect();
+        (ring["epoch"].clone(), ring["version"].clone(), nodes)
     };
-    let mut first = order(&ring);
-    let place = first.iter().position(|node| *node == order(&again)[0]).expect("nobody left");
-    first.rotate_left(place);
-    assert_eq!(first, order(&again));
+    for _ in 0..3 {
+        assert_eq!(name(&lan.ring(&[])), name(&ring));
+    }
     let mut text = lan.start(&["members", "accounts"]);
     text.end_with(0);
-    for part in ["ring of accounts: view 1.", "turn", "this node", "no lock is held"] {
+    for part in ["ring of accounts: view 1.", "3 members", "turn", "here", "no lock is held"] {
         assert!(text.wrote.seen.iter().any(|line| line.contains(part)), "{:#?}", text.wrote.seen);
     }
-    for sub in &mut subs {
+    // The next change that its members hear of is that one of them goes.
+    let [first, .., last] = &mut subs;
+    let view = |line: &str| {
+        let told: Value = serde_json::from_str(line).expect("it is JSON");
+        (told["news"] == "view").then_some(told)
+    };
+    first.wrote.wait_until("the ring as it was shown", |line| {
+        view(line).is_some_and(|view| view["version"] == ring["version"])
+    });
+    last.interrupt();
+    last.end_with(0);
+    let left = first.wrote.wait_until("the next view", |line| view(line).is_some());
+    let left = view(&left).expect("it is one");
+    assert_eq!(left["left"].as_array().map(Vec::len), Some(1), "{left}");
+    let version = ring["version"].as_u64().expect("a number");
+    assert_eq!(left["version"], version + 1, "{left}");
+    for sub in &mut subs[..2] {
         sub.interrupt();
         sub.end_with(0);
     }
+}
+
+#[test]
+fn where_nobody_is_there_is_no_ring() {
+    let lan = Lan::new("17459");
+    let shown = |args: &[&str], code: i32| {
+        let look = ["members", "nobodys", "--timeout", "300ms"];
+        let mut look = lan.start(&[&look, args].concat());
+        look.end_with(code);
+        (std::mem::take(&mut look.wrote.seen), std::mem::take(&mut look.said.seen))
+    };
+    let (wrote, said) = shown(&[], 1);
+    let line = "nobody is in nobodys: no other node is there";
+    assert_eq!((wrote.len(), said.last().map(String::as_str)), (0, Some(line)), "{said:#?}");
+    let mut sub = lan.sub(&[]);
+    let (wrote, said) = shown(&["--json"], 1);
+    assert_eq!(wrote, ["{\"group\":\"nobodys\",\"rings\":[]}"]);
+    assert!(said.iter().any(|line| line.starts_with("nobody is in nobodys: ")), "{said:#?}");
+    sub.interrupt();
+    sub.end_with(0);
 }

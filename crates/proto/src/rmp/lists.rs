@@ -38,6 +38,9 @@ impl Group {
             cx.counters.name_collisions += 1;
             return;
         }
+        if epoch.is_none() && change.kind == ListChangeKind::Leave {
+            return self.on_look(cx, sender, change.request);
+        }
         let is_joining = matches!(change.kind, ListChangeKind::Join { .. });
         let is_ours = epoch.map_or(is_joining, |epoch| epoch == ring.view().epoch);
         if !is_ours {

@@ -9,7 +9,7 @@
 //! | 3.4 hosts without multicast | `reach` |
 //! | 4.1, figure 4.1 packet types | [`packet`] |
 //! | 4.2 basic delivery: DataList, OrderingQ, token, NACK | `stream`, `log`, `turns`, `repairs` |
-//! | 4.3 membership view changes, locks | `joining`, `lists`, `locks`, `locking` |
+//! | 4.3 membership view changes, locks | `joining`, `lists`, `looking`, `locks`, `locking` |
 //! | 4.4 fault recovery | `reforming` |
 //! | 4.5 multi-RPC | `calls`, `calling`, `answering`, `requests`, `ring::guests` |
 //! | 4.6 flow and congestion control, figure 4.2 | `flow`, `sending` |
@@ -46,7 +46,8 @@
 //! # Verbs
 //!
 //! Beside those of [`Engine`] there are [`Rmp::join_with`], [`Rmp::lock`], [`Rmp::try_lock`],
-//! [`Rmp::unlock`], [`Rmp::request`] and [`Rmp::reply`]; what comes of them is [`RingNews`].
+//! [`Rmp::unlock`], [`Rmp::request`] and [`Rmp::reply`]; what comes of them is [`RingNews`]. What
+//! comes of [`Rmp::look`], with which others see a group's rings, is [`Rmp::poll_looked`].
 //!
 //! ```
 //! use carom_proto::rmp::{
@@ -106,10 +107,10 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
-use crate::wire::{self, Header};
+use crate::wire::Header;
 use crate::{
-    Class, Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Profile, Rng,
-    SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, ViewChangeKind, Wakeup,
+    Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Profile, Rng, SendError, SendOptions,
+    SeqNo, Time, Timers, Transmit, ViewChange, ViewChangeKind, Wakeup,
 };
 
 mod answering;
@@ -127,6 +128,7 @@ mod lists;
 mod locking;
 mod locks;
 mod log;
+mod looking;
 mod names;
 mod news;
 mod notices;
@@ -155,10 +157,12 @@ pub use self::delivery::ViewEvent;
 use self::group::Group;
 pub use self::locks::{Handler, LockChange, LockError, LockName, LockNews, Locks};
 pub use self::log::{ListChange, ListChangeKind, Round, Run, What};
+use self::looking::Looks;
+pub use self::looking::{LookError, LookId, LookOptions, Looked, RingSight};
 pub use self::names::{Epoch, Place, Process, Timestamp};
 pub use self::news::{Removal, RingEvent, RingNews};
 use self::outbox::Outbox;
-use self::packet::{NonMemberData, Packet};
+use self::packet::{NewList, NonMemberData, Packet};
 use self::parts::Parts;
 pub use self::qos::Qos;
 pub use self::stream::Data;
@@ -178,6 +182,7 @@ pub struct Rmp {
     /// The number of the next request to each group that this node has ever called.
     requests: BTreeMap<GroupId, u32>,
     parts: Parts,
+    looks: Looks,
     /// Groups that are not there any more, and of which nobody was told so.
     ended: BTreeSet<GroupId>,
 }
@@ -231,6 +236,7 @@ impl Rmp {
             lives: 0,
             requests: BTreeMap::new(),
             parts: Parts::default(),
+            looks: Looks::default(),
             ended: BTreeSet::new(),
         }
     }
@@ -246,9 +252,11 @@ impl Rmp {
         self.groups.get(&group).is_some_and(|state| !state.is_of_guest())
     }
 
-    /// Whether this node has made requests to the group without being in it, and waits for answers.
+    /// Whether this node has made requests to the group without being in it, or looks at it, and
+    /// waits for answers.
     pub fn calls(&self, group: GroupId) -> bool {
-        self.groups.get(&group).is_some_and(|state| state.is_of_guest())
+        let is_guest = self.groups.get(&group).is_some_and(|state| state.is_of_guest());
+        is_guest || self.looks.is_open(group)
     }
 
     /// The other members that are not known to have all that this node has sent in the group.
@@ -300,34 +308,6 @@ impl Rmp {
     /// Whose turn it is in a group.
     pub fn token(&self, group: GroupId) -> Option<Process> {
         self.groups.get(&group)?.ring.as_ref().map(|ring| ring.token())
-    }
-
-    /// Who is in the group multicasts on what was sent to it for that (3.4).
-    fn forward(&mut self, header: &Header, datagram: &[u8]) {
-        let group = header.group;
-        if header.flags & packet::FORWARD == 0 || !self.is_in(group) {
-            return;
-        }
-        self.counters.forwarded += 1;
-        let transmit = Transmit { destination: Destination::Group(group), class: Class::Data };
-        self.outbox.push(transmit, |out| {
-            let start = out.len();
-            out.extend_from_slice(datagram);
-            wire::clear_flags(out, start, packet::FORWARD);
-        });
-    }
-
-    /// Members without multicast get copies of what a guest has sent to the group.
-    fn copy_of_guest(&mut self, group: GroupId, datagram: &[u8]) {
-        let Some(state) = self.groups.get(&group) else { return };
-        for node in state.copies_of_guests() {
-            let transmit = Transmit { destination: Destination::Node(*node), class: Class::Data };
-            self.outbox.push(transmit, |out| {
-                let start = out.len();
-                out.extend_from_slice(datagram);
-                wire::clear_flags(out, start, packet::FORWARD);
-            });
-        }
     }
 
     fn decode(&mut self, datagram: &[u8]) -> Option<(Header, Packet)> {
@@ -447,6 +427,11 @@ impl Engine for Rmp {
             }
             packet = of_parts;
         }
+        if let Packet::NewList(NewList::Whole(snapshot)) = &packet
+            && !self.on_whole_list(sender, header.group, snapshot)
+        {
+            return Some(sender);
+        }
         self.with(now, header.group, |state, around| state.on_packet(around, sender, packet));
         Some(sender)
     }
@@ -463,6 +448,7 @@ impl Engine for Rmp {
         while let Some((group, timer)) = self.timers.pop_due(now) {
             self.with(now, group, |state, around| state.on_timer(around, timer));
         }
+        self.look_again(now);
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
@@ -474,7 +460,9 @@ impl Engine for Rmp {
     }
 
     fn poll_timeout(&self) -> Option<Wakeup> {
-        self.timers.next_due().map(|at| Wakeup { at, reason: "token ring" })
+        let rings = self.timers.next_due().map(|at| Wakeup { at, reason: "token ring" });
+        let looks = self.looks.due().map(|at| Wakeup { at, reason: "look at a ring" });
+        Wakeup::earlier(rings, looks)
     }
 
     fn payload_limit(&self, _profile: Profile) -> usize {

@@ -45,7 +45,8 @@ pub enum Packet {
     NewList(NewList),
     /// A change of the view is asked for.
     ListChangeRequest {
-        /// The ring; `None` from who wants to be in any.
+        /// The ring; `None` from who wants to be in any, or asks to leave to be refused: the
+        /// answer shows it the ring. The number is how often it has asked in vain then.
         epoch: Option<Epoch>,
         /// The change.
         change: ListChange,

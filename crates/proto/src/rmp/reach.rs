@@ -12,7 +12,9 @@ use alloc::vec::Vec;
 
 use super::around::Around;
 use super::group::Group;
-use crate::NodeId;
+use super::{Rmp, packet};
+use crate::wire::{self, Header};
+use crate::{Class, Destination, GroupId, NodeId, Transmit};
 
 /// Who is reached how, apart from the group's multicast.
 #[derive(Debug, Default)]
@@ -23,6 +25,36 @@ pub(super) struct Reach {
     pub(super) copies: Vec<NodeId>,
     /// Members that pass on what this node sends to the group.
     pub(super) relays: Vec<NodeId>,
+}
+
+impl Rmp {
+    /// Who is in the group multicasts on what was sent to it for that (3.4).
+    pub(super) fn forward(&mut self, header: &Header, datagram: &[u8]) {
+        let group = header.group;
+        if header.flags & packet::FORWARD == 0 || !self.is_in(group) {
+            return;
+        }
+        self.counters.forwarded += 1;
+        let transmit = Transmit { destination: Destination::Group(group), class: Class::Data };
+        self.outbox.push(transmit, |out| {
+            let start = out.len();
+            out.extend_from_slice(datagram);
+            wire::clear_flags(out, start, packet::FORWARD);
+        });
+    }
+
+    /// Members without multicast get copies of what a guest has sent to the group.
+    pub(super) fn copy_of_guest(&mut self, group: GroupId, datagram: &[u8]) {
+        let Some(state) = self.groups.get(&group) else { return };
+        for node in state.copies_of_guests() {
+            let transmit = Transmit { destination: Destination::Node(*node), class: Class::Data };
+            self.outbox.push(transmit, |out| {
+                let start = out.len();
+                out.extend_from_slice(datagram);
+                wire::clear_flags(out, start, packet::FORWARD);
+            });
+        }
+    }
 }
 
 impl Group {

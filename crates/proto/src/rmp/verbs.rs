@@ -204,6 +204,7 @@ impl fmt::Debug for Rmp {
             lives,
             requests,
             parts,
+            looks,
             ended,
         } = self;
         f.debug_struct("Rmp")
@@ -217,6 +218,7 @@ impl fmt::Debug for Rmp {
             .field("lives", lives)
             .field("requests", requests)
             .field("parts", parts)
+            .field("looks", looks)
             .field("ended", ended)
             .finish()
     }

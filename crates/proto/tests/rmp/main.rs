@@ -4,6 +4,7 @@ mod calls;
 mod checks;
 mod healing;
 mod locks;
+mod looking;
 mod nonsense;
 mod random;
 mod reforming;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use carom_proto::rmp::packet::Packet;
 use carom_proto::rmp::{
-    Answer, Config, Handler, JoinOptions, LockChange, LockName, LockNews, Partition, Place,
-    Process, Qos, Request, RequestId, RequestOptions, RingNews, RingView, Rmp,
+    Answer, Config, Handler, JoinOptions, LockChange, LockName, LockNews, LookId, LookOptions,
+    Partition, Place, Process, Qos, Request, RequestId, RequestOptions, RingNews, RingView, Rmp,
 };
 use carom_proto::wire::Header;
 use carom_proto::*;
@@ -269,6 +269,14 @@ impl World {
             let _closed = host.engine.reply(now, GROUP, id, reply);
         }
         self.drain(number);
+    }
+
+    /// Looks at the rings, for so long at most.
+    pub(crate) fn look(&mut self, number: usize, options: LookOptions) -> LookId {
+        let now = self.clock(number);
+        let id = self.hosts[number].engine.look(now, GROUP, options).expect("there is room");
+        self.drain(number);
+        id
     }
 
     /// The hosts that may use a lock now.

@@ -1,0 +1,96 @@
+//! Looks at ordered groups on the public API: in a simulated world, and over sockets.
+
+mod network;
+
+use std::time::{Duration, Instant};
+
+use carom::rmp::LockName;
+use carom::sim::{Link, Topology, World, WorldConfig};
+use carom::{Event, Group, Loss, Node, PathChoice, Profile, RingNews, RingStatus};
+use network::{block_on, multicast_port, on_loopback};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+async fn join(node: &Node) -> Group {
+    node.join_async("accounts", Profile::ordered()).await.expect("a group")
+}
+
+async fn only_ring(node: &Node) -> RingStatus {
+    let mut rings = node.look("accounts", TIMEOUT).await.expect("it may look");
+    assert_eq!(rings.len(), 1, "{rings:?}");
+    rings.remove(0)
+}
+
+async fn ring_of(node: &Node, group: &Group) -> RingStatus {
+    let groups = node.status_async().await.groups;
+    let status = groups.into_iter().find(|it| it.id == group.id()).expect("it is in it");
+    status.ring.expect("it is in a ring")
+}
+
+/// How many views a member was told of since the last time.
+fn views(group: &Group) -> usize {
+    let events = std::iter::from_fn(|| group.try_recv());
+    let is_view =
+        |event: &Event| matches!(event, Event::Ring(it) if matches!(it.news, RingNews::View(_)));
+    events.filter(is_view).count()
+}
+
+#[test]
+fn a_stranger_sees_the_ring_that_its_members_see_and_they_are_told_nothing() {
+    let config = WorldConfig::new(Topology::lan(4, Link::default()), 1);
+    let mut world = World::new(WorldConfig { loss: Loss::Uniform(0.02), ..config });
+    let nodes: [Node; 4] =
+        [0, 1, 2, 3].map(|host| Node::builder().start_on(&world.host(host)).expect("a node"));
+    let [first, others @ .., stranger] = &nodes;
+    let program = async {
+        let nobody = stranger.look("accounts", TIMEOUT).await;
+        assert_eq!(nobody, Ok(Vec::new()), "nobody is there yet");
+        let group = join(first).await;
+        let mut rest = Vec::new();
+        for node in others {
+            rest.push(join(node).await);
+        }
+        while group.members().len() < 2 {
+            first.sleep(Duration::from_millis(5)).await;
+        }
+        let lock = group.lock("nightly").await.expect("the lock");
+        // Until the ring is quiet.
+        first.sleep(Duration::from_secs(2)).await;
+        views(&group);
+        for _ in 0..10 {
+            let ring = only_ring(stranger).await;
+            assert_eq!(ring, ring_of(first, &group).await);
+            assert!(ring.is_working);
+            let holder = ring.view.locks.holder(LockName::of_name("nightly"));
+            assert_eq!(holder.map(|process| process.node), Some(first.id()));
+        }
+        let own = ring_of(first, &group).await;
+        assert_eq!(only_ring(first).await, own, "a member knows it itself");
+        assert_eq!(views(&group), 0, "somebody has changed the ring");
+        assert_eq!(stranger.look("another group", TIMEOUT).await, Ok(Vec::new()));
+        assert!(stranger.status_async().await.groups.is_empty());
+        drop(lock);
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
+
+#[test]
+fn a_ring_is_seen_over_sockets_with_and_without_multicast() {
+    for path in [PathChoice::Auto, PathChoice::Unicast] {
+        let port = multicast_port();
+        let member = on_loopback(port).path(path).start().expect("a node");
+        let group = member.join("accounts", Profile::ordered()).expect("a group");
+        let seed = member.endpoint().to_string();
+        let stranger = on_loopback(port).path(path).seeds([seed]).start().expect("a node");
+        let begun = Instant::now();
+        let rings = loop {
+            let rings = stranger.look_blocking("accounts", TIMEOUT).expect("it may look");
+            // The member may still be looking for a ring to join.
+            if !rings.is_empty() || begun.elapsed() > PATIENCE {
+                break rings;
+            }
+        };
+        assert_eq!(rings, [block_on(ring_of(&member, &group))]);
+    }
+}

@@ -1,0 +1,318 @@
+//! Looking at the rings of a group without being in one (4.3).
+//!
+//! A change of the list that is refused is answered with a New List packet that holds the view as
+//! it is. Who is in no ring asks to leave one: that is always refused, and changes nothing. Whose
+//! turn it is answers, and the first of the list, as the turn may pass the question by; all of them
+//! if there was no answer to two questions, or while a fault is dealt with, as those two may be
+//! gone.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::around::Around;
+use super::group::Group;
+use super::log::{ListChange, ListChangeKind};
+use super::names::{Epoch, Process, Timestamp};
+use super::packet::{FORWARD, NewList, Packet, Snapshot};
+use super::view::RingView;
+use super::{Counters, Rmp};
+use crate::{Class, Destination, GroupId, NodeId, Time, Transmit};
+
+/// How a group is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookOptions {
+    /// The [check](GroupId::name_check) of the group's name: a ring of another name, whose group
+    /// has the same id, is not seen.
+    pub name_check: u32,
+    /// How long somebody is waited for who answers.
+    pub patience: Duration,
+    /// A member that passes the question on, for a host without multicast.
+    pub via: Option<NodeId>,
+}
+
+/// Which look of this node's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LookId(pub u32);
+
+/// A ring, as one of its members has told of it, or as this node knows it itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingSight {
+    /// The members in the order of their turns, and the locks.
+    pub view: RingView,
+    /// Whose turn it is.
+    pub token: Process,
+    /// Whether it works: it is not being reformed, and may go on.
+    pub is_working: bool,
+}
+
+/// What there was to be seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// Which look it was.
+    pub id: LookId,
+    /// The group.
+    pub group: GroupId,
+    /// Its rings, by their epochs: none if nobody has answered, several if it is in parts.
+    pub rings: Vec<RingSight>,
+}
+
+/// Why this node does not look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LookError {
+    /// So many looks are not over.
+    #[error("{open} looks at groups are not over")]
+    TooMany {
+        /// How many.
+        open: usize,
+    },
+}
+
+/// The looks of this node.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    open: Vec<Look>,
+    /// Those that are over, and of which nobody was told.
+    over: VecDeque<Looked>,
+    last: u32,
+}
+
+#[derive(Debug)]
+struct Look {
+    id: LookId,
+    group: GroupId,
+    options: LookOptions,
+    /// How often it was asked.
+    asked: u32,
+    next_at: Time,
+    deadline: Time,
+    /// Whether another ring has answered since it was asked.
+    has_news: bool,
+    rings: BTreeMap<Epoch, Seen>,
+}
+
+/// A ring that has answered.
+#[derive(Debug)]
+struct Seen {
+    sight: RingSight,
+    /// How far the member was that told of it.
+    next: Timestamp,
+    /// After how many questions it has answered first.
+    first: u32,
+    /// After how many questions it has answered last.
+    last: u32,
+}
+
+impl RingSight {
+    fn of(snapshot: &Snapshot) -> Self {
+        let Snapshot { view, token, is_working, .. } = snapshot;
+        Self { view: view.clone(), token: *token, is_working: *is_working }
+    }
+}
+
+impl Look {
+    fn due(&self) -> Time {
+        self.next_at.min(self.deadline)
+    }
+
+    /// The rings that there are have had the time to answer again, and no other has.
+    fn has_seen_all(&self) -> bool {
+        let least = if self.rings.len() > 1 { 3 } else { 2 };
+        self.asked >= least && !self.rings.is_empty() && !self.has_news
+    }
+
+    fn see(&mut self, snapshot: &Snapshot) -> bool {
+        let (epoch, last) = (snapshot.view.epoch, self.asked);
+        let known = self.rings.get(&epoch);
+        if known.is_none() && self.rings.len() >= MAX_RINGS {
+            return false;
+        }
+        self.has_news |= known.is_none();
+        let first = known.map_or(last, |seen| seen.first);
+        let seen = match self.rings.remove(&epoch).filter(|seen| seen.next > snapshot.next) {
+            Some(further) => Seen { last, ..further },
+            None => Seen { sight: RingSight::of(snapshot), next: snapshot.next, first, last },
+        };
+        self.rings.insert(epoch, seen);
+        true
+    }
+
+    /// Whether all who were in this ring seem to have gone on to a later one: it has answered no
+    /// question that was asked since that one has answered.
+    fn is_past(&self, seen: &Seen) -> bool {
+        let view = &seen.sight.view;
+        self.rings.values().any(|other| {
+            let later = &other.sight.view;
+            let is_later = later.origin == view.origin && later.epoch.version > view.epoch.version;
+            is_later && seen.last <= other.first
+        })
+    }
+
+    fn over(self) -> Looked {
+        let present = self.rings.values().filter(|seen| !self.is_past(seen));
+        let rings = present.map(|seen| seen.sight.clone()).collect();
+        Looked { id: self.id, group: self.group, rings }
+    }
+}
+
+impl Looks {
+    pub(super) fn is_open(&self, group: GroupId) -> bool {
+        self.open.iter().any(|look| look.group == group)
+    }
+
+    pub(super) fn due(&self) -> Option<Time> {
+        self.open.iter().map(Look::due).min()
+    }
+
+    /// A member tells of its ring; says whether it was asked.
+    fn on_snapshot(
+        &mut self,
+        counters: &mut Counters,
+        sender: NodeId,
+        group: GroupId,
+        snapshot: &Snapshot,
+    ) -> bool {
+        let mut was_asked = false;
+        for look in self.open.iter_mut().filter(|look| look.group == group) {
+            if snapshot.view.name_check != look.options.name_check {
+                counters.name_collisions += 1;
+            } else if snapshot.view.process_of(sender).is_none() {
+                counters.foreign += 1;
+            } else if !look.see(snapshot) {
+                counters.looks_too_full += 1;
+            }
+            was_asked = true;
+        }
+        was_asked
+    }
+}
+
+impl Rmp {
+    /// Looks at the rings of a group, in which this node need not be: it does not become a member,
+    /// and nothing changes at those who are. [`Rmp::poll_looked`] tells what there was to be seen,
+    /// when whoever has answered was asked again and no other ring has answered since; at the end
+    /// of its patience at the latest.
+    ///
+    /// A node that is in a ring of the group knows it, and asks nobody.
+    ///
+    /// # Errors
+    /// Too many of this node's looks are not over.
+    pub fn look(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        options: LookOptions,
+    ) -> Result<LookId, LookError> {
+        let open = self.looks.open.len();
+        if open >= MAX_LOOKS {
+            return Err(LookError::TooMany { open });
+        }
+        self.counters.looks_made += 1;
+        self.looks.last = self.looks.last.wrapping_add(1);
+        let id = LookId(self.looks.last);
+        let state = self.groups.get(&group).filter(|_| self.is_in(group));
+        if let Some(own) = state.and_then(Group::own_snapshot) {
+            let rings = vec![RingSight::of(&own)];
+            self.looks.over.push_back(Looked { id, group, rings });
+            return Ok(id);
+        }
+        let (deadline, rings) = (now + options.patience, BTreeMap::new());
+        let (asked, next_at, has_news) = (0, now, false);
+        let look = Look { id, group, options, asked, next_at, deadline, has_news, rings };
+        let look = self.ask_to_see(now, look);
+        self.looks.open.push(look);
+        Ok(id)
+    }
+
+    /// The next look that is over.
+    pub fn poll_looked(&mut self) -> Option<Looked> {
+        self.looks.over.pop_front()
+    }
+
+    /// Whether this node's ring of a group works: it is not being reformed, and may go on.
+    pub fn is_working(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|it| it.ring.is_some() && it.reforming.is_idle())
+    }
+
+    /// Asks again, or no more.
+    pub(super) fn look_again(&mut self, now: Time) {
+        let due: Vec<Look> = self.looks.open.extract_if(.., |look| look.due() <= now).collect();
+        for look in due {
+            if look.deadline <= now || look.has_seen_all() {
+                self.looks.over.push_back(look.over());
+            } else {
+                let look = self.ask_to_see(now, look);
+                self.looks.open.push(look);
+            }
+        }
+    }
+
+    fn ask_to_see(&mut self, now: Time, look: Look) -> Look {
+        let (group, node) = (look.group, self.id);
+        // Who has an answer already asks as if for the first time: then few members answer.
+        let tries = if look.rings.is_empty() { look.asked } else { 0 };
+        let process = Process { node, life: self.lives };
+        let change = ListChange { process, request: tries, kind: ListChangeKind::Leave };
+        let packet = Packet::ListChangeRequest { epoch: None, change };
+        let via = look.options.via.filter(|via| *via != node).map(Destination::Node);
+        for destination in [Some(Destination::Group(group)), via].into_iter().flatten() {
+            let flags = if matches!(destination, Destination::Node(_)) { FORWARD } else { 0 };
+            let transmit = Transmit { destination, class: Class::Control };
+            self.outbox.push(transmit, |out| packet.encode_with(flags, out, group, node, 0));
+        }
+        let wait = self.config.join_retry.saturating_mul(1 << tries.min(16)).min(MOST_RETRY);
+        Look { asked: look.asked + 1, next_at: now + wait, has_news: false, ..look }
+    }
+
+    /// Somebody tells of a whole ring. Says whether that is for a group that this node has: a node
+    /// that only looks, or calls, does not need it.
+    pub(super) fn on_whole_list(
+        &mut self,
+        sender: NodeId,
+        group: GroupId,
+        snapshot: &Snapshot,
+    ) -> bool {
+        let was_asked = self.looks.on_snapshot(&mut self.counters, sender, group, snapshot);
+        let is_for_group = self.has(group);
+        self.counters.lists_unasked += u64::from(!was_asked && !is_for_group);
+        is_for_group
+    }
+}
+
+impl Group {
+    /// Somebody who is in no ring wants to see this one.
+    pub(super) fn on_look(&mut self, cx: &mut Around<'_>, sender: NodeId, tries: u32) {
+        let Some(ring) = self.ring.as_ref().filter(|ring| ring.view().contains(self.me)) else {
+            return;
+        };
+        let is_first = ring.view().processes().next() == Some(self.me);
+        let is_on_duty = is_first || ring.token() == self.me;
+        if !is_on_duty && self.reforming.is_idle() && tries < 2 {
+            return;
+        }
+        if !self.notices.may_go(cx.now, cx.config.least_timeout, sender) {
+            cx.counters.looks_too_often += 1;
+            return;
+        }
+        let Some(mut snapshot) = self.own_snapshot() else { return };
+        if snapshot.view.process_of(sender).is_some() {
+            // A life of this node's is in the ring: it must not enter it with less than all.
+            snapshot.seen = self.seen_for_joiner();
+        } else {
+            (snapshot.sources, snapshot.guests) = (Vec::new(), Vec::new());
+        }
+        cx.counters.looks_answered += 1;
+        cx.unicast(sender, &Packet::NewList(NewList::Whole(snapshot)));
+    }
+
+    fn own_snapshot(&self) -> Option<Snapshot> {
+        self.ring.as_ref().map(|ring| ring.snapshot(self.reforming.is_idle()))
+    }
+}
+
+/// Looks that are open at a time.
+const MAX_LOOKS: usize = 64;
+/// Rings that one look sees; others are counted.
+const MAX_RINGS: usize = 64;
+/// The longest pause before it is asked again.
+const MOST_RETRY: Duration = Duration::from_secs(1);
