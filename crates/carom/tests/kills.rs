@@ -23,6 +23,9 @@ use nix::unistd::Pid;
 const MEMBERS: usize = 4;
 /// How long something may take that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two messages of a member. More than all can write down would only wait, between the
+/// processes, where nobody sees it.
+const PAUSE: Duration = Duration::from_millis(2);
 const PORT: &str = "CAROM_TEST_MEMBER_PORT";
 const TIMERS: &str = "CAROM_TEST_MEMBER_TIMERS";
 
@@ -85,11 +88,11 @@ fn member_process() {
     thread::scope(|scope| {
         scope.spawn(|| tell(&node, &group));
         scope.spawn(|| {
-            // More than the ring carries would only wait; the numbers follow one another.
+            // The numbers follow one another.
             for number in 0_u64.. {
                 let text = number.to_be_bytes().to_vec();
                 drop(group.publish_with(text, Qos::MajorityResilient).expect("an open group"));
-                thread::sleep(Duration::from_micros(500));
+                thread::sleep(PAUSE);
             }
         });
         let mut line = String::new();
@@ -99,7 +102,9 @@ fn member_process() {
             let ring = status.groups.iter().find_map(|group| group.ring.clone());
             ring.is_some_and(|ring| ring.token.node == node.id())
         };
-        while !line.is_empty() && !has_token() {}
+        while !line.is_empty() && !has_token() {
+            thread::sleep(Duration::from_micros(100));
+        }
         let _ = kill(Pid::this(), Signal::SIGKILL);
     });
 }
