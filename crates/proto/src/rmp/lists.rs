@@ -24,23 +24,20 @@ impl Group {
             cx.counters.malformed += 1;
             return;
         }
-        let Some(ring) = &self.ring else {
+        if self.ring.is_none() {
             // Of several that begin at the same time the smallest begins the ring.
             if matches!(change.kind, ListChangeKind::Join { .. }) && sender < cx.node {
                 self.tries.join = 0;
             }
             return;
-        };
-        if let ListChangeKind::Join { name_check, .. } = change.kind
-            && name_check != self.terms.name_check
-        {
-            // Another group has the same id: the two have nothing to do with each other.
-            cx.counters.name_collisions += 1;
+        }
+        if self.is_of_another_group(cx, sender, change.kind) {
             return;
         }
         if epoch.is_none() && change.kind == ListChangeKind::Leave {
             return self.on_look(cx, sender, change.request);
         }
+        let Some(ring) = &self.ring else { return };
         let is_joining = matches!(change.kind, ListChangeKind::Join { .. });
         let is_ours = epoch.map_or(is_joining, |epoch| epoch == ring.view().epoch);
         if !is_ours {
@@ -76,6 +73,28 @@ impl Group {
         }
         self.requests.insert(change.process, change);
         self.advance(cx, None);
+    }
+
+    /// Whether somebody would join what it takes for this group and is not. It is counted.
+    fn is_of_another_group(
+        &mut self,
+        cx: &mut Around<'_>,
+        sender: NodeId,
+        kind: ListChangeKind,
+    ) -> bool {
+        let ListChangeKind::Join { member, name_check } = kind else { return false };
+        if name_check != self.terms.name_check {
+            // Another group has the same id: the two have nothing to do with each other.
+            cx.counters.name_collisions += 1;
+            return true;
+        }
+        if member.partition != self.terms.partition {
+            // The membership refuses one of the two. Until then there is to be one ring only.
+            cx.counters.joins_contradicting += 1;
+            self.notify_anyway(cx, sender);
+            return true;
+        }
+        false
     }
 
     /// The next change that can be made, if this member is the token site.

@@ -83,6 +83,21 @@ fn two_groups_with_one_id_have_nothing_to_do_with_each_other() {
 }
 
 #[test]
+fn who_would_have_another_part_go_on_is_not_let_in_and_begins_no_ring() {
+    let mut world = World::new(2, Partition::Majority, 3);
+    world.join(0);
+    world.run_for(1000 * MS);
+    let told = world.hosts[0].story.len();
+    world.profile = Profile::Ordered(Partition::All);
+    world.join(1);
+    world.run_for(5000 * MS);
+    assert_eq!(world.ring(0), Some(vec![world.hosts[0].id]));
+    assert_eq!(world.hosts[0].story.len(), told);
+    assert!(world.hosts[0].engine.counters().joins_contradicting > 0);
+    assert_eq!(world.ring(1), None);
+}
+
+#[test]
 fn a_member_with_a_wrong_clock_is_a_member_like_others() {
     let mut world = World::new(4, Partition::Majority, 4);
     world.hosts[1].ahead = Duration::from_secs(365 * 24 * 3600);
