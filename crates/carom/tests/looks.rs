@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use carom::rmp::LockName;
 use carom::sim::{Link, Topology, World, WorldConfig};
 use carom::{Event, Group, Loss, Node, PathChoice, Profile, RingNews, RingStatus};
-use network::{block_on, multicast_port, on_loopback};
+use network::{multicast_port, on_loopback};
+use pollster::block_on;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(3);

@@ -14,9 +14,8 @@ use carom::{
     Profile, PublishError, RateOfFire, TryPublishError, lateral,
 };
 use futures_core::Stream;
-use network::{
-    PATIENCE, beside_an_absent_member, block_on, members, multicast_port, on_loopback, wait_for,
-};
+use network::{PATIENCE, beside_an_absent_member, members, multicast_port, on_loopback, wait_for};
+use pollster::block_on;
 
 fn join(node: &Node) -> Group {
     node.join("prices", Profile::time_critical()).expect("a group")

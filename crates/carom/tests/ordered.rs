@@ -16,7 +16,8 @@ use carom::{
     Builder, Event, Group, JoinError, JoinGroupError, Loss, Node, NotDelivered, Partition, Profile,
     PublishError, Qos, Removal, RingNews, TryPublishError,
 };
-use network::{block_on, multicast_port, on_loopback};
+use network::{multicast_port, on_loopback};
+use pollster::block_on;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ALL_LEVELS: [Qos; 7] = [

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use carom::sim::{Fault, Link, Topology, Trouble, Troubles, World, WorldConfig};
 use carom::{Loss, Node};
-use network::{PATIENCE, block_on, multicast_port, on_loopback};
+use network::{PATIENCE, multicast_port, on_loopback};
+use pollster::block_on;
 use store::Counters;
 
 const REPLICAS: u32 = 5;

@@ -18,7 +18,8 @@ use std::time::Duration;
 use carom::sim::{Fault, Host, Link, Topology, World, WorldConfig};
 use carom::{Loss, Node};
 use codec::{Command, Operation, decode_map, encode_map};
-use network::{PATIENCE, block_on, multicast_port, on_loopback};
+use network::{PATIENCE, multicast_port, on_loopback};
+use pollster::block_on;
 use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, SequentialSpec};
 use store::{NotDone, Outcome, Store};
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 use carom::rmp::{Handler, ReplyError, RequestId, RequestOptions};
 use carom::sim::{Link, Topology, World, WorldConfig};
 use carom::{Answered, Event, Group, Loss, Node, NotAnswered, Profile, RingNews};
-use network::{block_on, multicast_port, on_loopback};
+use network::{multicast_port, on_loopback};
+use pollster::block_on;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const HANDLER: Handler = Handler::new(2).expect("there are six");

@@ -19,7 +19,8 @@ use carom::{
     Builder, Event, Group, JoinGroupError, Loss, Node, NodeId, Profile, PublishError, StartError,
     TryPublishError,
 };
-use network::{block_on, multicast_port, on_loopback};
+use network::{multicast_port, on_loopback};
+use pollster::block_on;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use carom::{Deadline, Driver, Event, JoinGroupError, Profile, Timeout};
-use network::{PATIENCE, beside_an_absent_member, block_on, multicast_port, on_loopback, wait_for};
+use network::{PATIENCE, beside_an_absent_member, multicast_port, on_loopback, wait_for};
+use pollster::block_on;
 
 fn is_pending(future: impl Future) -> bool {
     matches!(pin!(future).poll(&mut Context::from_waker(Waker::noop())), Poll::Pending)

@@ -8,14 +8,12 @@
 pub mod store;
 
 use std::error::Error;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use carom::Node;
+use pollster::block_on;
 use store::Counters;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -40,24 +38,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{:?}, beside {} others", replica.values(), replica.replicas().len());
     }
     Ok(())
-}
-
-/// Runs a future on this thread; any runtime does as well.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
 }
 
 const REPLICAS: usize = 3;

@@ -9,14 +9,12 @@ mod codec;
 pub mod store;
 
 use std::error::Error;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use carom::{JoinGroupError, Node};
+use pollster::block_on;
 use store::Store;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -56,24 +54,6 @@ fn start(
 fn wait_until_ready(replica: &Store) {
     while !replica.is_ready() {
         thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Runs a future on this thread; any runtime does as well.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
     }
 }
 

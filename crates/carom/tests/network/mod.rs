@@ -2,12 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "a part of each test file, which uses a part")]
 
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use carom::{Builder, Node, NodeId, Status};
@@ -67,23 +63,5 @@ pub fn wait_for(node: &Node, what: &str, is_so: impl Fn(&Status) -> bool) -> Sta
         }
         assert!(start.elapsed() < PATIENCE, "{what} did not come to pass: {status:#?}");
         std::thread::yield_now();
-    }
-}
-
-/// The least runtime there can be.
-pub fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
     }
 }
