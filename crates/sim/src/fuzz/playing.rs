@@ -1,9 +1,11 @@
 //! What one seed comes to, whatever is played: checked, played again, made smaller.
 
-use core::fmt::Display;
+use core::fmt::{self, Debug, Display};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::cast::Cast;
+use super::scenario::{Kind, Views};
 use super::shrink::shrink;
 use crate::checkers::Violation;
 
@@ -46,6 +48,23 @@ pub(crate) trait Play: Clone + Display {
 
     /// The same, but this happens.
     fn with_acts(&self, acts: Vec<(Duration, Self::Act)>) -> Self;
+}
+
+/// Writes a scenario: who is in it, what can go wrong, and what happens, a line each.
+pub(crate) fn write_scenario<'a>(
+    f: &mut fmt::Formatter<'_>,
+    cast: Cast,
+    views: Views,
+    kinds: &[Kind],
+    acts: impl Iterator<Item = (Duration, &'a dyn Debug)>,
+) -> fmt::Result {
+    let Cast { hosts, groups, loss } = cast;
+    writeln!(f, "{hosts} hosts, {groups} groups, views by {views:?}, loss {loss}")?;
+    writeln!(f, "kinds of faults: {kinds:?}")?;
+    for (at, act) in acts {
+        writeln!(f, "  {:>10.3} ms  {act:?}", at.as_secs_f64() * 1e3)?;
+    }
+    Ok(())
 }
 
 /// A run, checked.

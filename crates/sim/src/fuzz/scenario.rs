@@ -8,7 +8,7 @@ use carom_proto::membership::service::CommitFailure;
 use carom_proto::{GroupId, Rng};
 
 use super::cast::Cast;
-use super::playing::Play;
+use super::playing::{Play, write_scenario};
 use super::troubles::{Service, service_of};
 use crate::{Fault, HostIx};
 
@@ -293,12 +293,7 @@ impl Play for Scenario {
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hosts, groups, views, loss, kinds, acts, .. } = self;
-        writeln!(f, "{hosts} hosts, {groups} groups, views by {views:?}, loss {loss}")?;
-        writeln!(f, "kinds of faults: {kinds:?}")?;
-        for (at, act) in acts {
-            writeln!(f, "  {:>10.3} ms  {act:?}", at.as_secs_f64() * 1e3)?;
-        }
-        Ok(())
+        let acts = self.acts.iter().map(|(at, act)| (*at, act as &dyn fmt::Debug));
+        write_scenario(f, self.cast(), self.views, &self.kinds, acts)
     }
 }

@@ -9,7 +9,7 @@ use carom_proto::rmp::{Handler, LockName, Qos};
 use carom_proto::{GroupId, Rng};
 
 use crate::fuzz::cast::Cast;
-use crate::fuzz::playing::Play;
+use crate::fuzz::playing::{Play, write_scenario};
 use crate::fuzz::{Act, Kind, Views};
 use crate::{Fault, HostIx};
 
@@ -253,16 +253,10 @@ impl Play for Scenario {
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hosts, groups, views, loss, kinds, deeds, .. } = self;
-        writeln!(f, "{hosts} hosts, {groups} groups, views by {views:?}, loss {loss}")?;
-        writeln!(f, "kinds of faults: {kinds:?}")?;
-        for (at, deed) in deeds {
-            write!(f, "  {:>10.3} ms  ", at.as_secs_f64() * 1e3)?;
-            match deed {
-                Deed::Act(act) => writeln!(f, "{act:?}")?,
-                _ => writeln!(f, "{deed:?}")?,
-            }
-        }
-        Ok(())
+        let deeds = self.deeds.iter().map(|(at, deed)| match deed {
+            Deed::Act(act) => (*at, act as &dyn fmt::Debug),
+            _ => (*at, deed as &dyn fmt::Debug),
+        });
+        write_scenario(f, self.cast(), self.views, &self.kinds, deeds)
     }
 }
