@@ -1,0 +1,17 @@
+//! Bulk delivery over a multicast tree with a backup overlay: RDCM.
+//!
+//! Source: D. Li, M. Xu, Y. Liu, X. Xie, Y. Cui, J. Wang, G. Chen, *Reliable Multicast in Data
+//! Center Networks*, IEEE Transactions on Computers 63(8), 2014.
+//!
+//! | paper | here |
+//! |---|---|
+//! | 2.2 topologies, figures 2 to 4 | `topology.rs` |
+//! | 3.1 the multicast manager computes the tree | `tree.rs` |
+//! | 3.2 backup overlay, figure 8, Theorem 1 | `overlay.rs` |
+//! | 3.4 receiver dynamics: few rings change | `MulticastTree::graft`, `Overlay::of_tree` |
+
+pub mod overlay;
+pub mod topology;
+#[cfg(test)]
+mod topology_of_tests;
+pub mod tree;

@@ -1,0 +1,204 @@
+//! The backup overlay (section 3.2, figure 8): who repairs for whom.
+//!
+//! Each vertex of the tree with more than one child has an overlay ring: one receiver from below
+//! each child, its *proxy*. In a ring each member repairs for its successor. Who is the only
+//! receiver below its branch is there in its *leaf ring*, others in a *proxy ring*. A receiver
+//! that passes packets on counts as a switch with a child that is itself.
+//!
+//! Theorem 1: with more than one receiver, each is in exactly one leaf ring and in at most one
+//! proxy ring. So each repairs for two others at most, however large the group is.
+
+use std::collections::BTreeMap;
+
+use super::topology::Vertex;
+use super::tree::MulticastTree;
+use crate::Rng;
+
+/// The overlay rings of a multicast tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overlay {
+    /// By the vertex whose branches they join: their tree parent.
+    rings: BTreeMap<Vertex, OverlayRing>,
+}
+
+/// The ring of a branching vertex.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverlayRing {
+    /// How many branchings are on the longest way from here to a receiver, this one included.
+    pub level: u32,
+    /// Who is the overlay parent: the proxy of the vertex, or the sender. It may be a member.
+    pub parent: Vertex,
+    /// The members in ring order: each repairs for the next, the last for the first.
+    pub members: Vec<RingMember>,
+}
+
+/// A receiver in a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingMember {
+    /// The child below which it is; itself if it is a receiver that also passes packets on.
+    pub branch: Vertex,
+    /// The receiver.
+    pub proxy: Vertex,
+    /// Whether it is the only receiver below the branch.
+    pub is_leaf: bool,
+}
+
+/// What a receiver is in one ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// The ring's tree parent.
+    pub ring: Vertex,
+    /// Who repairs for it; itself if it is alone.
+    pub predecessor: Vertex,
+    /// For whom it repairs; itself if it is alone.
+    pub successor: Vertex,
+    /// The overlay parent.
+    pub parent: Vertex,
+}
+
+/// What a receiver is in the overlay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seats {
+    /// In its leaf ring.
+    pub leaf: Seat,
+    /// In its proxy ring.
+    pub proxy: Option<Seat>,
+    /// Its overlay children: the members of the ring whose overlay parent it is.
+    pub children: Vec<Vertex>,
+}
+
+/// A branch of the tree while the rings are built.
+struct Branch {
+    child: Vertex,
+    receivers: Vec<Vertex>,
+    /// The highest branching vertex in it.
+    top: Option<Vertex>,
+}
+
+impl Overlay {
+    /// The overlay of a tree. Where `previous`, the overlay of what the tree was before, had a
+    /// proxy that is as good as any, it stays: as few rings change as can be. Other ties are broken
+    /// at random.
+    ///
+    /// A single receiver is alone in a ring of the sender's.
+    pub fn of_tree(tree: &MulticastTree, previous: Option<&Self>, rng: &mut Rng) -> Self {
+        let mut overlay = Self::default();
+        let mut rings_of: BTreeMap<Vertex, u32> = BTreeMap::new();
+        let mut open: BTreeMap<Vertex, Branch> = BTreeMap::new();
+        for vertex in tree.upwards() {
+            let mut branches: Vec<Branch> =
+                tree.children(vertex).filter_map(|child| open.remove(&child)).collect();
+            if tree.receivers().contains(&vertex) {
+                branches.push(Branch { child: vertex, receivers: vec![vertex], top: None });
+                branches.sort_by_key(|branch| branch.child);
+            }
+            let is_alone = vertex == tree.sender() && tree.receivers().len() == 1;
+            if branches.len() > 1 || is_alone {
+                overlay.add_ring(vertex, &branches, previous, &mut rings_of, rng);
+            }
+            let top = match branches.as_slice() {
+                [one] => one.top,
+                _ => Some(vertex),
+            };
+            let receivers = branches.into_iter().flat_map(|branch| branch.receivers).collect();
+            open.insert(vertex, Branch { child: vertex, receivers, top });
+        }
+        // Who has no branching above it is below the sender.
+        for ring in overlay.rings.values_mut().filter(|ring| ring.parent == NOBODY) {
+            ring.parent = tree.sender();
+        }
+        overlay
+    }
+
+    fn add_ring(
+        &mut self,
+        vertex: Vertex,
+        branches: &[Branch],
+        previous: Option<&Self>,
+        rings_of: &mut BTreeMap<Vertex, u32>,
+        rng: &mut Rng,
+    ) {
+        let before = previous.and_then(|overlay| overlay.rings.get(&vertex));
+        let mut members = Vec::with_capacity(branches.len());
+        let mut level = 0;
+        for branch in branches {
+            let was = before.and_then(|ring| ring.proxy_of(branch.child));
+            let proxy = choose_proxy(&branch.receivers, was, rings_of, rng);
+            *rings_of.entry(proxy).or_default() += 1;
+            let is_leaf = branch.receivers.len() == 1;
+            members.push(RingMember { branch: branch.child, proxy, is_leaf });
+            if let Some(below) = branch.top.and_then(|top| self.rings.get_mut(&top)) {
+                below.parent = proxy;
+                level = level.max(below.level);
+            }
+        }
+        let ring = OverlayRing { level: level + 1, parent: NOBODY, members };
+        self.rings.insert(vertex, ring);
+    }
+
+    /// The rings, by the vertices whose branches they join.
+    pub fn rings(&self) -> &BTreeMap<Vertex, OverlayRing> {
+        &self.rings
+    }
+
+    /// What each receiver is in the overlay.
+    pub fn seats(&self) -> BTreeMap<Vertex, Seats> {
+        let mut leaves = BTreeMap::new();
+        let mut proxies = BTreeMap::new();
+        let mut children: BTreeMap<Vertex, Vec<Vertex>> = BTreeMap::new();
+        for (vertex, ring) in &self.rings {
+            let count = ring.members.len();
+            for (place, member) in ring.members.iter().enumerate() {
+                let seat = Seat {
+                    ring: *vertex,
+                    predecessor: ring.members[(place + count - 1) % count].proxy,
+                    successor: ring.members[(place + 1) % count].proxy,
+                    parent: ring.parent,
+                };
+                let seats = if member.is_leaf { &mut leaves } else { &mut proxies };
+                let other = seats.insert(member.proxy, seat);
+                assert!(other.is_none(), "a receiver has two seats of one kind");
+            }
+            let proxies = ring.members.iter().map(|member| member.proxy);
+            children.entry(ring.parent).or_default().extend(proxies);
+        }
+        let seats = |(receiver, leaf)| {
+            let proxy = proxies.get(&receiver).copied();
+            let children = children.get(&receiver).cloned().unwrap_or_default();
+            (receiver, Seats { leaf, proxy, children })
+        };
+        leaves.into_iter().map(seats).collect()
+    }
+}
+
+impl OverlayRing {
+    /// The proxy of a branch.
+    pub fn proxy_of(&self, branch: Vertex) -> Option<Vertex> {
+        let member = self.members.iter().find(|member| member.branch == branch);
+        member.map(|member| member.proxy)
+    }
+}
+
+/// The receiver that is in the fewest rings so far: the one that `was` if it is one of those.
+fn choose_proxy(
+    receivers: &[Vertex],
+    was: Option<Vertex>,
+    rings_of: &BTreeMap<Vertex, u32>,
+    rng: &mut Rng,
+) -> Vertex {
+    let count = |receiver: &Vertex| rings_of.get(receiver).copied().unwrap_or(0);
+    let fewest = receivers.iter().map(count).min().expect("below each branch is a receiver");
+    let candidates: Vec<Vertex> =
+        receivers.iter().filter(|receiver| count(receiver) == fewest).copied().collect();
+    match was {
+        Some(was) if candidates.contains(&was) => was,
+        _ => candidates[rng.below(candidates.len())],
+    }
+}
+
+/// The overlay parent of a ring as long as it is not known.
+const NOBODY: Vertex = Vertex(u32::MAX);
+
+#[cfg(test)]
+#[path = "overlay_tests.rs"]
+mod tests;

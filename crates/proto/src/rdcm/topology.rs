@@ -1,0 +1,344 @@
+//! The network as the multicast manager knows it: hosts, switches, and the links between them.
+//!
+//! | builder | source |
+//! |---|---|
+//! | [`Topology::bcube`] | C. Guo et al., *BCube*, SIGCOMM 2009, section 3.1; figure 4 of the paper |
+//! | [`Topology::fat_tree`] | M. Al-Fares et al., *A Scalable, Commodity Data Center Network Architecture*, SIGCOMM 2008, section 3; figure 2 |
+//! | [`Topology::vl2`] | A. Greenberg et al., *VL2*, SIGCOMM 2009, section 4.1; figure 3 |
+//! | [`Topology::tree`] | a plain tree of switches |
+//! | [`Topology::racks`] | what is declared where nobody controls the switches |
+
+use core::fmt;
+
+/// A host or a switch of a [`Topology`]: its number there. Hosts come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Vertex(pub u32);
+
+/// A link of a [`Topology`], in both directions: its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u32);
+
+/// Hosts, switches, and the links between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    hosts: u32,
+    names: Vec<String>,
+    /// Whether hosts pass packets of others on, as the servers of BCube do.
+    hosts_forward: bool,
+    links: Vec<[Vertex; 2]>,
+    /// Who is at the other end of the links of each vertex, in the order of the links.
+    neighbours: Vec<Vec<(Vertex, LinkId)>>,
+}
+
+/// Why there is no such topology.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyError {
+    /// A number is zero, or is odd where halves are taken of it.
+    #[error("{what} must be {must}, not {given}")]
+    Shape {
+        /// Which number.
+        what: &'static str,
+        /// What it must be.
+        must: &'static str,
+        /// What it is.
+        given: u32,
+    },
+    /// It would have more hosts and switches than [`MAX_VERTICES`].
+    #[error("a topology has at most {MAX_VERTICES} hosts and switches")]
+    TooLarge,
+    /// A link to what is not there, or from something to itself.
+    #[error("a link must join two of the topology's hosts and switches, not {0} and {1}")]
+    Link(Vertex, Vertex),
+}
+
+/// The most hosts and switches that a topology can have.
+pub const MAX_VERTICES: usize = 1 << 20;
+
+impl fmt::Display for Vertex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+impl Topology {
+    /// Hosts and switches of these names, without links. `hosts_forward`: whether hosts pass
+    /// packets of others on.
+    ///
+    /// # Errors
+    /// If they are too many.
+    pub fn new(
+        hosts: Vec<String>,
+        switches: Vec<String>,
+        hosts_forward: bool,
+    ) -> Result<Self, TopologyError> {
+        let count = hosts.len().saturating_add(switches.len());
+        if count > MAX_VERTICES {
+            return Err(TopologyError::TooLarge);
+        }
+        let (hosts, mut names) = (hosts.len() as u32, hosts);
+        names.extend(switches);
+        Ok(Self {
+            hosts,
+            names,
+            hosts_forward,
+            links: Vec::new(),
+            neighbours: vec![Vec::new(); count],
+        })
+    }
+
+    /// Joins two of them by a link. Two may have several.
+    ///
+    /// # Errors
+    /// If one is not there, or both are the same.
+    pub fn link(&mut self, a: Vertex, b: Vertex) -> Result<LinkId, TopologyError> {
+        if a == b || [a, b].iter().any(|end| end.0 as usize >= self.names.len()) {
+            return Err(TopologyError::Link(a, b));
+        }
+        let link = LinkId(self.links.len() as u32);
+        self.links.push([a, b]);
+        self.neighbours[a.0 as usize].push((b, link));
+        self.neighbours[b.0 as usize].push((a, link));
+        Ok(link)
+    }
+
+    /// BCube(`ports`, `k`): `ports`^(k+1) servers that forward, with k + 1 links each, one to a
+    /// switch of each level. A server's name is its address, the switch's its level and what its
+    /// servers have in common.
+    ///
+    /// # Errors
+    /// If `ports` is below 2, or it is too large.
+    pub fn bcube(ports: u32, k: u32) -> Result<Self, TopologyError> {
+        at_least("the number of a switch's ports", ports, 2)?;
+        let servers = power(ports, k.checked_add(1).ok_or(TopologyError::TooLarge)?)?;
+        let per_level = servers / ports;
+        let switches = (k + 1).checked_mul(per_level).ok_or(TopologyError::TooLarge)?;
+        check_size(u64::from(servers) + u64::from(switches))?;
+        let digits = |number: u32, count: u32| {
+            let digit = |place| (number / ports.pow(place) % ports).to_string();
+            (0..count).rev().map(digit).collect::<Vec<_>>().join(".")
+        };
+        let switch_name = |number: u32| {
+            format!("switch {}:{}", number / per_level, digits(number % per_level, k))
+        };
+        let mut topology = Self::new(
+            (0..servers).map(|number| format!("server {}", digits(number, k + 1))).collect(),
+            (0..switches).map(switch_name).collect(),
+            true,
+        )?;
+        for server in 0..servers {
+            for level in 0..=k {
+                // The address without the digit of this level.
+                let low = server % ports.pow(level);
+                let high = server / ports.pow(level) / ports * ports.pow(level);
+                let switch = servers + level * per_level + high + low;
+                topology.link(Vertex(server), Vertex(switch))?;
+            }
+        }
+        Ok(topology)
+    }
+
+    /// A fat tree of switches with `ports` ports: `ports`^3 / 4 hosts in `ports` pods.
+    ///
+    /// # Errors
+    /// If `ports` is odd or zero, or it is too large.
+    pub fn fat_tree(ports: u32) -> Result<Self, TopologyError> {
+        even("the number of a switch's ports", ports)?;
+        let half = ports / 2;
+        let (wide, core) = (u64::from(half), u64::from(half).saturating_mul(half.into()));
+        let pods = core.saturating_add(2 * wide).saturating_mul(ports.into());
+        check_size(pods.saturating_add(core))?;
+        let hosts = half * half * ports;
+        let name = |kind: &str, per_pod: u32, number: u32| {
+            format!("{kind} {}.{}", number / per_pod, number % per_pod)
+        };
+        let in_pods = ports * half;
+        let mut switches: Vec<String> = (0..in_pods).map(|it| name("edge", half, it)).collect();
+        switches.extend((0..in_pods).map(|it| name("aggregation", half, it)));
+        switches.extend((0..half * half).map(|it| name("core", half, it)));
+        let names = (0..hosts).map(|it| name("host", half * half, it)).collect();
+        let mut topology = Self::new(names, switches, false)?;
+        let (edge, aggregation) = (hosts, hosts + in_pods);
+        let core = aggregation + in_pods;
+        for host in 0..hosts {
+            topology.link(Vertex(host), Vertex(edge + host / half))?;
+        }
+        for pod in 0..ports {
+            for upper in 0..half {
+                let above = Vertex(aggregation + pod * half + upper);
+                for lower in 0..half {
+                    topology.link(Vertex(edge + pod * half + lower), above)?;
+                    topology.link(above, Vertex(core + upper * half + lower))?;
+                }
+            }
+        }
+        Ok(topology)
+    }
+
+    /// VL2 of aggregation switches with `aggregation_ports` ports and intermediate switches with
+    /// `intermediate_ports`: a quarter of their product of top-of-rack switches, with `per_rack`
+    /// hosts each.
+    ///
+    /// # Errors
+    /// If a number of ports is odd or zero, `per_rack` is zero, or it is too large.
+    pub fn vl2(
+        aggregation_ports: u32,
+        intermediate_ports: u32,
+        per_rack: u32,
+    ) -> Result<Self, TopologyError> {
+        even("the number of an aggregation switch's ports", aggregation_ports)?;
+        even("the number of an intermediate switch's ports", intermediate_ports)?;
+        at_least("the number of hosts in a rack", per_rack, 1)?;
+        let (half, aggregations) = (aggregation_ports / 2, intermediate_ports);
+        let racks = u64::from(half) * u64::from(aggregations / 2);
+        check_size(
+            racks
+                .saturating_mul(u64::from(per_rack) + 1)
+                .saturating_add(u64::from(aggregations) + u64::from(half)),
+        )?;
+        let racks = racks as u32;
+        let hosts = racks * per_rack;
+        let numbered = |kind: &'static str, count| (0..count).map(move |it| format!("{kind} {it}"));
+        let switches = numbered("rack", racks)
+            .chain(numbered("aggregation", aggregations))
+            .chain(numbered("intermediate", half));
+        let names = (0..hosts).map(|it| format!("host {}.{}", it / per_rack, it % per_rack));
+        let mut topology = Self::new(names.collect(), switches.collect(), false)?;
+        let intermediate = hosts + racks + aggregations;
+        for host in 0..hosts {
+            topology.link(Vertex(host), Vertex(hosts + host / per_rack))?;
+        }
+        for rack in 0..racks {
+            // Each pair of aggregation switches has as many racks as one of them has ports below.
+            let pair = hosts + racks + rack / half * 2;
+            for aggregation in [pair, pair + 1] {
+                topology.link(Vertex(hosts + rack), Vertex(aggregation))?;
+            }
+        }
+        for aggregation in 0..aggregations {
+            for upper in 0..half {
+                let lower = Vertex(hosts + racks + aggregation);
+                topology.link(lower, Vertex(intermediate + upper))?;
+            }
+        }
+        Ok(topology)
+    }
+
+    /// A tree of switches: the first of `fanouts` is how many are below the one at the top, and so
+    /// on; the last is how many hosts are below each of the lowest.
+    ///
+    /// # Errors
+    /// If there is no fan-out, one is zero, or it is too large.
+    pub fn tree(fanouts: &[u32]) -> Result<Self, TopologyError> {
+        at_least("the number of levels", fanouts.len() as u32, 1)?;
+        let mut widths = vec![1_u64];
+        for fanout in fanouts {
+            at_least("a fan-out", *fanout, 1)?;
+            widths.push(widths[widths.len() - 1].saturating_mul(u64::from(*fanout)));
+            check_size(widths.iter().fold(0, |sum, width| sum.saturating_add(*width)))?;
+        }
+        let depth = fanouts.len();
+        let hosts = widths[depth] as u32;
+        let name = |level: usize, it: u64| format!("switch {level}.{it}");
+        let switches =
+            (0..depth).flat_map(|level| (0..widths[level]).map(move |it| name(level, it)));
+        let names = (0..hosts).map(|it| format!("host {it}")).collect();
+        let mut topology = Self::new(names, switches.collect(), false)?;
+        let mut above = hosts;
+        for (level, fanout) in fanouts.iter().enumerate() {
+            let below = if level + 1 == depth { 0 } else { above + widths[level] as u32 };
+            for child in 0..widths[level + 1] as u32 {
+                topology.link(Vertex(above + child / fanout), Vertex(below + child))?;
+            }
+            above = below;
+        }
+        Ok(topology)
+    }
+
+    /// Racks of so many hosts, all below one switch. A rack without hosts stays a switch.
+    ///
+    /// # Errors
+    /// If it is too large.
+    pub fn racks(hosts_of: &[u32]) -> Result<Self, TopologyError> {
+        let hosts = hosts_of.iter().fold(0_u64, |sum, count| sum.saturating_add((*count).into()));
+        check_size(hosts.saturating_add(hosts_of.len() as u64 + 1))?;
+        let hosts = hosts as u32;
+        let mut switches: Vec<String> =
+            (0..hosts_of.len()).map(|it| format!("rack {it}")).collect();
+        switches.push("core".to_owned());
+        let names = (0..hosts).map(|it| format!("host {it}")).collect();
+        let mut topology = Self::new(names, switches, false)?;
+        let core = Vertex(hosts + hosts_of.len() as u32);
+        let mut host = 0;
+        for (rack, count) in hosts_of.iter().enumerate() {
+            let rack = Vertex(hosts + rack as u32);
+            for _ in 0..*count {
+                topology.link(Vertex(host), rack)?;
+                host += 1;
+            }
+            topology.link(rack, core)?;
+        }
+        Ok(topology)
+    }
+
+    /// How many hosts there are: they are the first vertices.
+    pub fn hosts(&self) -> u32 {
+        self.hosts
+    }
+
+    /// How many hosts and switches there are.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there is neither host nor switch.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Whether it is a host.
+    pub fn is_host(&self, vertex: Vertex) -> bool {
+        vertex.0 < self.hosts
+    }
+
+    /// Whether packets of others can go through it.
+    pub fn forwards(&self, vertex: Vertex) -> bool {
+        self.hosts_forward || !self.is_host(vertex)
+    }
+
+    /// What it is called; empty if it is not there.
+    pub fn name(&self, vertex: Vertex) -> &str {
+        self.names.get(vertex.0 as usize).map_or("", String::as_str)
+    }
+
+    /// The ends of all links, by their numbers.
+    pub fn links(&self) -> &[[Vertex; 2]] {
+        &self.links
+    }
+
+    /// Who is at the other end of its links.
+    pub fn neighbours(&self, vertex: Vertex) -> &[(Vertex, LinkId)] {
+        self.neighbours.get(vertex.0 as usize).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn at_least(what: &'static str, given: u32, least: u32) -> Result<(), TopologyError> {
+    let must = if least == 1 { "at least 1" } else { "at least 2" };
+    if given < least { Err(TopologyError::Shape { what, must, given }) } else { Ok(()) }
+}
+
+fn even(what: &'static str, given: u32) -> Result<(), TopologyError> {
+    let is_even = given > 0 && given.is_multiple_of(2);
+    if is_even { Ok(()) } else { Err(TopologyError::Shape { what, must: "even and not 0", given }) }
+}
+
+fn power(base: u32, exponent: u32) -> Result<u32, TopologyError> {
+    base.checked_pow(exponent).ok_or(TopologyError::TooLarge)
+}
+
+fn check_size(vertices: u64) -> Result<(), TopologyError> {
+    if vertices > MAX_VERTICES as u64 { Err(TopologyError::TooLarge) } else { Ok(()) }
+}
+
+#[cfg(test)]
+#[path = "topology_tests.rs"]
+mod tests;

@@ -1,0 +1,74 @@
+use super::*;
+
+/// How many links each vertex has, hosts first.
+fn degrees(topology: &Topology) -> Vec<usize> {
+    (0..topology.len() as u32).map(|it| topology.neighbours(Vertex(it)).len()).collect()
+}
+
+#[test]
+fn the_figures_of_the_paper_connect_16_servers() {
+    let bcube = Topology::bcube(4, 1).expect("a topology");
+    assert_eq!((bcube.hosts(), bcube.len(), bcube.links().len()), (16, 24, 32));
+    assert_eq!(degrees(&bcube), [[2; 16].as_slice(), &[4; 8]].concat());
+    let fat_tree = Topology::fat_tree(4).expect("a topology");
+    assert_eq!((fat_tree.hosts(), fat_tree.len()), (16, 36));
+    assert_eq!(degrees(&fat_tree), [[1; 16].as_slice(), &[4; 20]].concat());
+    let vl2 = Topology::vl2(4, 4, 4).expect("a topology");
+    assert_eq!((vl2.hosts(), vl2.len()), (16, 26));
+    assert_eq!(degrees(&vl2), [[1; 16].as_slice(), &[6; 4], &[4; 4], &[4; 2]].concat());
+}
+
+#[test]
+fn a_bcube_switch_has_the_servers_that_differ_in_its_level_alone() {
+    let bcube = Topology::bcube(8, 3).expect("a topology");
+    assert_eq!((bcube.hosts(), bcube.len(), bcube.links().len()), (4096, 6144, 16384));
+    for switch in 4096..6144 {
+        let level = (switch - 4096) / 512;
+        let servers: Vec<u32> = bcube.neighbours(Vertex(switch)).iter().map(|it| it.0.0).collect();
+        let expected: Vec<u32> = (0..8).map(|it| servers[0] + it * 8_u32.pow(level)).collect();
+        assert_eq!(servers, expected);
+        assert_eq!(servers[0] / 8_u32.pow(level) % 8, 0);
+    }
+    assert_eq!(bcube.name(Vertex(4095)), "server 7.7.7.7");
+    assert_eq!(bcube.name(Vertex(4096 + 512)), "switch 1:0.0.0");
+}
+
+#[test]
+fn a_tree_and_racks_have_one_way_between_any_two() {
+    for topology in [Topology::tree(&[3, 2, 5]), Topology::racks(&[4, 1, 0, 7])] {
+        let topology = topology.expect("a topology");
+        assert_eq!(topology.links().len() + 1, topology.len());
+        let mut reached = vec![false; topology.len()];
+        let mut next = vec![Vertex(0)];
+        while let Some(vertex) = next.pop() {
+            if !core::mem::replace(&mut reached[vertex.0 as usize], true) {
+                next.extend(topology.neighbours(vertex).iter().map(|(neighbour, _)| *neighbour));
+            }
+        }
+        assert!(reached.iter().all(|reached| *reached));
+        assert!((0..topology.hosts()).all(|host| topology.neighbours(Vertex(host)).len() == 1));
+    }
+}
+
+#[test]
+fn numbers_that_make_no_topology_are_refused() {
+    let odd = Topology::fat_tree(5).expect_err("odd");
+    assert_eq!(odd.to_string(), "the number of a switch's ports must be even and not 0, not 5");
+    assert!(matches!(Topology::bcube(1, 1), Err(TopologyError::Shape { given: 1, .. })));
+    assert!(matches!(Topology::vl2(4, 4, 0), Err(TopologyError::Shape { .. })));
+    assert!(matches!(Topology::tree(&[]), Err(TopologyError::Shape { .. })));
+    for too_large in [
+        Topology::bcube(2, 40),
+        Topology::bcube(u32::MAX, 0),
+        Topology::bcube(2, u32::MAX),
+        Topology::fat_tree(u32::MAX - 1),
+        Topology::vl2(u32::MAX - 1, u32::MAX - 1, u32::MAX),
+        Topology::tree(&[u32::MAX, u32::MAX, u32::MAX]),
+        Topology::racks(&[u32::MAX, u32::MAX]),
+    ] {
+        assert_eq!(too_large.err(), Some(TopologyError::TooLarge));
+    }
+    let mut two = Topology::racks(&[1]).expect("a topology");
+    assert_eq!(two.link(Vertex(0), Vertex(0)), Err(TopologyError::Link(Vertex(0), Vertex(0))));
+    assert_eq!(two.link(Vertex(0), Vertex(9)), Err(TopologyError::Link(Vertex(0), Vertex(9))));
+}
