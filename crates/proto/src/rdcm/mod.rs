@@ -9,7 +9,9 @@
 //! | 3.1 the multicast manager computes the tree | `tree.rs` |
 //! | 3.2 backup overlay, figure 8, Theorem 1 | `overlay.rs` |
 //! | 3.4 receiver dynamics: few rings change | `MulticastTree::graft`, `Overlay::of_tree` |
+//! | 3.5 congestion control, BIC | `congestion.rs` |
 
+pub mod congestion;
 pub mod overlay;
 pub mod topology;
 #[cfg(test)]

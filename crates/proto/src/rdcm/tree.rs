@@ -65,7 +65,7 @@ impl MulticastTree {
         while let Some((steps, layer)) = layers.pop_last() {
             let nearer = layers.entry(steps - 1).or_default();
             let is_nearer = |vertex: Vertex| distance[vertex.0 as usize] == Some(steps - 1);
-            let ways = |vertex: Vertex| ways_to(topology, dead, sender, vertex, &is_nearer);
+            let ways = |vertex: Vertex| ways_to(topology, dead, sender, vertex, is_nearer);
             tree.choose_parents(&layer, nearer, ways);
             if steps == 1 {
                 break;

@@ -1,0 +1,215 @@
+//! Congestion control (section 3.5): the window of one receiver, by BIC.
+//!
+//! Source: L. Xu, K. Harfoush, I. Rhee, *Binary Increase Congestion Control (BIC) for Fast
+//! Long-Distance Networks*, INFOCOM 2004; the constants are those of Linux's `tcp_bic`.
+//!
+//! A receiver counts what the tree brings as a TCP sender counts acknowledgements, and takes a gap
+//! as one loss. What it reports to the sender is the highest sequence number that it expects.
+//! Repairs do not count: they come by other ways.
+
+/// Windows up to this many packets grow and shrink as Reno's do.
+const LOW_WINDOW: u32 = 14;
+/// Packets that a window grows by at most in one round trip.
+const MAX_INCREMENT: u32 = 16;
+/// What is left of a window after a loss, of 1024.
+const BETA: u64 = 819;
+/// The search goes this part of the way to the last maximum in one round trip.
+const SEARCH_PART: u32 = 4;
+/// Round trips for a step of one packet where the last maximum is near.
+const SMOOTH_PART: u32 = 20;
+/// Packets for one more in the window, at most, as long as nothing was lost: 5 % a round trip.
+const UNTRIED_STEP: u32 = 20;
+
+/// The largest window that can be, in packets.
+const MOST: u32 = 1 << 24;
+
+/// A congestion window in packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bic {
+    window: u32,
+    max_window: u32,
+    /// Slow start ends here.
+    threshold: u32,
+    /// The window at the last loss, or less where others want room; 0 before the first.
+    last_max: u32,
+    /// Packets that came since the window last grew.
+    arrived: u32,
+    /// Losses below this number belong to a loss that was answered.
+    answered_up_to: u64,
+    reductions: u64,
+}
+
+impl Bic {
+    /// A window of `initial` packets that never exceeds `max_window`; both from 1 to 2^24.
+    pub fn new(initial: u32, max_window: u32) -> Self {
+        let max_window = max_window.clamp(1, MOST);
+        Self {
+            window: initial.clamp(1, max_window),
+            max_window,
+            threshold: u32::MAX,
+            last_max: 0,
+            arrived: 0,
+            answered_up_to: 0,
+            reductions: 0,
+        }
+    }
+
+    /// The window, in packets.
+    pub fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// How often it was reduced.
+    pub fn reductions(&self) -> u64 {
+        self.reductions
+    }
+
+    /// The highest sequence number that is expected in the next round trip, when `highest` is the
+    /// highest that has come: with it the sender's window ends.
+    pub fn highest_expected(&self, highest: u64) -> u64 {
+        highest.saturating_add(self.window.into())
+    }
+
+    /// A packet came by the tree.
+    pub fn on_arrival(&mut self) {
+        if self.window >= self.max_window {
+            self.arrived = 0;
+            return;
+        }
+        self.arrived += 1;
+        if self.arrived >= self.packets_per_step() {
+            self.arrived = 0;
+            self.window += 1;
+        }
+    }
+
+    /// The tree did not bring packet `seqno`; the highest that has come is `highest`. One round
+    /// trip's losses are one loss: whatever was under way when it was answered. Whether it was
+    /// answered now.
+    pub fn on_loss(&mut self, seqno: u64, highest: u64) -> bool {
+        if seqno < self.answered_up_to {
+            return false;
+        }
+        self.answered_up_to = self.highest_expected(highest).saturating_add(1);
+        let (window, part) = (u64::from(self.window), 1024);
+        // Who must give way before it has come back to its maximum leaves room for others.
+        self.last_max = match self.window < self.last_max {
+            true => (window * (part + BETA) / (2 * part)) as u32,
+            false => self.window,
+        };
+        let left = match self.window <= LOW_WINDOW {
+            true => self.window / 2,
+            false => (window * BETA / part) as u32,
+        };
+        self.window = left.max(2).min(self.max_window);
+        self.threshold = self.window;
+        self.arrived = 0;
+        self.reductions += 1;
+        true
+    }
+
+    /// How many packets must arrive for the window to grow by one.
+    fn packets_per_step(&self) -> u32 {
+        let window = self.window;
+        if window < self.threshold {
+            return 1;
+        }
+        if window <= LOW_WINDOW {
+            return window;
+        }
+        let steps = if window < self.last_max {
+            let distance = (self.last_max - window) / SEARCH_PART;
+            match distance {
+                0 | 1 => window * SMOOTH_PART / SEARCH_PART,
+                2..=MAX_INCREMENT => window / distance,
+                _ => window / MAX_INCREMENT,
+            }
+        } else {
+            let beyond = window - self.last_max;
+            if beyond < SEARCH_PART {
+                window * SMOOTH_PART / SEARCH_PART
+            } else if beyond < MAX_INCREMENT * (SEARCH_PART - 1) {
+                window * (SEARCH_PART - 1) / beyond
+            } else {
+                window / MAX_INCREMENT
+            }
+        };
+        match self.last_max {
+            0 => steps.min(UNTRIED_STEP),
+            _ => steps.max(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Windows at the ends of `round_trips` without loss.
+    fn grow(bic: &mut Bic, round_trips: usize) -> Vec<u32> {
+        let mut windows = Vec::new();
+        for _ in 0..round_trips {
+            for _ in 0..bic.window() {
+                bic.on_arrival();
+            }
+            windows.push(bic.window());
+        }
+        windows
+    }
+
+    #[test]
+    fn before_the_first_loss_it_doubles_in_each_round_trip() {
+        let mut bic = Bic::new(2, 1 << 20);
+        assert_eq!(grow(&mut bic, 5), [4, 8, 16, 32, 64]);
+        assert_eq!(bic.highest_expected(100), 164);
+    }
+
+    #[test]
+    fn a_loss_takes_a_fifth_and_the_search_comes_back_fast_then_slowly() {
+        let mut bic = Bic::new(1000, 1 << 20);
+        assert!(bic.on_loss(500, 600));
+        assert_eq!(bic.window(), 799);
+        let windows = grow(&mut bic, 40);
+        let steps: Vec<u32> = windows.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        // In steps of 16 as long as the maximum is far, then half as far each time, then beyond.
+        assert!(steps[..7].iter().all(|step| (15..=17).contains(step)), "{steps:?}");
+        let near = windows.iter().position(|window| *window > 950).expect("it comes back");
+        assert!(steps[near + 3] < 10, "{steps:?}");
+        let slowest = steps.iter().min().expect("there are steps");
+        assert!(*slowest <= 1, "{steps:?}");
+    }
+
+    #[test]
+    fn the_losses_of_one_round_trip_are_one_loss() {
+        let mut bic = Bic::new(100, 1 << 20);
+        assert!(bic.on_loss(50, 60));
+        for seqno in 51..=160 {
+            assert!(!bic.on_loss(seqno, 161), "{seqno} was under way");
+        }
+        assert!(bic.on_loss(161, 162));
+        assert_eq!(bic.reductions(), 2);
+    }
+
+    #[test]
+    fn who_gives_way_before_its_maximum_aims_lower() {
+        let mut alone = Bic::new(1000, 1 << 20);
+        alone.on_loss(0, 0);
+        assert_eq!(alone.last_max, 1000);
+        alone.on_loss(5000, 5000);
+        assert_eq!((alone.last_max, alone.window()), (719, 639));
+    }
+
+    #[test]
+    fn it_stays_within_its_bounds() {
+        let mut bic = Bic::new(0, 10);
+        grow(&mut bic, 50);
+        assert_eq!(bic.window(), 10);
+        for loss in 0..20 {
+            bic.on_loss(loss * 1000, loss * 1000);
+        }
+        assert_eq!(bic.window(), 2);
+        let mut one = Bic::new(5, 0);
+        one.on_loss(0, 0);
+        assert_eq!(one.window(), 1);
+    }
+}
