@@ -45,6 +45,11 @@ impl<K: Copy + Ord> Timers<K> {
         self.due_times.contains_key(&key)
     }
 
+    /// The keys that are set, in their order.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = K> {
+        self.due_times.keys().copied()
+    }
+
     /// When the next key is due.
     pub fn next_due(&self) -> Option<Time> {
         self.queue.first().map(|(at, _)| *at)
