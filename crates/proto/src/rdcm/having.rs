@@ -1,0 +1,123 @@
+//! Which packets of a stream somebody has: all below a number, and some beyond it.
+
+use core::ops::Range;
+
+use rangemap::RangeSet;
+
+/// A set of packets of which most are the first ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Having {
+    next: u64,
+    /// Never touches `next`.
+    later: RangeSet<u64>,
+}
+
+impl Having {
+    /// Every packet below `next`, and none beyond.
+    pub fn all_below(next: u64) -> Self {
+        Self { next, later: RangeSet::new() }
+    }
+
+    /// The first packet that is not there: all below are.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The number after the highest packet that is there.
+    pub fn end(&self) -> u64 {
+        self.later.last().map_or(self.next, |range| range.end)
+    }
+
+    /// Whether a packet is there.
+    pub fn contains(&self, packet: u64) -> bool {
+        packet < self.next || self.later.contains(&packet)
+    }
+
+    /// Adds a packet; whether it is new.
+    pub fn insert(&mut self, packet: u64) -> bool {
+        if self.contains(packet) {
+            return false;
+        }
+        if packet == self.next && self.later.is_empty() {
+            self.next += 1;
+        } else {
+            self.later.insert(packet..packet + 1);
+            self.settle();
+        }
+        true
+    }
+
+    /// Adds all packets of a range. An empty one adds nothing.
+    pub fn insert_range(&mut self, range: Range<u64>) {
+        let range = range.start.max(self.next)..range.end;
+        if !range.is_empty() {
+            self.later.insert(range);
+            self.settle();
+        }
+    }
+
+    /// Adds what somebody else has.
+    pub fn absorb(&mut self, other: &Self) {
+        self.insert_range(0..other.next);
+        other.later.iter().for_each(|range| self.insert_range(range.clone()));
+    }
+
+    /// What is there beyond [`Having::next`], the lowest first.
+    pub fn later(&self) -> impl Iterator<Item = Range<u64>> {
+        self.later.iter().cloned()
+    }
+
+    /// What is not there, the lowest first, up to the highest that is.
+    pub fn missing(&self) -> impl Iterator<Item = Range<u64>> {
+        let starts = core::iter::once(self.next).chain(self.later.iter().map(|range| range.end));
+        starts.zip(self.later.iter()).map(|(start, range)| start..range.start)
+    }
+
+    fn settle(&mut self) {
+        if let Some(first) = self.later.first().filter(|range| range.start == self.next).cloned() {
+            self.next = first.end;
+            self.later.remove(first);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_the_set_of_what_was_added(
+            packets in proptest::collection::vec((0..60_u64, 0..8_u64, any::<bool>()), 0..40),
+            others in proptest::collection::btree_set(0..60_u64, 0..30),
+        ) {
+            let mut having = Having::default();
+            let mut model = BTreeSet::new();
+            for (packet, count, is_one) in packets {
+                if is_one {
+                    prop_assert_eq!(having.insert(packet), model.insert(packet));
+                } else {
+                    having.insert_range(packet..packet + count);
+                    model.extend(packet..packet + count);
+                }
+            }
+            let mut other = Having::default();
+            others.iter().for_each(|packet| assert!(other.insert(*packet)));
+            having.absorb(&other);
+            model.extend(&others);
+            let next = (0..).find(|packet| !model.contains(packet)).expect("it ends");
+            prop_assert_eq!(having.next(), next);
+            prop_assert_eq!(having.end(), model.last().map_or(0, |last| last + 1));
+            (0..70).for_each(|it| assert_eq!(having.contains(it), model.contains(&it)));
+            let listed: Vec<u64> = (0..having.next()).chain(having.later().flatten()).collect();
+            prop_assert_eq!(listed, model.iter().copied().collect::<Vec<u64>>());
+            let missing: Vec<u64> = having.missing().flatten().collect();
+            let lacks = (0..having.end()).filter(|packet| !model.contains(packet));
+            prop_assert_eq!(missing, lacks.collect::<Vec<u64>>());
+        }
+    }
+}
