@@ -15,6 +15,8 @@ pub struct Counters {
     pub lost_on_link: u64,
     /// Datagrams that found a link's queue full.
     pub queue_full: u64,
+    /// Datagrams that came to a link which was dead; each takes those behind it along.
+    pub dead_link: u64,
     /// Datagrams that a partition kept away.
     pub cut_off: u64,
     /// Datagrams that reached a host without a machine.
@@ -50,7 +52,7 @@ pub struct Counters {
     pub steps: u64,
 }
 
-/// Datagrams and bytes (of UDP payload) by class.
+/// Datagrams and bytes by class: bytes of UDP payload, but in a [`Traffic`](crate::Traffic).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerClass {
     datagrams: [u64; 4],
@@ -76,6 +78,13 @@ impl PerClass {
     /// Bytes in the datagrams of all classes.
     pub fn all_bytes(&self) -> u64 {
         self.bytes.iter().sum()
+    }
+
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        for class in 0..4 {
+            self.datagrams[class] += other.datagrams[class];
+            self.bytes[class] += other.bytes[class];
+        }
     }
 
     pub(crate) fn add(&mut self, class: Class, bytes: usize) {

@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 
 use carom_proto::Time;
 
+use crate::crossing::transmission_time;
 use crate::packets::PacketIx;
-use crate::topology::transmission_time;
 
 /// A cable that hosts share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use carom_proto::Rng;
 use carom_proto::loss::Loss;
 
 use crate::HostIx;
+use crate::topology::Place;
 
 /// Something that happens to the world at a moment. A crash and a restart are
 /// [`World::kill`](crate::World::kill) and [`World::spawn`](crate::World::spawn).
@@ -22,6 +23,13 @@ pub enum Fault {
     OneWay(Vec<HostIx>, Vec<HostIx>),
     /// All partitions end.
     Heal,
+    /// The links between two places die, in both directions. What comes to them is gone, and with
+    /// it what would have gone on from there: on trees that were
+    /// [set](crate::World::set_tree) until others are set. All other ways avoid them at once, as
+    /// routing does once it has noticed. What a link has taken, it still carries to its end.
+    CutLink(Place, Place),
+    /// They carry again, and ways may lead over them.
+    MendLink(Place, Place),
     /// Datagrams arrive late, twice or damaged from now on.
     Disturb(Disturbance),
     /// The host loses datagrams after another model from now on.

@@ -7,8 +7,10 @@
 mod agenda;
 pub mod checkers;
 mod clock;
+mod cluster;
 pub mod control;
 mod counters;
+mod crossing;
 mod ethernet;
 mod faults;
 pub mod fuzz;
@@ -23,10 +25,12 @@ mod packets;
 mod roster;
 mod topology;
 mod trace;
+mod tree;
 mod world;
 
 pub use agenda::Agenda;
 pub use counters::{Counters, PerClass};
+pub use crossing::{Background, Traffic};
 pub use ethernet::Ethernet;
 pub use faults::{Disturbance, Fault};
 pub use host::HostIx;

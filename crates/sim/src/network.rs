@@ -2,13 +2,17 @@
 
 use core::ops::Range;
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use carom_proto::rdcm::tree::MulticastTree;
 use carom_proto::{GroupId, IdMap, Rng, Time};
 
 use crate::HostIx;
+use crate::crossing::{Background, Crossing, LinkState, Load, Traffic, transmission_time};
 use crate::ethernet::{Cable, CableIx, Frame};
-use crate::topology::{Crossing, LinkIx, LinkState, Load, NO_LINK, Topology, transmission_time};
+use crate::topology::{LinkIx, NO_LINK, Place, Topology};
+use crate::tree::{Tree, Version};
 
 /// The links at work, and who listens to which group.
 pub(crate) struct Network {
@@ -19,6 +23,10 @@ pub(crate) struct Network {
     routes: Vec<Option<Vec<LinkIx>>>,
     groups: IdMap<GroupId, Listeners>,
     trees: IdMap<(HostIx, Goal), Arc<Tree>>,
+    /// The links of the trees that somebody has set, by group and sender.
+    set_trees: BTreeMap<(GroupId, HostIx), Vec<LinkIx>>,
+    /// Counts the changes of ways, of routes and of trees that are set.
+    ways: u32,
     rng: Rng,
 }
 
@@ -36,25 +44,6 @@ struct Listeners {
     version: u32,
 }
 
-/// The links that carry a datagram from one host to its receivers, each once. A branch's children
-/// lie together, after it.
-#[derive(Debug)]
-pub(crate) struct Tree {
-    branches: Vec<Branch>,
-    roots: Range<u32>,
-    version: u32,
-    /// Receivers to which no way leads.
-    pub(crate) unreachable: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Branch {
-    link: LinkIx,
-    /// The receiver at the link's end, if that is one.
-    receiver: Option<HostIx>,
-    children: Range<u32>,
-}
-
 /// What comes of sending, or of sending on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Onward {
@@ -68,6 +57,8 @@ pub(crate) enum Onward {
     Lost,
     /// The queue before a link was full.
     QueueFull,
+    /// A link was dead.
+    Dead,
 }
 
 impl Network {
@@ -79,7 +70,8 @@ impl Network {
         let cables = cables.map(|ethernet| Cable::new(*ethernet, topology.hosts())).collect();
         let routes = vec![None; topology.hosts() as usize];
         let (groups, trees) = (IdMap::new(rng.next_u64()), IdMap::new(rng.next_u64()));
-        Self { topology, links, cables, routes, groups, trees, rng }
+        let set_trees = BTreeMap::new();
+        Self { topology, links, cables, routes, groups, trees, set_trees, ways: 0, rng }
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -103,12 +95,72 @@ impl Network {
         }
     }
 
+    /// From now on what the tree's sender multicasts to `group` takes the links of this tree,
+    /// whatever becomes of them. Who listens hears it if the tree goes through its host.
+    ///
+    /// # Panics
+    /// If a link of it is not that of the topology.
+    pub(crate) fn set_tree(&mut self, group: GroupId, tree: &MulticastTree) {
+        let vertices = tree.upwards().into_iter();
+        let links = vertices.filter_map(|vertex| {
+            let above = tree.above(vertex)?;
+            let link = self.topology.link_of(above.link, above.vertex, vertex);
+            let what = "a tree leads over links of the topology";
+            Some(link.unwrap_or_else(|| panic!("{what}, {} is none", above.link.0)))
+        });
+        let links = links.collect();
+        self.set_trees.insert((group, HostIx(tree.sender().0)), links);
+        self.ways += 1;
+    }
+
+    /// What `sender` multicasts to `group` takes the shortest ways again.
+    pub(crate) fn clear_tree(&mut self, group: GroupId, sender: HostIx) {
+        self.set_trees.remove(&(group, sender));
+        self.ways += 1;
+    }
+
+    /// The links between two places die, or are alive again. Routes avoid them at once, and so do
+    /// multicasts whose tree nobody has set.
+    pub(crate) fn set_dead(&mut self, a: Place, b: Place, is_dead: bool) {
+        let links = self.topology.links_between(a, b);
+        assert!(!links.is_empty(), "there is no link between {a:?} and {b:?}");
+        for link in links {
+            self.links[link as usize].is_dead = is_dead;
+        }
+        self.routes.fill(None);
+        self.ways += 1;
+    }
+
+    /// A background flow begins on the link between two places.
+    pub(crate) fn add_flow(&mut self, from: Place, to: Place, flow: Background) {
+        let links = self.topology.links_from(from, to);
+        let link = *links.first().unwrap_or_else(|| panic!("no link from {from:?} to {to:?}"));
+        let limit = self.topology.edges()[link as usize].link.bandwidth;
+        assert!(limit.is_some(), "a flow takes nothing of a link without a bandwidth");
+        let seed = self.rng.next_u64();
+        self.links[link as usize].add_flow(flow, seed);
+    }
+
+    /// What each link has carried by `now`, with its ends.
+    pub(crate) fn traffic(
+        &mut self,
+        now: Time,
+    ) -> impl Iterator<Item = (Place, Place, &Traffic)> + use<'_> {
+        let (topology, links) = (&self.topology, &mut self.links);
+        let edges = topology.edges().iter().zip(links);
+        edges.map(move |(edge, state)| {
+            let (from, to) = (topology.place(edge.tail), topology.place(edge.head));
+            (from, to, state.traffic(now, &edge.link))
+        })
+    }
+
     /// The way from `source` to the goal.
     pub(crate) fn tree(&mut self, source: HostIx, goal: Goal) -> Arc<Tree> {
-        let version = match goal {
+        let listeners = match goal {
             Goal::Group(group) => self.groups.get(&group).map_or(0, |it| it.version),
             Goal::Host(_) | Goal::Everyone => 0,
         };
+        let version = Version { listeners, ways: self.ways };
         let known = self.trees.get(&(source, goal)).filter(|tree| tree.version == version);
         if let Some(tree) = known {
             return Arc::clone(tree);
@@ -171,8 +223,9 @@ impl Network {
         load: Load,
         onward: &mut impl FnMut(Onward),
     ) {
-        let children = tree.branches[branch as usize].children.clone();
-        self.forward(now, now, tree, children, load, onward);
+        let branch = &tree.branches[branch as usize];
+        self.links[branch.link as usize].count(load);
+        self.forward(now, now, tree, branch.children.clone(), load, onward);
     }
 
     /// How long the next bytes of a stream travel from one host to another, on links that are not
@@ -187,9 +240,8 @@ impl Network {
         if from == to {
             return Some(Duration::ZERO);
         }
-        let topology = &self.topology;
-        let routes =
-            self.routes[from.0 as usize].get_or_insert_with(|| topology.routes_from(from.0));
+        self.find_routes(from);
+        let (topology, routes) = (&self.topology, self.routes_of(from));
         let (mut node, mut latency) = (to.0, Duration::ZERO);
         while node != from.0 {
             let edge = &topology.edges().get(routes[node as usize] as usize)?;
@@ -229,6 +281,7 @@ impl Network {
             match state.cross(at, load, link, &mut self.rng) {
                 Crossing::Lost => onward(Onward::Lost),
                 Crossing::QueueFull => onward(Onward::QueueFull),
+                Crossing::Dead => onward(Onward::Dead),
                 Crossing::Arrives(then) => {
                     if let Some(host) = branch.receiver {
                         onward(Onward::Arrive(then, host));
@@ -239,22 +292,24 @@ impl Network {
         }
     }
 
-    /// Builds the tree level by level from the links that lie between the source and a receiver.
-    fn grow(&mut self, source: HostIx, goal: Goal, version: u32) -> Tree {
-        let topology = &self.topology;
-        let routes =
-            self.routes[source.0 as usize].get_or_insert_with(|| topology.routes_from(source.0));
+    /// Grows the tree from the links that somebody has set, or else from those that lie between
+    /// the source and a receiver.
+    fn grow(&mut self, source: HostIx, goal: Goal, version: Version) -> Tree {
+        self.find_routes(source);
+        let (edges, routes) = (self.topology.edges(), self.routes_of(source));
         let receivers: Vec<HostIx> = match goal {
             Goal::Host(host) => vec![host],
             Goal::Group(group) => self.groups.get(&group).map_or(Vec::new(), |it| it.hosts.clone()),
-            Goal::Everyone => topology.all_hosts().collect(),
+            Goal::Everyone => self.topology.all_hosts().collect(),
         };
+        // No way leads from a host to itself.
         let is_other = |host: &HostIx| *host != source || goal == Goal::Host(source);
         let receivers: Vec<HostIx> = receivers.into_iter().filter(is_other).collect();
-        // No way leads from a host to itself either.
-        let is_unreachable = |host: &&HostIx| routes[host.0 as usize] == NO_LINK;
-        let unreachable = receivers.iter().filter(is_unreachable).count() as u64;
-        let edges = topology.edges();
+        if let Goal::Group(group) = goal
+            && let Some(set) = self.set_trees.get(&(group, source))
+        {
+            return Tree::of_links(source.0, set.clone(), &receivers, edges, version);
+        }
         let mut used: Vec<LinkIx> = Vec::new();
         for host in &receivers {
             let mut node = host.0;
@@ -264,33 +319,34 @@ impl Network {
                 node = edges[link as usize].tail;
             }
         }
-        // By tail, so that the children of a node lie together.
-        used.sort_unstable_by_key(|link| (edges[*link as usize].tail, *link));
-        used.dedup();
-        let leaving = |node: u32| {
-            let start = used.partition_point(|link| edges[*link as usize].tail < node) as u32;
-            let end = used.partition_point(|link| edges[*link as usize].tail <= node) as u32;
-            start..end
-        };
-        let branch = |link: &LinkIx| {
-            let head = edges[*link as usize].head;
-            let receiver = topology.is_host(head).then_some(HostIx(head));
-            Branch { link: *link, receiver, children: leaving(head) }
-        };
-        let branches = used.iter().map(branch).collect();
-        Tree { branches, roots: leaving(source.0), version, unreachable }
+        Tree::of_links(source.0, used, &receivers, edges, version)
+    }
+
+    /// Has the routes from a host at hand.
+    fn find_routes(&mut self, source: HostIx) {
+        let (topology, links) = (&self.topology, &self.links);
+        self.routes[source.0 as usize].get_or_insert_with(|| {
+            topology.routes_from(source.0, |link| !links[link as usize].is_dead)
+        });
+    }
+
+    /// The routes from a host that are at hand.
+    fn routes_of(&self, source: HostIx) -> &[LinkIx] {
+        self.routes[source.0 as usize].as_deref().expect("its routes were found before")
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use carom_proto::Class;
+
     use super::*;
     use crate::topology::Link;
 
     const GROUP: GroupId = GroupId(7);
 
     fn load(bytes: u64) -> Load {
-        Load { bytes, may_be_lost: true }
+        Load { bytes, class: Class::Data, is_multicast: true, may_be_lost: true }
     }
 
     fn arrivals(network: &mut Network, source: u32, goal: Goal) -> Vec<(u64, u32)> {
@@ -327,7 +383,7 @@ mod tests {
         let tree = network.tree(HostIx(0), Goal::Host(HostIx(1)));
         let mut next = Vec::new();
         for may_be_lost in [true, false] {
-            let load = Load { bytes: 100, may_be_lost };
+            let load = Load { may_be_lost, ..load(100) };
             network.send(Time(0), &tree, load, &mut |onward| next.push(onward));
         }
         assert_eq!(next, [Onward::Lost, Onward::Arrive(Time(50_000), HostIx(1))]);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use carom_proto::Class;
 
 use crate::HostIx;
-use crate::network::{Goal, Tree};
+use crate::network::Goal;
+use crate::tree::Tree;
 
 /// The number of a datagram under way.
 pub(crate) type PacketIx = u32;

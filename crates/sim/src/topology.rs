@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
+use carom_proto::Rng;
 use carom_proto::loss::Loss;
-use carom_proto::{Rng, Time};
 
 use crate::HostIx;
 use crate::ethernet::{CableIx, Ethernet};
@@ -37,11 +37,16 @@ pub enum Jitter {
 }
 
 /// Hosts, switches and directed links. Routes are shortest in hops; of equal ones the first link
-/// that was connected wins, so that they are the same in every run.
+/// that was connected wins, or, in a [cluster](Topology::cluster), one that differs from host to
+/// host. Either way they are the same in every run.
 #[derive(Clone, Debug)]
 pub struct Topology {
     hosts: u32,
     nodes: u32,
+    /// Whether hosts pass on what is meant for others.
+    pub(crate) hosts_forward: bool,
+    /// Whether hosts choose differently among equal ways.
+    pub(crate) spreads_routes: bool,
     links: Vec<Edge>,
     cables: Vec<Ethernet>,
     /// The links that leave each node, in the order in which they were connected.
@@ -63,8 +68,8 @@ pub(crate) type NodeIx = u32;
 /// The number of a directed link.
 pub(crate) type LinkIx = u32;
 
-/// A host or a switch of a [`Topology`] that is being built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A host or a switch of a [`Topology`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// The host with this number.
     Host(u32),
@@ -134,7 +139,9 @@ impl Topology {
     pub fn graph(hosts: u32, switches: u32) -> Self {
         let nodes = hosts + switches;
         let leaving = vec![Vec::new(); nodes as usize];
-        Self { hosts, nodes, links: Vec::new(), cables: Vec::new(), leaving }
+        let (hosts_forward, spreads_routes) = (false, false);
+        let (links, cables) = (Vec::new(), Vec::new());
+        Self { hosts, nodes, hosts_forward, spreads_routes, links, cables, leaving }
     }
 
     /// Hosts around one switch. The way from any host to any other is one `link`: the other half,
@@ -222,25 +229,65 @@ impl Topology {
         &self.cables
     }
 
-    /// The link over which each node is reached from `source`; [`NO_LINK`] for the source itself
-    /// and for what is not connected.
-    pub(crate) fn routes_from(&self, source: NodeIx) -> Vec<LinkIx> {
+    /// The link over which each node is reached from `source` by links that are usable;
+    /// [`NO_LINK`] for the source itself and for what is not connected.
+    pub(crate) fn routes_from(
+        &self,
+        source: NodeIx,
+        is_usable: impl Fn(LinkIx) -> bool,
+    ) -> Vec<LinkIx> {
         let mut reached_by = vec![NO_LINK; self.nodes as usize];
+        let mut hops = vec![0_u32; self.nodes as usize];
         let mut queue = std::collections::VecDeque::from([source]);
         while let Some(node) = queue.pop_front() {
-            for link in &self.leaving[node as usize] {
+            let steps = hops[node as usize] + 1;
+            for link in self.leaving[node as usize].iter().filter(|link| is_usable(**link)) {
                 let head = self.links[*link as usize].head;
-                // Hosts do not forward.
-                if head == source || reached_by[head as usize] != NO_LINK {
+                if head == source {
                     continue;
                 }
-                reached_by[head as usize] = *link;
-                if !self.is_host(head) {
-                    queue.push_back(head);
+                let known = &mut reached_by[head as usize];
+                if *known == NO_LINK {
+                    (*known, hops[head as usize]) = (*link, steps);
+                    if self.forwards(head) {
+                        queue.push_back(head);
+                    }
+                } else if self.spreads_routes
+                    && hops[head as usize] == steps
+                    && liking(source, *link) > liking(source, *known)
+                {
+                    *known = *link;
                 }
             }
         }
         reached_by
+    }
+
+    /// The links between two places, in either direction.
+    ///
+    /// # Panics
+    /// If one of them does not exist.
+    pub(crate) fn links_between(&self, a: Place, b: Place) -> Vec<LinkIx> {
+        [self.links_from(a, b), self.links_from(b, a)].concat()
+    }
+
+    /// The links from one place to another.
+    ///
+    /// # Panics
+    /// If one of them does not exist.
+    pub(crate) fn links_from(&self, from: Place, to: Place) -> Vec<LinkIx> {
+        let (tail, head) = (self.node(from), self.node(to));
+        let leaving = self.leaving[tail as usize].iter().copied();
+        leaving.filter(|link| self.links[*link as usize].head == head).collect()
+    }
+
+    /// The place that a node is.
+    pub(crate) fn place(&self, node: NodeIx) -> Place {
+        if self.is_host(node) { Place::Host(node) } else { Place::Switch(node - self.hosts) }
+    }
+
+    fn forwards(&self, node: NodeIx) -> bool {
+        self.hosts_forward || !self.is_host(node)
     }
 
     fn node(&self, place: Place) -> NodeIx {
@@ -254,66 +301,18 @@ impl Topology {
     }
 }
 
+/// How much a source likes to be led over a link: of equal ways it takes the one that it likes
+/// most, as switches choose by a hash of the addresses. The mixing is that of SplitMix64
+/// (G. Steele, D. Lea, C. Flood, OOPSLA 2014).
+fn liking(source: NodeIx, link: LinkIx) -> u64 {
+    let mut mixed = (u64::from(source) << 32 | u64::from(link)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
 /// In place of a link where there is none.
 pub(crate) const NO_LINK: LinkIx = LinkIx::MAX;
-
-/// How long `bytes` take at `bits_per_second`.
-pub(crate) fn transmission_time(bytes: u64, bits_per_second: u64) -> Duration {
-    let nanos = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(bits_per_second.max(1));
-    Duration::from_nanos(nanos as u64)
-}
-
-/// What a link sees of a datagram.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    /// Its size on the wire.
-    pub(crate) bytes: u64,
-    /// Whether the link's loss concerns it.
-    pub(crate) may_be_lost: bool,
-}
-
-/// A directed link in use.
-#[derive(Debug)]
-pub(crate) struct LinkState {
-    busy_until: Time,
-    loss: carom_proto::loss::LossInjector,
-}
-
-/// What became of a datagram on a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Crossing {
-    /// It comes out at the other end then.
-    Arrives(Time),
-    /// The link lost it.
-    Lost,
-    /// The queue before the link was full.
-    QueueFull,
-}
-
-impl LinkState {
-    pub(crate) fn new(link: &Link, seed: u64) -> Self {
-        let loss = carom_proto::loss::LossInjector::new(link.loss, seed);
-        Self { busy_until: Time::ZERO, loss }
-    }
-
-    /// A datagram reaches the link at `now`; calls come in order of time for links with a
-    /// bandwidth.
-    pub(crate) fn cross(&mut self, now: Time, load: Load, link: &Link, rng: &mut Rng) -> Crossing {
-        if load.may_be_lost && self.loss.drops_next() {
-            return Crossing::Lost;
-        }
-        let mut leaves = now;
-        if let Some(bandwidth) = link.bandwidth {
-            let waits = self.busy_until.since(now);
-            if waits > transmission_time(link.queue_bytes, bandwidth) {
-                return Crossing::QueueFull;
-            }
-            leaves = self.busy_until.max(now) + transmission_time(load.bytes, bandwidth);
-            self.busy_until = leaves;
-        }
-        Crossing::Arrives(leaves + link.latency(rng))
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -328,24 +327,10 @@ mod tests {
         topology.connect(Place::Host(0), Place::Switch(0), link);
         topology.connect(Place::Switch(0), Place::Switch(1), link);
         topology.connect(Place::Switch(1), Place::Host(2), link);
-        let routes = topology.routes_from(0);
+        let routes = topology.routes_from(0, |_| true);
         assert_eq!(routes[1], 0, "the cable between the two");
         assert_eq!(topology.edges()[routes[2] as usize].tail, 4, "by way of the switches");
         assert_eq!(routes[0], NO_LINK);
-    }
-
-    #[test]
-    fn a_full_queue_drops_and_a_busy_link_delays() {
-        let link = Link::of_delay(Duration::from_micros(10)).with_bandwidth(8_000_000, 2000);
-        let mut state = LinkState::new(&link, 1);
-        let mut rng = Rng::new(1);
-        let load = Load { bytes: 1000, may_be_lost: true };
-        let mut cross = |now| state.cross(Time(now), load, &link, &mut rng);
-        assert_eq!(cross(0), Crossing::Arrives(Time(1_010_000)));
-        assert_eq!(cross(0), Crossing::Arrives(Time(2_010_000)));
-        assert_eq!(cross(0), Crossing::Arrives(Time(3_010_000)));
-        assert_eq!(cross(0), Crossing::QueueFull);
-        assert_eq!(cross(5_000_000), Crossing::Arrives(Time(6_010_000)));
     }
 
     #[test]

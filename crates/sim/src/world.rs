@@ -3,6 +3,7 @@
 mod carrying;
 mod config;
 mod streaming;
+mod wiring;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -278,6 +279,9 @@ impl<M: Machine> World<M> {
     }
 
     /// Something goes wrong, or right again.
+    ///
+    /// # Panics
+    /// If it concerns hosts or links that there are not.
     pub fn apply(&mut self, fault: &Fault) {
         match fault {
             Fault::Pause(host) => self.host_mut(*host).pause(),
@@ -285,6 +289,8 @@ impl<M: Machine> World<M> {
             Fault::Partition(hosts) => self.cuts.partition(hosts.clone()),
             Fault::OneWay(from, to) => self.cuts.one_way(from.clone(), to.clone()),
             Fault::Heal => self.cuts.heal(),
+            Fault::CutLink(a, b) => self.network.set_dead(*a, *b, true),
+            Fault::MendLink(a, b) => self.network.set_dead(*a, *b, false),
             Fault::Disturb(disturbance) => self.disturbance = *disturbance,
             Fault::Loss(host, loss) => {
                 let seed = self.rng.next_u64();

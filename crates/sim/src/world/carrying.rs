@@ -7,12 +7,12 @@ use carom_proto::{Class, Destination, Time, Transmit};
 
 use super::{DELIVERED, Due, SENT, World};
 use crate::HostIx;
+use crate::crossing::Load;
 use crate::ethernet::{CableIx, Frame, bytes_on_the_wire};
 use crate::faults::{Disturbance, corrupt};
 use crate::machine::Machine;
 use crate::network::{Goal, Onward};
 use crate::packets::PacketIx;
-use crate::topology::Load;
 use crate::trace::Captured;
 
 impl<M: Machine> World<M> {
@@ -90,7 +90,7 @@ impl<M: Machine> World<M> {
 
     pub(super) fn on_link(&mut self, number: PacketIx, branch: u32) {
         let packet = self.packets.get(number);
-        let load = self.load(packet.bytes.len(), packet.class);
+        let load = self.load(packet.bytes.len(), packet.class, packet.goal);
         let tree = Arc::clone(&packet.tree);
         let mut next = Vec::new();
         self.network.send_on(self.now, &tree, branch, load, &mut |onward| next.push(onward));
@@ -121,7 +121,7 @@ impl<M: Machine> World<M> {
         self.watch_cable(cable, until);
         let Some(Frame { packet: number, branch, .. }) = passed else { return };
         let packet = self.packets.get(number);
-        let load = self.load(packet.bytes.len(), packet.class);
+        let load = self.load(packet.bytes.len(), packet.class, packet.goal);
         let tree = Arc::clone(&packet.tree);
         let mut next = Vec::new();
         self.network.send_behind(self.now, &tree, branch, load, &mut |onward| next.push(onward));
@@ -149,7 +149,7 @@ impl<M: Machine> World<M> {
         let number = self.packets.add(datagram, source, class, goal, tree.clone());
         self.capture(source, number, true, None);
         self.counters.unreachable += tree.unreachable;
-        let load = self.load(datagram.len(), class);
+        let load = self.load(datagram.len(), class, goal);
         let mut next = std::mem::take(&mut self.next);
         self.network.send(self.now, &tree, load, &mut |onward| next.push(onward));
         next.drain(..).for_each(|onward| self.take_onward(number, onward));
@@ -157,9 +157,13 @@ impl<M: Machine> World<M> {
         self.packets.release(number);
     }
 
-    fn load(&self, datagram_bytes: usize, class: Class) -> Load {
-        let bytes = bytes_on_the_wire(datagram_bytes);
-        Load { bytes, may_be_lost: self.lossy.concerns(class) }
+    fn load(&self, datagram_bytes: usize, class: Class, goal: Goal) -> Load {
+        Load {
+            bytes: bytes_on_the_wire(datagram_bytes),
+            class,
+            is_multicast: !matches!(goal, Goal::Host(_)),
+            may_be_lost: self.lossy.concerns(class),
+        }
     }
 
     pub(super) fn take_onward(&mut self, number: PacketIx, onward: Onward) {
@@ -172,6 +176,7 @@ impl<M: Machine> World<M> {
             Onward::Contend(branch) => self.contend(number, branch),
             Onward::Lost => self.counters.lost_on_link += 1,
             Onward::QueueFull => self.counters.queue_full += 1,
+            Onward::Dead => self.counters.dead_link += 1,
         }
     }
 

@@ -1,0 +1,302 @@
+//! One direction of a link at work: what waits for it, what it loses, what else is on it, and what
+//! it has carried.
+
+use core::time::Duration;
+
+use carom_proto::loss::LossInjector;
+use carom_proto::{Class, Rng, Time};
+
+use crate::counters::PerClass;
+use crate::ethernet::bytes_on_the_wire;
+use crate::topology::{Jitter, Link};
+
+/// What links carried, with all that it takes of the wire: the headers of IP and Ethernet, and the
+/// gap between frames. Streams between machines take nothing of links and do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Datagrams to groups, or to everybody.
+    pub multicast: PerClass,
+    /// Datagrams to one host.
+    pub unicast: PerClass,
+    /// Datagrams of [`Background`] flows.
+    pub background: u64,
+    /// Bytes of these.
+    pub background_bytes: u64,
+    /// Datagrams that came to a link and were not carried over it: its loss took them, its queue
+    /// was full, or it was dead. Those of background flows are among them.
+    pub not_carried: u64,
+}
+
+/// A flow of UDP datagrams at a constant rate over one direction of a link, which takes its share
+/// of the bandwidth and of the queue like any others. Nobody gets them.
+///
+/// The gaps between them are random, from half to one and a half times their mean. Of two flows
+/// with gaps that never change one can get all losses, because it always comes a moment after the
+/// other (S. Floyd, V. Jacobson, *On Traffic Phase Effects in Packet-Switched Gateways*, 1992).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Background {
+    /// The bits of the wire that it asks for in a second.
+    pub bits_per_second: u64,
+    /// Bytes in each datagram.
+    pub datagram_bytes: usize,
+    /// When the first datagram comes.
+    pub begin: Time,
+    /// From when on none comes.
+    pub end: Time,
+}
+
+/// What a link sees of a datagram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Its size on the wire.
+    pub(crate) bytes: u64,
+    pub(crate) class: Class,
+    pub(crate) is_multicast: bool,
+    /// Whether the link's loss concerns it.
+    pub(crate) may_be_lost: bool,
+}
+
+/// A directed link in use.
+#[derive(Debug)]
+pub(crate) struct LinkState {
+    busy_until: Time,
+    loss: LossInjector,
+    flows: Vec<Flow>,
+    traffic: Traffic,
+    pub(crate) is_dead: bool,
+}
+
+/// A background flow and the time of its next datagram.
+#[derive(Debug)]
+struct Flow {
+    next: Time,
+    bytes: u64,
+    mean_gap: Duration,
+    end: Time,
+    rng: Rng,
+}
+
+/// What became of a datagram on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crossing {
+    /// It comes out at the other end then.
+    Arrives(Time),
+    /// The link lost it.
+    Lost,
+    /// The queue before the link was full.
+    QueueFull,
+    /// The link is dead.
+    Dead,
+}
+
+/// How long `bytes` take at `bits_per_second`.
+pub(crate) fn transmission_time(bytes: u64, bits_per_second: u64) -> Duration {
+    let nanos = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(bits_per_second.max(1));
+    Duration::from_nanos(nanos as u64)
+}
+
+impl Traffic {
+    /// Bytes of multicast and of unicast, without background flows.
+    pub fn bytes(&self) -> u64 {
+        self.multicast.all_bytes() + self.unicast.all_bytes()
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.multicast.add_all(&other.multicast);
+        self.unicast.add_all(&other.unicast);
+        self.background += other.background;
+        self.background_bytes += other.background_bytes;
+        self.not_carried += other.not_carried;
+    }
+
+    pub(crate) fn count(&mut self, load: Load) {
+        let kind = if load.is_multicast { &mut self.multicast } else { &mut self.unicast };
+        kind.add(load.class, load.bytes as usize);
+    }
+}
+
+impl LinkState {
+    pub(crate) fn new(link: &Link, seed: u64) -> Self {
+        Self {
+            busy_until: Time::ZERO,
+            loss: LossInjector::new(link.loss, seed),
+            flows: Vec::new(),
+            traffic: Traffic::default(),
+            is_dead: false,
+        }
+    }
+
+    /// A datagram reaches the link at `now`; calls come in order of time for links with a
+    /// bandwidth. What is lost takes nothing of the link: it is as if its queue had refused it.
+    pub(crate) fn cross(&mut self, now: Time, load: Load, link: &Link, rng: &mut Rng) -> Crossing {
+        if self.is_dead {
+            self.traffic.not_carried += 1;
+            return Crossing::Dead;
+        }
+        if load.may_be_lost && self.loss.drops_next() {
+            self.traffic.not_carried += 1;
+            return Crossing::Lost;
+        }
+        let mut leaves = now;
+        if let Some(bandwidth) = link.bandwidth {
+            if !self.flows.is_empty() {
+                self.let_flow(now, link);
+            }
+            let Some(then) = self.enqueue(now, load.bytes, bandwidth, link.queue_bytes) else {
+                self.traffic.not_carried += 1;
+                return Crossing::QueueFull;
+            };
+            leaves = then;
+        }
+        self.traffic.count(load);
+        Crossing::Arrives(leaves + link.latency(rng))
+    }
+
+    /// A datagram has crossed a shared cable, which this link leads to.
+    pub(crate) fn count(&mut self, load: Load) {
+        self.traffic.count(load);
+    }
+
+    /// What it has carried by `now`.
+    pub(crate) fn traffic(&mut self, now: Time, link: &Link) -> &Traffic {
+        self.let_flow(now, link);
+        &self.traffic
+    }
+
+    /// A background flow begins, now or later.
+    pub(crate) fn add_flow(&mut self, flow: Background, seed: u64) {
+        let bytes = bytes_on_the_wire(flow.datagram_bytes);
+        let mean_gap = transmission_time(bytes, flow.bits_per_second);
+        let (next, end, rng) = (flow.begin, flow.end, Rng::new(seed));
+        self.flows.push(Flow { next, bytes, mean_gap, end, rng });
+    }
+
+    /// Lets the datagrams of the background flows come that are due by `now`.
+    fn let_flow(&mut self, now: Time, link: &Link) {
+        let Some(bandwidth) = link.bandwidth else { return };
+        loop {
+            let due = self.flows.iter().enumerate().filter(|(_, flow)| flow.next <= now);
+            let Some(first) = due.min_by_key(|(_, flow)| flow.next).map(|(index, _)| index) else {
+                return;
+            };
+            let flow = &mut self.flows[first];
+            let (at, bytes) = (flow.next, flow.bytes);
+            flow.next = at + flow.mean_gap / 2 + Jitter::Uniform(flow.mean_gap).draw(&mut flow.rng);
+            if at >= flow.end {
+                self.flows.swap_remove(first);
+            } else if !self.is_dead
+                && self.enqueue(at, bytes, bandwidth, link.queue_bytes).is_some()
+            {
+                self.traffic.background += 1;
+                self.traffic.background_bytes += bytes;
+            } else {
+                self.traffic.not_carried += 1;
+            }
+        }
+    }
+
+    /// Lets a datagram wait for the link; the time when its last bit has left, unless the queue is
+    /// full.
+    fn enqueue(
+        &mut self,
+        now: Time,
+        bytes: u64,
+        bits_per_second: u64,
+        queue_bytes: u64,
+    ) -> Option<Time> {
+        let waits = self.busy_until.since(now);
+        if waits > transmission_time(queue_bytes, bits_per_second) {
+            return None;
+        }
+        self.busy_until = self.busy_until.max(now) + transmission_time(bytes, bits_per_second);
+        Some(self.busy_until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 8 Mbit/s: a byte takes a microsecond.
+    const BANDWIDTH: u64 = 8_000_000;
+
+    fn load(bytes: u64) -> Load {
+        Load { bytes, class: Class::Data, is_multicast: true, may_be_lost: true }
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_a_busy_link_delays() {
+        let link = Link::of_delay(Duration::from_micros(10)).with_bandwidth(BANDWIDTH, 2000);
+        let mut state = LinkState::new(&link, 1);
+        let mut rng = Rng::new(1);
+        let mut cross = |now| state.cross(Time(now), load(1000), &link, &mut rng);
+        assert_eq!(cross(0), Crossing::Arrives(Time(1_010_000)));
+        assert_eq!(cross(0), Crossing::Arrives(Time(2_010_000)));
+        assert_eq!(cross(0), Crossing::Arrives(Time(3_010_000)));
+        assert_eq!(cross(0), Crossing::QueueFull);
+        assert_eq!(cross(5_000_000), Crossing::Arrives(Time(6_010_000)));
+        let traffic = state.traffic(Time(6_000_000), &link);
+        assert_eq!(traffic.multicast.datagrams(Class::Data), 4);
+        assert_eq!((traffic.bytes(), traffic.not_carried), (4000, 1));
+    }
+
+    /// Sends datagrams of 1000 bytes, `count` of them, `interval_us` apart; how many arrived.
+    fn arrived(state: &mut LinkState, link: &Link, count: u64, interval_us: u64) -> u64 {
+        let mut rng = Rng::new(1);
+        let mut cross =
+            |index: u64| state.cross(Time(index * interval_us * 1000), load(1000), link, &mut rng);
+        (0..count).filter(|index| matches!(cross(*index), Crossing::Arrives(_))).count() as u64
+    }
+
+    fn flow(bits_per_second: u64, end: Time) -> Background {
+        Background { bits_per_second, datagram_bytes: 1000 - 66, begin: Time(0), end }
+    }
+
+    #[test]
+    fn a_background_flow_takes_its_share_while_it_lasts() {
+        let link = Link::instant().with_bandwidth(BANDWIDTH, 20_000);
+        let mut state = LinkState::new(&link, 1);
+        let second = Time(1_000_000_000);
+        state.add_flow(flow(BANDWIDTH / 4, second), 1);
+        // 90 % of the link and 25 % of it do not fit; both lose about alike.
+        let got = arrived(&mut state, &link, 900, 1111);
+        let traffic = *state.traffic(second, &link);
+        let (carried, offered) = (got + traffic.background, 900 + 250);
+        assert!((offered - 20..offered + 20).contains(&(carried + traffic.not_carried)));
+        assert!((995..=1025).contains(&carried), "the link is full: {traffic:?}");
+        assert!((720..860).contains(&got), "{got} of 900");
+        assert!((180..240).contains(&traffic.background), "{traffic:?}");
+        let after = (0..900).filter(|index| {
+            let at = second + Duration::from_micros(index * 1111);
+            let crossing = state.cross(at, load(1000), &link, &mut Rng::new(1));
+            matches!(crossing, Crossing::Arrives(_))
+        });
+        assert_eq!(after.count(), 900, "it has ended");
+        let later = second + Duration::from_secs(2);
+        assert_eq!(state.traffic(later, &link).background, traffic.background);
+    }
+
+    #[test]
+    fn a_background_flow_that_fits_delays_and_loses_nothing() {
+        let link = Link::instant().with_bandwidth(BANDWIDTH, 20_000);
+        let mut state = LinkState::new(&link, 1);
+        state.add_flow(flow(BANDWIDTH / 4, Time(1_000_000_000)), 1);
+        assert_eq!(arrived(&mut state, &link, 700, 1428), 700);
+        let traffic = *state.traffic(Time(1_000_000_000), &link);
+        assert!((240..260).contains(&traffic.background), "{traffic:?}");
+        assert_eq!(traffic.background_bytes, 1000 * traffic.background);
+        assert_eq!((traffic.bytes(), traffic.not_carried), (700_000, 0));
+    }
+
+    #[test]
+    fn a_dead_link_carries_nothing() {
+        let link = Link::instant().with_bandwidth(BANDWIDTH, 20_000);
+        let mut state = LinkState::new(&link, 1);
+        state.add_flow(flow(BANDWIDTH / 4, Time(1_000_000_000)), 1);
+        state.is_dead = true;
+        assert_eq!(arrived(&mut state, &link, 10, 1000), 0);
+        let traffic = *state.traffic(Time(1_000_000_000), &link);
+        assert_eq!((traffic.background, traffic.bytes()), (0, 0));
+        assert!((250..270).contains(&traffic.not_carried), "{traffic:?}");
+    }
+}

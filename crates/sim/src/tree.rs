@@ -1,0 +1,63 @@
+//! The links that carry a datagram from one host to its receivers.
+
+use core::ops::Range;
+
+use crate::HostIx;
+use crate::topology::{Edge, LinkIx, NodeIx};
+
+/// The links that carry a datagram from one host to its receivers, each once. A branch's children
+/// lie together, after it.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    pub(crate) branches: Vec<Branch>,
+    pub(crate) roots: Range<u32>,
+    pub(crate) version: Version,
+    /// Receivers to which no way leads.
+    pub(crate) unreachable: u64,
+}
+
+/// One link of a tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Branch {
+    pub(crate) link: LinkIx,
+    /// The receiver at the link's end, if there is one.
+    pub(crate) receiver: Option<HostIx>,
+    pub(crate) children: Range<u32>,
+}
+
+/// Of what a tree was grown: a change of the group's listeners, and one of the ways through the
+/// network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) listeners: u32,
+    pub(crate) ways: u32,
+}
+
+impl Tree {
+    /// The tree of these links, on which `receivers` listen; they are in order.
+    pub(crate) fn of_links(
+        source: NodeIx,
+        mut used: Vec<LinkIx>,
+        receivers: &[HostIx],
+        edges: &[Edge],
+        version: Version,
+    ) -> Self {
+        // By tail, so that the children of a node lie together.
+        used.sort_unstable_by_key(|link| (edges[*link as usize].tail, *link));
+        used.dedup();
+        let leaving = |node: NodeIx| {
+            let start = used.partition_point(|link| edges[*link as usize].tail < node) as u32;
+            let end = used.partition_point(|link| edges[*link as usize].tail <= node) as u32;
+            start..end
+        };
+        let branch = |link: &LinkIx| {
+            let head = HostIx(edges[*link as usize].head);
+            let receiver = receivers.binary_search(&head).is_ok().then_some(head);
+            Branch { link: *link, receiver, children: leaving(head.0) }
+        };
+        let branches: Vec<Branch> = used.iter().map(branch).collect();
+        let reached = branches.iter().filter(|branch| branch.receiver.is_some()).count();
+        let unreachable = (receivers.len() - reached) as u64;
+        Self { branches, roots: leaving(source), version, unreachable }
+    }
+}
