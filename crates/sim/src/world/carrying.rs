@@ -1,8 +1,6 @@
 //! A datagram's way: from a machine into the network, along the links, into a host's buffer, to
 //! its machine.
 
-use std::sync::Arc;
-
 use carom_proto::{Class, Destination, Time, Transmit};
 
 use super::{DELIVERED, Due, SENT, World};
@@ -91,10 +89,11 @@ impl<M: Machine> World<M> {
     pub(super) fn on_link(&mut self, number: PacketIx, branch: u32) {
         let packet = self.packets.get(number);
         let load = self.load(packet.bytes.len(), packet.class, packet.goal);
-        let tree = Arc::clone(&packet.tree);
-        let mut next = Vec::new();
-        self.network.send_on(self.now, &tree, branch, load, &mut |onward| next.push(onward));
-        next.into_iter().for_each(|onward| self.take_onward(number, onward));
+        let mut next = std::mem::take(&mut self.next);
+        let tree = &packet.tree;
+        self.network.send_on(self.now, tree, branch, load, &mut |onward| next.push(onward));
+        next.drain(..).for_each(|onward| self.take_onward(number, onward));
+        self.next = next;
         self.packets.release(number);
     }
 
@@ -122,10 +121,11 @@ impl<M: Machine> World<M> {
         let Some(Frame { packet: number, branch, .. }) = passed else { return };
         let packet = self.packets.get(number);
         let load = self.load(packet.bytes.len(), packet.class, packet.goal);
-        let tree = Arc::clone(&packet.tree);
-        let mut next = Vec::new();
-        self.network.send_behind(self.now, &tree, branch, load, &mut |onward| next.push(onward));
-        next.into_iter().for_each(|onward| self.take_onward(number, onward));
+        let mut next = std::mem::take(&mut self.next);
+        let tree = &packet.tree;
+        self.network.send_behind(self.now, tree, branch, load, &mut |onward| next.push(onward));
+        next.drain(..).for_each(|onward| self.take_onward(number, onward));
+        self.next = next;
         self.packets.release(number);
     }
 
