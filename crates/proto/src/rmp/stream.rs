@@ -167,7 +167,10 @@ impl Stream {
     /// The numbers in `from..to` that are not here, in order, at most `limit`.
     pub(super) fn missing(&self, from: SeqNo, to: SeqNo, limit: usize) -> Vec<SeqNo> {
         let from = from.later(self.unbroken_to);
-        let count = to.distance_from(from).max(0) as usize;
+        if !to.is_after(from) {
+            return Vec::new();
+        }
+        let count = to.distance_from(from) as usize;
         let known = self.slots.iter().skip(self.place(from)).map(|slot| slot.data.is_some());
         let is_here = known.chain(core::iter::repeat(false)).take(count);
         // Behind the last hole of the window there is nothing to be found.

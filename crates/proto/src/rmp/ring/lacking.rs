@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::super::log::{Round, Run};
 use super::super::names::{Place, Process, Timestamp};
 use super::super::packet::Position;
+use super::super::stream::Stream;
 use super::Ring;
 use crate::SeqNo;
 
@@ -85,7 +86,7 @@ impl Ring {
             let rounds = self.log.early().flat_map(Round::runs);
             let ends = rounds.filter(|run| run.source == *source).map(Run::end);
             let end = ends.fold(known, SeqNo::later);
-            self.add_missing(*source, stream.needed_from(), end, &mut left, &mut lacks.runs);
+            add_missing((*source, stream), stream.needed_from(), end, &mut left, &mut lacks.runs);
         }
         lacks
     }
@@ -98,30 +99,28 @@ impl Ring {
         for (source, to) in &target.received {
             let Some(stream) = self.streams.get(source) else { continue };
             let first = stream.ordered_to();
-            self.add_missing(*source, first, *to, &mut left, &mut lacks.runs);
+            add_missing((*source, stream), first, *to, &mut left, &mut lacks.runs);
         }
         let known = self.lacks();
         lacks.runs.extend(known.runs.into_iter().take(left));
         lacks
     }
+}
 
-    fn add_missing(
-        &self,
-        source: Process,
-        from: SeqNo,
-        to: SeqNo,
-        left: &mut usize,
-        runs: &mut Vec<Run>,
-    ) {
-        let Some(stream) = self.streams.get(&source) else { return };
-        for seqno in stream.missing(from, to, *left) {
-            *left -= 1;
-            match runs.last_mut() {
-                Some(run) if run.source == source && run.end() == seqno && run.count < u16::MAX => {
-                    run.count += 1;
-                }
-                _ => runs.push(Run { source, first: seqno, count: 1 }),
+fn add_missing(
+    (source, stream): (Process, &Stream),
+    from: SeqNo,
+    to: SeqNo,
+    left: &mut usize,
+    runs: &mut Vec<Run>,
+) {
+    for seqno in stream.missing(from, to, *left) {
+        *left -= 1;
+        match runs.last_mut() {
+            Some(run) if run.source == source && run.end() == seqno && run.count < u16::MAX => {
+                run.count += 1;
             }
+            _ => runs.push(Run { source, first: seqno, count: 1 }),
         }
     }
 }
