@@ -1,37 +1,27 @@
 //! Events on their way to a group's application, over a bounded queue.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use async_channel::{Receiver, Sender};
 use carom_proto::rmp::{RingEvent, RingNews};
 use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo};
 
-/// The driver's end of a group's queue of events. What does not fit becomes [`Event::Lost`] with
+use crate::mailbox::{Inlet, Mailbox, Waiting, bytes_of, mailbox};
+
+/// The driver's end of a group's queue of events. What a turn brings is staged here until it is
+/// [handed over](Delivery::hand_over). What does not fit becomes [`Event::Lost`] with
 /// [`LossCause::QueueFull`], which waits here and is delivered before anything later; or, in a
 /// group that promises all messages in order, it waits here itself.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     group: GroupId,
-    /// Bounded by `capacity` here, where the only sender is: a channel that is bounded by itself
-    /// takes the memory for all its events at once, megabytes for each group.
-    queue: Sender<Event>,
+    mailbox: Mailbox,
     capacity: usize,
     keeps_all: bool,
-    /// Bytes of the messages in the queue; they have a bound as well.
-    bytes: Arc<AtomicUsize>,
-    room_wanted: Arc<AtomicBool>,
+    staged: VecDeque<Event>,
+    /// What is staged, and what waited in the mailbox when that was last looked at: there may be
+    /// less by now, never more.
+    waiting: Waiting,
     overflow: Overflow,
-}
-
-/// The application's end.
-#[derive(Clone, Debug)]
-pub(crate) struct Inlet {
-    pub(crate) queue: Receiver<Event>,
-    capacity: usize,
-    bytes: Arc<AtomicUsize>,
-    room_wanted: Arc<AtomicBool>,
 }
 
 /// What found no room.
@@ -49,16 +39,13 @@ impl Delivery {
     /// A queue for `capacity` events of `group`; whether it keeps what does not fit.
     pub(crate) fn new(group: GroupId, capacity: usize, keeps_all: bool) -> (Self, Inlet) {
         let capacity = capacity.max(1);
-        let (queue, receiver) = async_channel::unbounded();
-        let room_wanted = Arc::new(AtomicBool::new(false));
-        let bytes = Arc::new(AtomicUsize::new(0));
-        let (counted, wanted) = (Arc::clone(&bytes), Arc::clone(&room_wanted));
-        let inlet = Inlet { queue: receiver, capacity, bytes: counted, room_wanted: wanted };
-        let overflow = Overflow::default();
-        (Self { group, queue, capacity, keeps_all, bytes, room_wanted, overflow }, inlet)
+        let (mailbox, inlet) = mailbox(Waiting { events: capacity / 2, bytes: QUEUE_BYTES / 2 });
+        let (staged, waiting, overflow) =
+            (VecDeque::new(), Waiting::default(), Overflow::default());
+        (Self { group, mailbox, capacity, keeps_all, staged, waiting, overflow }, inlet)
     }
 
-    /// Hands `event` to the application, or keeps a note of it.
+    /// Stages `event` for the application, or keeps a note of it.
     pub(crate) fn deliver(&mut self, event: Event) {
         if !self.overflow.is_empty() {
             self.flush();
@@ -68,25 +55,33 @@ impl Delivery {
             return;
         }
         if self.has_room_for(&event) {
-            return self.enqueue(event);
+            return self.stage(event);
         }
         self.overflow.add(event, self.keeps_all);
         // Asks for room, or finds that there is some by now.
         self.flush();
     }
 
-    /// Delivers what is kept as far as there is room.
+    /// Stages what is kept as far as there is room.
     pub(crate) fn flush(&mut self) {
         while let Some(event) = self.overflow.pop(self.group) {
             // The application may have emptied the queue before it was asked for room, and would
             // never say so then: what it left behind counts only after it was asked.
             if !self.has_room_for(&event) {
-                self.ask_for_room();
+                let waiting = self.mailbox.ask_for_room();
+                self.look_at(waiting);
                 if !self.has_room_for(&event) {
                     return self.overflow.put_back(event);
                 }
             }
-            self.enqueue(event);
+            self.stage(event);
+        }
+    }
+
+    /// Hands what is staged to the application.
+    pub(crate) fn hand_over(&mut self) {
+        if !self.staged.is_empty() {
+            self.waiting = self.mailbox.put(&mut self.staged);
         }
     }
 
@@ -103,21 +98,32 @@ impl Delivery {
         self.overflow.dropped
     }
 
-    fn has_room_for(&self, event: &Event) -> bool {
-        let (bytes, waiting) = (bytes_of(event), self.bytes.load(Ordering::SeqCst));
-        let are_too_many = bytes > 0 && waiting > 0 && waiting + bytes > QUEUE_BYTES;
-        self.queue.len() < self.capacity && !are_too_many
+    fn has_room_for(&mut self, event: &Event) -> bool {
+        if self.is_full_with(event) {
+            let waiting = self.mailbox.waiting();
+            self.look_at(waiting);
+        }
+        !self.is_full_with(event)
     }
 
-    /// If nobody receives any more it is gone.
-    fn enqueue(&self, event: Event) {
-        // Before the application can take it, so that it never takes off more than there is.
-        self.bytes.fetch_add(bytes_of(&event), Ordering::SeqCst);
-        let _ = self.queue.try_send(event);
+    /// Whether `event` is too much, by what is known to wait.
+    fn is_full_with(&self, event: &Event) -> bool {
+        let (bytes, waiting) = (bytes_of(event), self.waiting);
+        let are_too_many = bytes > 0 && waiting.bytes > 0 && waiting.bytes + bytes > QUEUE_BYTES;
+        waiting.events >= self.capacity || are_too_many
     }
 
-    fn ask_for_room(&self) {
-        self.room_wanted.store(true, Ordering::SeqCst);
+    /// So much waits in the mailbox.
+    fn look_at(&mut self, waiting: Waiting) {
+        let bytes = self.staged.iter().map(bytes_of).sum::<usize>();
+        self.waiting =
+            Waiting { events: waiting.events + self.staged.len(), bytes: waiting.bytes + bytes };
+    }
+
+    fn stage(&mut self, event: Event) {
+        self.waiting.events += 1;
+        self.waiting.bytes += bytes_of(&event);
+        self.staged.push_back(event);
     }
 }
 
@@ -126,26 +132,9 @@ impl Drop for Delivery {
     /// untold: it is little, and goes beyond the capacity.
     fn drop(&mut self) {
         while let Some(event) = self.overflow.pop(self.group) {
-            self.bytes.fetch_add(bytes_of(&event), Ordering::SeqCst);
-            let _ = self.queue.try_send(event);
+            self.staged.push_back(event);
         }
-    }
-}
-
-impl Inlet {
-    /// The application has taken this event.
-    pub(crate) fn took(&self, event: &Event) {
-        self.bytes.fetch_sub(bytes_of(event), Ordering::SeqCst);
-    }
-
-    /// Whether the driver should be told that there is room now. To be asked after an event was
-    /// taken; half the queue must be empty, so that the driver is not woken for each event.
-    pub(crate) fn has_wanted_room(&self) -> bool {
-        let half = self.capacity / 2;
-        self.room_wanted.load(Ordering::SeqCst)
-            && self.queue.len() <= half
-            && self.bytes.load(Ordering::SeqCst) <= QUEUE_BYTES / 2
-            && self.room_wanted.swap(false, Ordering::SeqCst)
+        self.hand_over();
     }
 }
 
@@ -220,13 +209,6 @@ impl Overflow {
     }
 }
 
-fn bytes_of(event: &Event) -> usize {
-    match event {
-        Event::Message(message) => message.payload.len(),
-        _ => 0,
-    }
-}
-
 fn is_of_stability(event: &Event) -> bool {
     matches!(event, Event::Ring(RingEvent { news: RingNews::Stable { .. }, .. }))
 }
@@ -245,6 +227,7 @@ const MAX_OTHERS: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mailbox::{Found, Room};
     use carom_proto::{How, Message, Slow};
     use std::time::Duration;
 
@@ -263,6 +246,15 @@ mod tests {
         })
     }
 
+    /// What the application is given once the driver's turn is over.
+    fn given(delivery: &mut Delivery, inlet: &Inlet) -> Option<Event> {
+        delivery.hand_over();
+        match inlet.take() {
+            Found::Event(event, _) => Some(event),
+            Found::Nothing | Found::End => None,
+        }
+    }
+
     fn lost(sender: u64, first: u32, last: u32) -> Event {
         let (first, last) = (SeqNo(first), SeqNo(last));
         let cause = LossCause::QueueFull;
@@ -278,15 +270,14 @@ mod tests {
         let slow = Event::Slow(Slow { group: GROUP, node: NodeId(5), behind: 3 });
         delivery.deliver(slow.clone());
         assert!(!delivery.overflow.is_empty());
-        assert!(!inlet.has_wanted_room(), "the queue is still full");
-        assert_eq!(inlet.queue.try_recv(), Ok(message(7, 1)));
-        assert!(inlet.has_wanted_room() && !inlet.has_wanted_room());
-        assert_eq!(inlet.queue.try_recv(), Ok(message(7, 2)));
+        delivery.hand_over();
+        assert_eq!(inlet.take(), Found::Event(message(7, 1), Room::Wanted), "half is free");
+        assert_eq!(inlet.take(), Found::Event(message(7, 2), Room::NotWanted), "it was told");
         delivery.deliver(message(7, 10));
-        assert_eq!(inlet.queue.try_recv(), Ok(lost(7, 3, 9)));
-        assert_eq!(inlet.queue.try_recv(), Ok(slow));
+        assert_eq!(given(&mut delivery, &inlet), Some(lost(7, 3, 9)));
+        assert_eq!(given(&mut delivery, &inlet), Some(slow));
         delivery.flush();
-        assert_eq!(inlet.queue.try_recv(), Ok(lost(7, 10, 10)));
+        assert_eq!(given(&mut delivery, &inlet), Some(lost(7, 10, 10)));
         assert!(delivery.overflow.is_empty());
         assert_eq!(delivery.dropped(), 8);
     }
@@ -297,7 +288,7 @@ mod tests {
         (1..=5).for_each(|seqno| delivery.deliver(message(7, seqno)));
         assert_eq!(delivery.backlog(), 1.5);
         for seqno in 1..=5 {
-            assert_eq!(inlet.queue.try_recv(), Ok(message(7, seqno)));
+            assert_eq!(given(&mut delivery, &inlet), Some(message(7, seqno)));
             delivery.flush();
         }
         assert_eq!((delivery.backlog(), delivery.dropped()), (0.0, 0));
@@ -321,9 +312,7 @@ mod tests {
         (3..=5).for_each(|seqno| delivery.deliver(large(seqno)));
         assert_eq!(delivery.backlog(), 1.5);
         for seqno in 1..=5 {
-            let event = inlet.queue.try_recv().expect("nothing is dropped");
-            assert!(event == large(seqno));
-            inlet.took(&event);
+            assert!(given(&mut delivery, &inlet) == Some(large(seqno)), "nothing is dropped");
             delivery.flush();
         }
         assert_eq!((delivery.backlog(), delivery.overflow.bytes), (0.0, 0));
@@ -334,17 +323,15 @@ mod tests {
         let (mut delivery, inlet) = Delivery::new(GROUP, 1000, false);
         (1..=5).for_each(|seqno| delivery.deliver(large(seqno)));
         for seqno in 1..=2 {
-            let event = inlet.queue.try_recv().expect("it had room");
-            assert!(event == large(seqno));
-            inlet.took(&event);
+            assert!(given(&mut delivery, &inlet) == Some(large(seqno)), "it had room");
         }
         for seqno in 3..=5 {
-            assert_eq!(inlet.queue.try_recv(), Ok(lost(7, seqno, seqno)));
+            delivery.flush();
+            assert_eq!(given(&mut delivery, &inlet), Some(lost(7, seqno, seqno)));
         }
         delivery.deliver(large(6));
-        assert!(inlet.queue.try_recv() == Ok(large(6)), "there is room again");
-        inlet.took(&large(6));
-        assert_eq!(inlet.bytes.load(Ordering::SeqCst), 0);
+        assert!(given(&mut delivery, &inlet) == Some(large(6)), "there is room again");
+        assert_eq!(delivery.mailbox.waiting(), Waiting::default());
     }
 
     #[test]
@@ -352,10 +339,11 @@ mod tests {
         let (mut delivery, inlet) = Delivery::new(GROUP, 1, false);
         delivery.deliver(message(7, 1));
         delivery.overflow.add(message(7, 2), false);
-        assert_eq!(inlet.queue.try_recv(), Ok(message(7, 1)));
-        assert!(!inlet.has_wanted_room(), "it was not asked for yet");
+        delivery.hand_over();
+        let taken = inlet.take();
+        assert_eq!(taken, Found::Event(message(7, 1), Room::NotWanted), "nobody has asked yet");
         delivery.flush();
-        assert_eq!(inlet.queue.try_recv(), Ok(lost(7, 2, 2)));
+        assert_eq!(given(&mut delivery, &inlet), Some(lost(7, 2, 2)));
     }
 
     #[test]
@@ -363,9 +351,10 @@ mod tests {
         let (mut delivery, inlet) = Delivery::new(GROUP, 1, false);
         (1..=3).for_each(|seqno| delivery.deliver(message(7, seqno)));
         drop(delivery);
-        assert_eq!(inlet.queue.try_recv(), Ok(message(7, 1)));
-        assert_eq!(inlet.queue.try_recv(), Ok(lost(7, 2, 3)));
-        assert!(inlet.queue.is_closed() && inlet.queue.is_empty());
+        let taken = [inlet.take(), inlet.take()];
+        let [Found::Event(first, _), Found::Event(second, _)] = taken else { panic!("{taken:?}") };
+        assert_eq!([first, second], [message(7, 1), lost(7, 2, 3)]);
+        assert_eq!(inlet.take(), Found::End);
     }
 
     #[test]
@@ -376,24 +365,28 @@ mod tests {
         let application = std::thread::spawn(move || {
             let mut settled = 0;
             while settled < MESSAGES {
-                match inlet.queue.recv_blocking().expect("the driver tells all") {
+                let (event, room) = inlet.next_blocking().expect("the driver tells all");
+                match event {
                     Event::Message(_) => settled += 1,
                     Event::Lost(lost) => settled += lost.count(),
                     _ => {}
                 }
-                if inlet.has_wanted_room() {
+                if room == Room::Wanted {
                     ask.send(()).expect("the driver waits");
                 }
             }
         });
         for seqno in 1..=MESSAGES {
             delivery.deliver(message(7, seqno));
+            delivery.hand_over();
             while asked.try_recv().is_ok() {
                 delivery.flush();
+                delivery.hand_over();
             }
         }
         while asked.recv().is_ok() {
             delivery.flush();
+            delivery.hand_over();
         }
         application.join().expect("it has got all");
     }
@@ -405,7 +398,7 @@ mod tests {
         (0..3000).for_each(|it| delivery.deliver(message(2, 1 + 2 * it)));
         assert_eq!(delivery.overflow.ranges, MAX_RANGES);
         let mut told = 0;
-        while inlet.queue.try_recv().is_ok() {
+        while given(&mut delivery, &inlet).is_some() {
             delivery.flush();
             told += 1;
         }

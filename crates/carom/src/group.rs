@@ -12,8 +12,8 @@ use futures_core::Stream;
 use crate::alarms::{Sleep, before};
 use crate::blocking::within;
 use crate::command::NodeCommand;
-use crate::delivery::Inlet;
 use crate::error::{NotSafe, PublishError, Timeout};
+use crate::mailbox::{Arrival, Found, Inlet, Room};
 use crate::node::NodeShared;
 use crate::outgoing::{Queue, ReadyMark};
 use crate::profile::Profile;
@@ -89,9 +89,7 @@ impl Group {
     /// The next event; `None` once the group is closed and all events were taken. On any async
     /// runtime.
     pub async fn recv(&self) -> Option<Event> {
-        let event = self.inlet.queue.recv().await.ok();
-        self.tell_of_room(event.as_ref());
-        event
+        self.taken(self.inlet.next().await)
     }
 
     /// As [`Group::recv`], blocking the thread.
@@ -101,9 +99,7 @@ impl Group {
     #[track_caller]
     pub fn recv_blocking(&self) -> Option<Event> {
         self.must_not_block("Group::recv_blocking", "recv");
-        let event = self.inlet.queue.recv_blocking().ok();
-        self.tell_of_room(event.as_ref());
-        event
+        self.taken(self.inlet.next_blocking())
     }
 
     /// As [`Group::recv_blocking`], for no longer than `timeout`.
@@ -116,8 +112,7 @@ impl Group {
     #[track_caller]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Event>, Timeout> {
         self.must_not_block("Group::recv_timeout", "recv_timeout_async");
-        if let Ok(event) = self.inlet.queue.try_recv() {
-            self.tell_of_room(Some(&event));
+        if let Some(event) = self.try_recv() {
             return Ok(Some(event));
         }
         within(timeout, self.recv()).ok_or(Timeout(timeout))
@@ -133,14 +128,15 @@ impl Group {
 
     /// The next event if there is one already.
     pub fn try_recv(&self) -> Option<Event> {
-        let event = self.inlet.queue.try_recv().ok();
-        self.tell_of_room(event.as_ref());
-        event
+        match self.inlet.take() {
+            Found::Event(event, room) => self.taken(Some((event, room))),
+            Found::Nothing | Found::End => None,
+        }
     }
 
     /// The events as a stream, which ends once the group is closed.
     pub fn stream(&self) -> impl Stream<Item = Event> + Unpin + '_ {
-        Events { group: self, queue: Box::pin(self.inlet.queue.clone()) }
+        Events { group: self, arrival: Arrival::default() }
     }
 
     /// Blocks until everything that was published here so far is settled at all members: each has
@@ -219,12 +215,14 @@ impl Group {
         }
     }
 
-    /// The application has taken this event: there may be room that the driver waits for.
-    fn tell_of_room(&self, taken: Option<&Event>) {
-        taken.into_iter().for_each(|event| self.inlet.took(event));
-        if self.inlet.has_wanted_room() {
+    /// The event that the application has taken, after the driver was told of room that it waits
+    /// for.
+    fn taken(&self, found: Option<(Event, Room)>) -> Option<Event> {
+        let (event, room) = found?;
+        if room == Room::Wanted {
             self.node.home.tell(NodeCommand::Room { group: self.shared.id });
         }
+        Some(event)
     }
 }
 
@@ -290,7 +288,7 @@ impl GroupShared {
 /// [`Group::stream`].
 struct Events<'a> {
     group: &'a Group,
-    queue: std::pin::Pin<Box<Receiver<Event>>>,
+    arrival: Arrival,
 }
 
 impl Stream for Events<'_> {
@@ -300,10 +298,7 @@ impl Stream for Events<'_> {
         mut self: std::pin::Pin<&mut Self>,
         context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Event>> {
-        let polled = self.queue.as_mut().poll_next(context);
-        if let std::task::Poll::Ready(event) = &polled {
-            self.group.tell_of_room(event.as_ref());
-        }
-        polled
+        let Self { group, arrival } = &mut *self;
+        group.inlet.poll_next(context, arrival).map(|found| group.taken(found))
     }
 }

@@ -72,6 +72,8 @@ struct State {
     active: VecDeque<GroupId>,
     /// Groups whose first message the engine did not take.
     held: Vec<GroupId>,
+    /// Groups with events that are not handed over yet.
+    fresh: Vec<GroupId>,
     joins: Vec<PendingJoin>,
     confirms: Vec<PendingConfirm>,
     /// Callers that wait for answers, by the group and the number of the request.

@@ -1,6 +1,6 @@
 //! The driver's side of one group of one node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use carom_proto::node::Node;
 use carom_proto::rmp::Removal;
 use carom_proto::{GroupId, SendError, SeqNo, Time};
 
-use crate::delivery::{Delivery, Inlet};
+use crate::delivery::Delivery;
 use crate::error::NotDelivered;
 use crate::group::{GroupParts, GroupShared};
 use crate::lock::Locks;
-use crate::outgoing::{Outgoing, QUEUE_MESSAGES};
+use crate::outgoing::Outgoing;
 use crate::published::Receipt;
 use crate::status::{GroupStatus, RingStatus};
 
@@ -24,9 +24,12 @@ pub(crate) struct HostedGroup {
     pub(crate) locks: Locks,
     /// Its multicast address, if the node has multicast.
     pub(crate) address: Option<Ipv4Addr>,
-    head: Option<Outgoing>,
+    /// Messages out of the queue, which are next.
+    next: VecDeque<Outgoing>,
     /// Own messages whose senders wait until they come back, each at its place.
     awaited: BTreeMap<u32, Receipt>,
+    /// Those whose messages are staged for the application.
+    delivered: Vec<Receipt>,
     is_held: bool,
     /// Something waited for the application of an ordered group when that was last looked at.
     is_behind: bool,
@@ -55,15 +58,16 @@ impl HostedGroup {
     ) -> (Self, GroupParts) {
         let shared = Arc::new(shared);
         let keeps_all = shared.profile.is_ordered();
-        let (delivery, inlet): (Delivery, Inlet) = Delivery::new(shared.id, capacity, keeps_all);
+        let (delivery, inlet) = Delivery::new(shared.id, capacity, keeps_all);
         let parts = GroupParts { shared: Arc::clone(&shared), inlet };
         let hosted = Self {
             shared,
             delivery,
             locks: Locks::default(),
             address,
-            head: None,
+            next: VecDeque::new(),
             awaited: BTreeMap::new(),
+            delivered: Vec::new(),
             is_held: false,
             is_behind: false,
             accepted: 0,
@@ -85,13 +89,16 @@ impl HostedGroup {
         share: usize,
     ) -> (usize, Progress) {
         for taken in 0..share {
-            let Some(mut outgoing) = self.next() else { return (taken, Progress::Empty) };
+            let Some(mut outgoing) = self.next(share - taken) else {
+                return (taken, Progress::Empty);
+            };
             // The engine keeps the payload only if it takes it; a reference is cheap.
             match node.send(now, self.id(), outgoing.payload.clone(), outgoing.options) {
                 Ok(seqno) => {
                     self.accepted += 1;
                     self.last = Some(seqno);
                     self.release();
+                    self.shared.queue.sent(&outgoing);
                     if let Some(receipt) = outgoing.receipt.take().filter(Receipt::is_wanted) {
                         self.awaited.insert(seqno.0, receipt);
                     }
@@ -101,7 +108,7 @@ impl HostedGroup {
                     | SendError::QueueFull { .. }
                     | SendError::NotReady),
                 ) => {
-                    self.head = Some(outgoing);
+                    self.next.push_front(outgoing);
                     self.is_held = true;
                     if let SendError::HeldBack { by, behind } = error {
                         self.shared.set_held_back(Some((by, behind)));
@@ -111,7 +118,8 @@ impl HostedGroup {
                 // All of this is checked where the application publishes, so this is a leave that
                 // overtook the message.
                 Err(SendError::NotJoined | SendError::TooLarge { .. } | SendError::Qos { .. }) => {
-                    self.dropped += 1
+                    self.dropped += 1;
+                    self.shared.queue.sent(&outgoing);
                 }
             }
         }
@@ -121,7 +129,7 @@ impl HostedGroup {
     /// Sends what is in the queue now, as far as the engine takes it. What others go on to publish
     /// meanwhile is not waited for: there might be no end to it.
     pub(crate) fn publish_rest(&mut self, node: &mut Node, now: Time) {
-        let _ = self.publish(node, now, QUEUE_MESSAGES + 1);
+        let _ = self.publish(node, now, self.unpublished());
     }
 
     /// How much waits for the application of an ordered group beyond its queue; `None` if nothing
@@ -135,11 +143,15 @@ impl HostedGroup {
         (was_behind || self.is_behind).then_some(backlog)
     }
 
-    /// An own message has come back.
+    /// An own message has come back: its sender is told when the application can have it.
     pub(crate) fn on_delivered(&mut self, seqno: SeqNo) {
-        if let Some(receipt) = self.awaited.remove(&seqno.0) {
-            receipt.tell(Ok(()));
-        }
+        self.delivered.extend(self.awaited.remove(&seqno.0));
+    }
+
+    /// Gives the application what a turn has brought it.
+    pub(crate) fn hand_over(&mut self) {
+        self.delivery.hand_over();
+        self.delivered.drain(..).for_each(|receipt| receipt.tell(Ok(())));
     }
 
     /// Nobody will tell any more what became of own messages; later ones begin with the first
@@ -153,7 +165,12 @@ impl HostedGroup {
 
     /// How many messages the engine will have taken once the queue as it is now is empty.
     pub(crate) fn accepted_with_queue(&self) -> u64 {
-        self.accepted + (self.shared.queue.len() + usize::from(self.head.is_some())) as u64
+        self.accepted + self.unpublished() as u64
+    }
+
+    /// How many messages the engine has not taken yet.
+    fn unpublished(&self) -> usize {
+        self.shared.queue.len() + self.next.len()
     }
 
     /// How many messages the engine has taken.
@@ -191,16 +208,18 @@ impl HostedGroup {
         }
     }
 
-    /// The next message. The mark is cleared before the queue is found empty for good, so that a
-    /// message which comes right after enters the group anew.
-    fn next(&mut self) -> Option<Outgoing> {
-        if let Some(head) = self.head.take() {
-            return Some(head);
+    /// The next message, one of up to `share` that are taken out of the queue together. The mark
+    /// is cleared before the queue is found empty for good, so that a message which comes right
+    /// after enters the group anew.
+    fn next(&mut self, share: usize) -> Option<Outgoing> {
+        if self.next.is_empty() {
+            self.shared.queue.take(share, &mut self.next);
         }
-        self.shared.queue.take().or_else(|| {
+        if self.next.is_empty() {
             self.shared.ready.clear();
-            self.shared.queue.take()
-        })
+            self.shared.queue.take(share, &mut self.next);
+        }
+        self.next.pop_front()
     }
 
     fn release(&mut self) {
@@ -212,6 +231,7 @@ impl HostedGroup {
 
 impl Drop for HostedGroup {
     fn drop(&mut self) {
+        self.hand_over();
         self.shared.queue.close();
     }
 }

@@ -65,6 +65,7 @@ mod joiner;
 mod links;
 mod lock;
 mod look;
+mod mailbox;
 mod membership;
 mod network;
 mod node;

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use async_channel::{Receiver, Sender, TrySendError};
 use bytes::Bytes;
 use carom_proto::{GroupId, SendOptions};
+use event_listener::{Event as Signal, EventListener, Listener};
 
 use crate::published::Receipt;
 
@@ -17,28 +17,37 @@ pub(crate) struct Outgoing {
     pub(crate) options: SendOptions,
     /// Who wants to know what becomes of it, in an ordered group.
     pub(crate) receipt: Option<Receipt>,
-    /// Its place among the large ones, if it is large.
-    pub(crate) place: Option<Place>,
 }
 
-/// A place of a large message, until the engine has taken the message.
-#[derive(Debug)]
-pub(crate) struct Place(Receiver<()>);
-
-/// The messages of one group that wait to be sent. A channel that is bounded takes the memory for
-/// all its messages at once, 64 KiB; it is made when somebody publishes.
+/// The messages of one group that wait to be sent. Large ones need a place, of which there are
+/// few: so the queue is bounded in bytes as well. Who waits for room goes on when half the queue
+/// is free, so that not every message is a wake-up.
 #[derive(Debug, Default)]
-pub(crate) struct Queue(OnceLock<Option<Ends>>);
-
-/// Where messages go in and out. Large ones need a place, of which there are few: so the queue is
-/// bounded in bytes as well.
-#[derive(Debug)]
-pub(crate) struct Ends {
-    inlet: Sender<Outgoing>,
-    outlet: Receiver<Outgoing>,
-    to_places: Sender<()>,
-    places: Receiver<()>,
+pub(crate) struct Queue {
+    content: Mutex<Content>,
+    room: Signal,
 }
+
+#[derive(Debug, Default)]
+struct Content {
+    messages: VecDeque<Outgoing>,
+    /// Large messages that the engine has not taken.
+    large: usize,
+    is_closed: bool,
+}
+
+/// Why a message is not in the queue.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// There is no room for it at present.
+    Full(Outgoing),
+    /// Nobody takes messages any more.
+    Closed,
+}
+
+/// Nobody takes messages any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Closed;
 
 /// The groups of a node whose queues have something, each at most once. Publishers enter their
 /// group and wake the driver only if it was not entered yet.
@@ -78,85 +87,117 @@ impl ReadyList {
 }
 
 impl Queue {
-    /// Where messages go in; `None` if it was closed before there were any.
-    pub(crate) fn inlet(&self) -> Option<&Ends> {
-        self.0.get_or_init(|| Some(Ends::new())).as_ref()
+    /// Puts a message in, if there is room.
+    pub(crate) fn try_put(&self, outgoing: Outgoing) -> Result<(), Refused> {
+        let mut content = self.lock();
+        if content.is_closed {
+            return Err(Refused::Closed);
+        }
+        if !content.has_room_for(&outgoing) {
+            return Err(Refused::Full(outgoing));
+        }
+        content.large += usize::from(outgoing.is_large());
+        content.messages.push_back(outgoing);
+        Ok(())
     }
 
-    /// The message that has waited longest.
-    pub(crate) fn take(&self) -> Option<Outgoing> {
-        self.0.get()?.as_ref()?.outlet.try_recv().ok()
+    /// Puts a message in once there is room.
+    pub(crate) async fn put(&self, mut outgoing: Outgoing) -> Result<(), Closed> {
+        loop {
+            match self.put_or_listen(outgoing)? {
+                None => return Ok(()),
+                Some((refused, room)) => {
+                    outgoing = refused;
+                    room.await;
+                }
+            }
+        }
+    }
+
+    /// As [`Queue::put`], blocking the thread.
+    pub(crate) fn put_blocking(&self, mut outgoing: Outgoing) -> Result<(), Closed> {
+        loop {
+            match self.put_or_listen(outgoing)? {
+                None => return Ok(()),
+                Some((refused, room)) => {
+                    outgoing = refused;
+                    room.wait();
+                }
+            }
+        }
+    }
+
+    /// Puts a message in, or says how to learn of room for it.
+    fn put_or_listen(
+        &self,
+        outgoing: Outgoing,
+    ) -> Result<Option<(Outgoing, EventListener)>, Closed> {
+        let outgoing = match self.try_put(outgoing) {
+            Ok(()) => return Ok(None),
+            Err(Refused::Closed) => return Err(Closed),
+            Err(Refused::Full(outgoing)) => outgoing,
+        };
+        // Of room that is made before it listens it hears nothing: it looks once more.
+        let room = self.room.listen();
+        match self.try_put(outgoing) {
+            Ok(()) => Ok(None),
+            Err(Refused::Closed) => Err(Closed),
+            Err(Refused::Full(outgoing)) => Ok(Some((outgoing, room))),
+        }
+    }
+
+    /// Moves up to `count` of the messages that have waited longest to the end of `into`. Whoever
+    /// takes a large one says when [it is sent](Queue::sent).
+    pub(crate) fn take(&self, count: usize, into: &mut VecDeque<Outgoing>) {
+        let mut content = self.lock();
+        let before = content.messages.len();
+        into.extend(content.messages.drain(..count.min(before)));
+        let after = content.messages.len();
+        drop(content);
+        if before > HALF && after <= HALF {
+            self.room.notify(usize::MAX);
+        }
+    }
+
+    /// The engine has taken this message, or it was given up: if it is large its place is free.
+    pub(crate) fn sent(&self, outgoing: &Outgoing) {
+        if outgoing.is_large() {
+            self.lock().large -= 1;
+            self.room.notify(usize::MAX);
+        }
     }
 
     /// How many messages wait.
     pub(crate) fn len(&self) -> usize {
-        let ends = self.0.get().and_then(Option::as_ref);
-        ends.map_or(0, |ends| ends.outlet.len())
+        self.lock().messages.len()
     }
 
     /// Nobody takes messages any more: who publishes, or waits for room, is told so.
     pub(crate) fn close(&self) {
-        if let Some(ends) = self.0.get_or_init(|| None) {
-            ends.inlet.close();
-            ends.to_places.close();
-            // With a message goes its receipt: who waits for one is told that nobody will send it.
-            while ends.outlet.try_recv().is_ok() {}
-        }
+        let mut content = self.lock();
+        content.is_closed = true;
+        // With a message goes its receipt: who waits for one is told that nobody will send it.
+        let unsent = std::mem::take(&mut content.messages);
+        drop(content);
+        drop(unsent);
+        self.room.notify(usize::MAX);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Ends {
-    fn new() -> Self {
-        let (inlet, outlet) = async_channel::bounded(QUEUE_MESSAGES);
-        let (to_places, places) = async_channel::bounded(LARGE_MESSAGES);
-        Self { inlet, outlet, to_places, places }
-    }
-
-    /// Puts a message in, if there is room.
-    pub(crate) fn try_send(&self, mut outgoing: Outgoing) -> Result<(), TrySendError<Outgoing>> {
-        if outgoing.needs_place() {
-            match self.to_places.try_send(()) {
-                Ok(()) => outgoing.place = Some(Place(self.places.clone())),
-                Err(TrySendError::Full(())) => return Err(TrySendError::Full(outgoing)),
-                Err(TrySendError::Closed(())) => return Err(TrySendError::Closed(outgoing)),
-            }
-        }
-        self.inlet.try_send(outgoing)
-    }
-
-    /// Puts a message in once there is room.
-    pub(crate) async fn send(&self, mut outgoing: Outgoing) -> Result<(), Closed> {
-        if outgoing.needs_place() {
-            self.to_places.send(()).await.map_err(|_| Closed)?;
-            outgoing.place = Some(Place(self.places.clone()));
-        }
-        self.inlet.send(outgoing).await.map_err(|_| Closed)
-    }
-
-    /// As [`Ends::send`], blocking the thread.
-    pub(crate) fn send_blocking(&self, mut outgoing: Outgoing) -> Result<(), Closed> {
-        if outgoing.needs_place() {
-            self.to_places.send_blocking(()).map_err(|_| Closed)?;
-            outgoing.place = Some(Place(self.places.clone()));
-        }
-        self.inlet.send_blocking(outgoing).map_err(|_| Closed)
+impl Content {
+    fn has_room_for(&self, outgoing: &Outgoing) -> bool {
+        let has_place = !outgoing.is_large() || self.large < LARGE_MESSAGES;
+        has_place && self.messages.len() < QUEUE_MESSAGES
     }
 }
-
-/// Nobody takes messages any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Closed;
 
 impl Outgoing {
-    fn needs_place(&self) -> bool {
-        self.payload.len() > LARGE_BYTES && self.place.is_none()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // It is not there any more if the queue was closed.
-        let _ = self.0.try_recv();
+    fn is_large(&self) -> bool {
+        self.payload.len() > LARGE_BYTES
     }
 }
 
@@ -168,7 +209,9 @@ impl ReadyMark {
 }
 
 /// Messages that a group's queue holds.
-pub(crate) const QUEUE_MESSAGES: usize = 1024;
+const QUEUE_MESSAGES: usize = 1024;
+/// When so few are left, who waits for room goes on.
+const HALF: usize = QUEUE_MESSAGES / 2;
 /// Of these, how many may be large.
 const LARGE_MESSAGES: usize = 4;
 /// A message of more bytes is large.
@@ -194,37 +237,68 @@ mod tests {
 
     fn message(bytes: usize) -> Outgoing {
         let payload = vec![0; bytes].into();
-        Outgoing { payload, options: SendOptions::default(), receipt: None, place: None }
+        Outgoing { payload, options: SendOptions::default(), receipt: None }
+    }
+
+    fn is_full_for(queue: &Queue, bytes: usize) -> bool {
+        matches!(queue.try_put(message(bytes)), Err(Refused::Full(_)))
     }
 
     #[test]
     fn few_large_messages_wait_beside_many_small_ones() {
         let queue = Queue::default();
-        let inlet = queue.inlet().expect("it is open");
         for _ in 0..LARGE_MESSAGES {
-            inlet.try_send(message(LARGE_BYTES + 1)).expect("there is a place");
+            queue.try_put(message(LARGE_BYTES + 1)).expect("there is a place");
         }
-        let refused = inlet.try_send(message(LARGE_BYTES + 1));
-        assert!(matches!(refused, Err(TrySendError::Full(_))));
-        inlet.try_send(message(LARGE_BYTES)).expect("it needs no place");
-        let taken = queue.take().expect("there are some");
-        let refused = inlet.try_send(message(LARGE_BYTES + 1));
-        assert!(matches!(refused, Err(TrySendError::Full(_))), "the engine has not got it yet");
-        drop(taken);
-        inlet.try_send(message(LARGE_BYTES + 1)).expect("a place is free again");
+        assert!(is_full_for(&queue, LARGE_BYTES + 1));
+        queue.try_put(message(LARGE_BYTES)).expect("it needs no place");
+        let mut taken = VecDeque::new();
+        queue.take(1, &mut taken);
+        assert!(is_full_for(&queue, LARGE_BYTES + 1), "the engine has not got it yet");
+        queue.sent(&taken[0]);
+        queue.try_put(message(LARGE_BYTES + 1)).expect("a place is free again");
         queue.close();
-        assert_eq!(inlet.send_blocking(message(LARGE_BYTES + 1)), Err(Closed));
+        assert_eq!(queue.put_blocking(message(LARGE_BYTES + 1)), Err(Closed));
     }
 
     #[test]
-    fn a_large_message_that_finds_the_queue_full_gives_its_place_back() {
+    fn a_large_message_that_finds_the_queue_full_takes_no_place() {
         let queue = Queue::default();
-        let inlet = queue.inlet().expect("it is open");
-        (0..QUEUE_MESSAGES).for_each(|_| inlet.try_send(message(1)).expect("there is room"));
-        for _ in 0..2 * LARGE_MESSAGES {
-            let refused = inlet.try_send(message(LARGE_BYTES + 1));
-            assert!(matches!(refused, Err(TrySendError::Full(_))));
-        }
-        assert_eq!(inlet.places.len(), 0);
+        (0..QUEUE_MESSAGES).for_each(|_| queue.try_put(message(1)).expect("there is room"));
+        (0..2 * LARGE_MESSAGES).for_each(|_| assert!(is_full_for(&queue, LARGE_BYTES + 1)));
+        assert_eq!(queue.lock().large, 0);
+    }
+
+    /// Ends only if nobody who waits is forgotten.
+    #[test]
+    fn publishers_that_wait_for_room_all_go_on() {
+        const EACH: usize = 20 * QUEUE_MESSAGES;
+        let queue = Queue::default();
+        std::thread::scope(|scope| {
+            let large = |it: usize| if it.is_multiple_of(64) { LARGE_BYTES + 1 } else { 1 };
+            for _ in 0..3 {
+                let queue = &queue;
+                let put = move |it| queue.put_blocking(message(large(it))).expect("it is open");
+                scope.spawn(move || (0..EACH).for_each(put));
+            }
+            let (mut taken, mut count) = (VecDeque::new(), 0);
+            while count < 3 * EACH {
+                queue.take(32, &mut taken);
+                count += taken.len();
+                taken.drain(..).for_each(|outgoing| queue.sent(&outgoing));
+            }
+        });
+        assert_eq!((queue.len(), queue.lock().large), (0, 0));
+    }
+
+    #[test]
+    fn who_waits_for_room_is_told_that_there_will_be_none() {
+        let queue = Queue::default();
+        (0..QUEUE_MESSAGES).for_each(|_| queue.try_put(message(1)).expect("there is room"));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| queue.put_blocking(message(1)));
+            queue.close();
+            assert_eq!(waiting.join().expect("it does not panic"), Err(Closed));
+        });
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use async_channel::{Receiver, Sender};
+use oneshot::{Receiver, Sender};
 
 use crate::alarms::before;
 use crate::blocking::within;
@@ -24,7 +24,7 @@ pub struct Published<'a> {
 }
 
 /// Who tells what became of a message.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Receipt(Sender<Result<(), NotDelivered>>);
 
 impl<'a> Published<'a> {
@@ -42,7 +42,7 @@ impl<'a> Published<'a> {
     /// lost messages.
     pub async fn delivered(self) -> Result<(), NotDelivered> {
         match self.answer {
-            Some(answer) => answer.recv().await.unwrap_or(Err(NotDelivered::Closed)),
+            Some(answer) => answer.await.unwrap_or(Err(NotDelivered::Closed)),
             None => {
                 let safe = self.group.confirm_async(Duration::MAX).await?;
                 if safe.incomplete.is_empty() {
@@ -97,7 +97,7 @@ impl fmt::Debug for Published<'_> {
 impl Receipt {
     /// A receipt, and where its answer comes.
     pub(crate) fn new() -> (Self, Receiver<Result<(), NotDelivered>>) {
-        let (sender, answer) = async_channel::bounded(1);
+        let (sender, answer) = oneshot::channel();
         (Self(sender), answer)
     }
 
@@ -109,6 +109,6 @@ impl Receipt {
     /// Tells what became of the message.
     pub(crate) fn tell(self, what: Result<(), NotDelivered>) {
         // Whoever does not wait any more does not want to know.
-        let _ = self.0.try_send(what);
+        let _ = self.0.send(what);
     }
 }

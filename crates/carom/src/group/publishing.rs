@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use async_channel::TrySendError;
 use bytes::Bytes;
 use carom_proto::SendOptions;
 
 use super::Group;
 use crate::error::{PublishError, TryPublishError};
-use crate::outgoing::Outgoing;
+use crate::outgoing::{Outgoing, Refused};
 use crate::published::{Published, Receipt};
 
 /// How long after its multicast a message is still of use: nobody repairs it after that, and who
@@ -96,16 +95,15 @@ impl Group {
         options: impl Into<SendOptions>,
     ) -> Result<Published<'_>, TryPublishError> {
         let (outgoing, published) = self.outgoing(payload.into(), options.into())?;
-        let Some(queue) = self.shared.queue.inlet() else { return Err(TryPublishError::Closed) };
-        match queue.try_send(outgoing) {
+        match self.shared.queue.try_put(outgoing) {
             Ok(()) => {
                 self.wake_driver();
                 Ok(published)
             }
-            Err(TrySendError::Full(Outgoing { payload, .. })) => {
+            Err(Refused::Full(Outgoing { payload, .. })) => {
                 Err(TryPublishError::Full { held_back_by: self.shared.held_back(), payload })
             }
-            Err(TrySendError::Closed(_)) => Err(TryPublishError::Closed),
+            Err(Refused::Closed) => Err(TryPublishError::Closed),
         }
     }
 
@@ -116,13 +114,13 @@ impl Group {
         options: SendOptions,
     ) -> Result<Published<'_>, PublishError> {
         let (outgoing, published) = self.outgoing(payload, options)?;
-        let queue = self.shared.queue.inlet().ok_or(PublishError::Closed)?;
-        match queue.try_send(outgoing) {
+        let queue = &self.shared.queue;
+        match queue.try_put(outgoing) {
             Ok(()) => {}
-            Err(TrySendError::Closed(_)) => return Err(PublishError::Closed),
-            Err(TrySendError::Full(outgoing)) => {
+            Err(Refused::Closed) => return Err(PublishError::Closed),
+            Err(Refused::Full(outgoing)) => {
                 self.must_not_block("Group::publish", "publish_async");
-                queue.send_blocking(outgoing).map_err(|_| PublishError::Closed)?;
+                queue.put_blocking(outgoing).map_err(|_| PublishError::Closed)?;
             }
         }
         self.wake_driver();
@@ -135,8 +133,7 @@ impl Group {
         options: SendOptions,
     ) -> Result<Published<'_>, PublishError> {
         let (outgoing, published) = self.outgoing(payload, options)?;
-        let queue = self.shared.queue.inlet().ok_or(PublishError::Closed)?;
-        queue.send(outgoing).await.map_err(|_| PublishError::Closed)?;
+        self.shared.queue.put(outgoing).await.map_err(|_| PublishError::Closed)?;
         self.wake_driver();
         Ok(published)
     }
@@ -154,7 +151,7 @@ impl Group {
         }
         let tracked = self.shared.profile.is_ordered().then(Receipt::new);
         let (receipt, answer) = tracked.unzip();
-        let outgoing = Outgoing { payload, options, receipt, place: None };
+        let outgoing = Outgoing { payload, options, receipt };
         Ok((outgoing, Published::new(self, answer)))
     }
 }

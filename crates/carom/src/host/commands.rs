@@ -63,6 +63,7 @@ impl<N: Network> Host<N> {
             NodeCommand::Room { group } => {
                 if let Some(hosted) = self.state.groups.get_mut(&group) {
                     hosted.delivery.flush();
+                    hosted.hand_over();
                     // The ring need not wait for another message to be as fast as before.
                     if let Some(backlog) = hosted.changed_backlog() {
                         self.on_backlog(now, group, backlog);

@@ -18,6 +18,16 @@ use crate::waiting::{PendingConfirm, PendingJoin, SERVICE_WAIT};
 impl<N: Network> Host<N> {
     /// Hands all that happened to those whom it concerns.
     pub(super) fn take_events(&mut self, now: Time) {
+        self.sort_events(now);
+        while let Some(group) = self.state.fresh.pop() {
+            if let Some(hosted) = self.state.groups.get_mut(&group) {
+                hosted.hand_over();
+            }
+        }
+        self.tell_looked();
+    }
+
+    fn sort_events(&mut self, now: Time) {
         while let Some(event) = self.node.poll_event() {
             match event {
                 NodeEvent::Group(event) => self.on_group_event(now, event),
@@ -47,7 +57,6 @@ impl<N: Network> Host<N> {
                 NodeEvent::Out(group) => self.on_out(group),
             }
         }
-        self.tell_looked();
     }
 
     /// Tells those who look at groups what there was to be seen.
@@ -103,6 +112,9 @@ impl<N: Network> Host<N> {
             _ => {}
         }
         hosted.delivery.deliver(event);
+        if self.state.fresh.last() != Some(&group) {
+            self.state.fresh.push(group);
+        }
         if let Some(backlog) = hosted.changed_backlog() {
             self.on_backlog(now, group, backlog);
         }

@@ -1,0 +1,292 @@
+//! A group's events between its driver and its application: the driver puts in a turn's worth at
+//! once, under one lock and with one wake-up, and the application takes them one by one.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use carom_proto::Event;
+use event_listener::{Event as Signal, EventListener, Listener};
+
+/// The driver's end. When it is dropped the mailbox is closed.
+#[derive(Debug)]
+pub(crate) struct Mailbox(Arc<Shared>);
+
+/// The application's end.
+#[derive(Clone, Debug)]
+pub(crate) struct Inlet(Arc<Shared>);
+
+/// What the application finds.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Found {
+    /// The next event, and whether the driver has waited for the room that there is now.
+    Event(Event, Room),
+    /// Nothing at present.
+    Nothing,
+    /// Nothing, for ever.
+    End,
+}
+
+/// Whether the driver is to be told that there is room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Wanted,
+    NotWanted,
+}
+
+/// What waits for the application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) events: usize,
+    /// Bytes of the messages among them.
+    pub(crate) bytes: usize,
+}
+
+#[derive(Debug)]
+struct Shared {
+    content: Mutex<Content>,
+    arrived: Signal,
+    /// There is room for those who asked for it when no more than this waits, so that the driver is
+    /// not woken for each event.
+    enough_room: Waiting,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    events: VecDeque<Event>,
+    bytes: usize,
+    is_room_wanted: bool,
+    is_closed: bool,
+}
+
+/// The two ends of a mailbox; there is room again when no more than `enough_room` waits.
+pub(crate) fn mailbox(enough_room: Waiting) -> (Mailbox, Inlet) {
+    let (content, arrived) = (Mutex::new(Content::default()), Signal::new());
+    let shared = Arc::new(Shared { content, arrived, enough_room });
+    (Mailbox(Arc::clone(&shared)), Inlet(shared))
+}
+
+impl Mailbox {
+    /// Puts these events in, and says what waits now.
+    pub(crate) fn put(&self, events: &mut VecDeque<Event>) -> Waiting {
+        let count = events.len();
+        let waiting = {
+            let mut content = self.0.lock();
+            content.bytes += events.iter().map(bytes_of).sum::<usize>();
+            content.events.append(events);
+            content.waiting()
+        };
+        self.0.arrived.notify(count);
+        waiting
+    }
+
+    /// What waits now. When the application has taken enough of it, or the next one if little
+    /// waits as it is, it will say so.
+    pub(crate) fn ask_for_room(&self) -> Waiting {
+        let mut content = self.0.lock();
+        content.is_room_wanted = true;
+        content.waiting()
+    }
+
+    /// What waits now.
+    pub(crate) fn waiting(&self) -> Waiting {
+        self.0.lock().waiting()
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        self.0.lock().is_closed = true;
+        self.0.arrived.notify(usize::MAX);
+    }
+}
+
+impl Inlet {
+    /// Takes the next event.
+    pub(crate) fn take(&self) -> Found {
+        let mut content = self.0.lock();
+        let Some(event) = content.events.pop_front() else {
+            return if content.is_closed { Found::End } else { Found::Nothing };
+        };
+        content.bytes -= bytes_of(&event);
+        let is_told = content.is_room_wanted && content.waiting().is_within(self.0.enough_room);
+        if !is_told {
+            return Found::Event(event, Room::NotWanted);
+        }
+        content.is_room_wanted = false;
+        Found::Event(event, Room::Wanted)
+    }
+
+    /// The next event, once there is one; `None` at the end.
+    pub(crate) fn next(&self) -> Next<'_> {
+        Next { inlet: self, arrival: Arrival::default() }
+    }
+
+    /// As [`Inlet::next`], blocking the thread.
+    pub(crate) fn next_blocking(&self) -> Option<(Event, Room)> {
+        loop {
+            if let Some(next) = self.take().settled() {
+                return next;
+            }
+            let listener = self.0.arrived.listen();
+            if let Some(next) = self.take().settled() {
+                return next;
+            }
+            listener.wait();
+        }
+    }
+
+    /// The next event if there is one, the end, or a promise to wake this task for either.
+    pub(crate) fn poll_next(
+        &self,
+        context: &mut Context<'_>,
+        arrival: &mut Arrival,
+    ) -> Poll<Option<(Event, Room)>> {
+        loop {
+            if let Some(next) = self.take().settled() {
+                arrival.0 = None;
+                return Poll::Ready(next);
+            }
+            // What comes before the task listens wakes nobody: it looks once more.
+            match &mut arrival.0 {
+                None => arrival.0 = Some(self.0.arrived.listen()),
+                Some(listener) => {
+                    ready!(Pin::new(listener).poll(context));
+                    arrival.0 = None;
+                }
+            }
+        }
+    }
+}
+
+/// Where a task waits for what arrives; dropping it hands a wake-up that it was given to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Arrival(Option<EventListener>);
+
+/// [`Inlet::next`].
+#[derive(Debug)]
+pub(crate) struct Next<'a> {
+    inlet: &'a Inlet,
+    arrival: Arrival,
+}
+
+impl Future for Next<'_> {
+    type Output = Option<(Event, Room)>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { inlet, arrival } = &mut *self;
+        inlet.poll_next(context, arrival)
+    }
+}
+
+impl Found {
+    /// The event or the end; `None` if there is nothing yet.
+    fn settled(self) -> Option<Option<(Event, Room)>> {
+        match self {
+            Self::Event(event, room) => Some(Some((event, room))),
+            Self::Nothing => None,
+            Self::End => Some(None),
+        }
+    }
+}
+
+impl Waiting {
+    fn is_within(self, limit: Self) -> bool {
+        self.events <= limit.events && self.bytes <= limit.bytes
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Content {
+    fn waiting(&self) -> Waiting {
+        Waiting { events: self.events.len(), bytes: self.bytes }
+    }
+}
+
+/// Bytes of the message, if the event is one.
+pub(crate) fn bytes_of(event: &Event) -> usize {
+    match event {
+        Event::Message(message) => message.payload.len(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_proto::{GroupId, NodeId, Slow};
+    use std::thread;
+
+    const ROOM: Waiting = Waiting { events: 1, bytes: 0 };
+
+    fn event(number: u32) -> Event {
+        Event::Slow(Slow { group: GroupId(1), node: NodeId(2), behind: number })
+    }
+
+    fn put(mailbox: &Mailbox, numbers: impl Iterator<Item = u32>) {
+        mailbox.put(&mut numbers.map(event).collect());
+    }
+
+    #[test]
+    fn of_several_who_wait_each_is_woken_for_an_event_of_a_batch() {
+        let (mailbox, inlet) = mailbox(ROOM);
+        thread::scope(|scope| {
+            let takers: Vec<_> = (0..4).map(|_| scope.spawn(|| inlet.next_blocking())).collect();
+            put(&mailbox, 0..4);
+            for taker in takers {
+                assert!(taker.join().expect("it does not panic").is_some());
+            }
+        });
+        assert_eq!(inlet.take(), Found::Nothing);
+    }
+
+    #[test]
+    fn who_gives_up_waiting_leaves_the_wake_up_to_another() {
+        let (mailbox, inlet) = mailbox(ROOM);
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut first = inlet.next();
+        assert!(Pin::new(&mut first).poll(&mut context).is_pending());
+        thread::scope(|scope| {
+            let second = scope.spawn(|| inlet.next_blocking());
+            while mailbox.0.arrived.total_listeners() < 2 {
+                thread::yield_now();
+            }
+            put(&mailbox, 7..8);
+            drop(first);
+            let taken = second.join().expect("it does not panic");
+            assert_eq!(taken, Some((event(7), Room::NotWanted)));
+        });
+    }
+
+    #[test]
+    fn all_who_wait_hear_of_the_end_after_what_was_put_in_before() {
+        let (mailbox, inlet) = mailbox(ROOM);
+        thread::scope(|scope| {
+            let takers: Vec<_> = (0..3).map(|_| scope.spawn(|| inlet.next_blocking())).collect();
+            put(&mailbox, 0..1);
+            drop(mailbox);
+            let taken = takers.into_iter().map(|taker| taker.join().expect("it does not panic"));
+            assert_eq!(taken.flatten().count(), 1);
+        });
+    }
+
+    #[test]
+    fn room_is_told_once_for_each_time_that_it_was_asked_for() {
+        let (mailbox, inlet) = mailbox(ROOM);
+        put(&mailbox, 0..4);
+        assert_eq!(mailbox.ask_for_room(), Waiting { events: 4, bytes: 0 });
+        let rooms = (0..4).map(|_| match inlet.take() {
+            Found::Event(_, room) => room,
+            found => panic!("{found:?}"),
+        });
+        let (wanted, not) = (Room::Wanted, Room::NotWanted);
+        assert_eq!(rooms.collect::<Vec<_>>(), [not, not, wanted, not]);
+    }
+}
