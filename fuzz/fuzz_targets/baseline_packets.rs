@@ -1,5 +1,5 @@
-//! Any datagrams and any operations, to the engines of the four protocols that Carom is compared
-//! with, two of each: no panic, their invariants hold after each step, and a packet that was
+//! Any datagrams and any operations, to the engines of the protocols that Carom is compared with,
+//! two of each: no panic, their invariants hold after each step, and a packet that was
 //! understood is the same bytes when it is written again.
 #![no_main]
 
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use carom_baselines::guest::GuestPacket;
-use carom_baselines::{ack, bimodal, fec, srm};
+use carom_baselines::domain::{Hierarchy, DomainConfig};
+use carom_baselines::{ack, bimodal, fec, rmtp, srm};
 use carom_proto::wire::{self, HEADER_BYTES, Header, Protocol};
 use carom_proto::{
     Engine, GroupId, GroupSettings, NodeId, Profile, SendOptions, Time, ViewChange, ViewChangeKind,
@@ -65,12 +66,14 @@ struct Step {
 
 fuzz_target!(|steps: Vec<Step>| {
     let mut now = Time(1_000_000_000);
-    let mut pairs = [Pair::srm(now), Pair::bimodal(now), Pair::fec(now), Pair::ack(now)];
+    let mut pairs =
+        [Pair::srm(now), Pair::bimodal(now), Pair::fec(now), Pair::ack(now), Pair::rmtp(now)];
     for Step { protocol, second, operation } in steps {
         if let Operation::Wait { microseconds } = operation {
             now = now + Duration::from_micros(u64::from(microseconds));
         }
-        let pair = &mut pairs[usize::from(protocol) % 4];
+        let which = usize::from(protocol) % pairs.len();
+        let pair = &mut pairs[which];
         pair.perform(now, usize::from(second), operation);
     }
 });
@@ -89,6 +92,13 @@ fn again<'a, P: GuestPacket<'a>>(datagram: &'a [u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     packet.encode(header.sender, header.group, header.view, &mut out);
     Some(out)
+}
+
+/// The first engine is above the second.
+fn domains() -> DomainConfig {
+    let hierarchy = Hierarchy::by_id(1).expect("it is one");
+    let (retain_bytes, max_missing, max_streams) = (2000, 8, 3);
+    DomainConfig { hierarchy, retain_bytes, max_missing, max_streams, ..DomainConfig::default() }
 }
 
 /// Bounds so small that a few operations reach them.
@@ -140,6 +150,12 @@ impl Pair {
         };
         let make = |id, seed| Box::new(ack::AckTimeout::new(id, config.clone(), seed)) as _;
         Self::new(now, make, |datagram| again::<ack::packet::Packet<'_>>(datagram))
+    }
+
+    fn rmtp(now: Time) -> Self {
+        let config = rmtp::Config { domains: domains(), window: 4, ..rmtp::Config::default() };
+        let make = |id, seed| Box::new(rmtp::Rmtp::new(id, config.clone(), seed)) as _;
+        Self::new(now, make, |datagram| again::<rmtp::packet::Packet<'_>>(datagram))
     }
 
     fn new(

@@ -3,11 +3,21 @@
 
 use carom_proto::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
 use carom_proto::{Class, GroupId, NodeId, SeqNo};
-use zerocopy::byteorder::big_endian::U32;
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::byteorder::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a packet around its block that is only a number and the block.
 pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<U32>();
+
+/// Bytes of a repair around its block: whose packet it is, and its number.
+pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<RawName>();
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawName {
+    source: U64,
+    seqno: U32,
+}
 
 /// A packet of one of these protocols, its variable parts still in the datagram. It follows the
 /// common header of [`carom_proto::wire`], whose protocol is [`Protocol::Guest`].
@@ -58,6 +68,19 @@ pub(crate) fn read_numbered(body: &[u8]) -> Result<(SeqNo, &[u8]), DecodeError> 
     Ok((SeqNo(seqno.get()), rest))
 }
 
+/// Reads whose packet it is, its number, and what follows.
+pub(crate) fn read_named(body: &[u8]) -> Result<(NodeId, SeqNo, &[u8]), DecodeError> {
+    let (raw, rest) = read_prefix::<RawName>(body)?;
+    Ok((NodeId(raw.source.get()), SeqNo(raw.seqno.get()), rest))
+}
+
+/// Appends whose packet it is, its number, and what follows.
+pub(crate) fn write_named(source: NodeId, seqno: SeqNo, rest: &[u8], out: &mut Vec<u8>) {
+    let raw = RawName { source: U64::new(source.0), seqno: U32::new(seqno.0) };
+    out.extend_from_slice(raw.as_bytes());
+    out.extend_from_slice(rest);
+}
+
 /// Reads a number that nothing follows.
 pub(crate) fn read_seqno(body: &[u8]) -> Result<SeqNo, DecodeError> {
     read_all::<U32>(body).map(|seqno| SeqNo(seqno.get()))
@@ -92,7 +115,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{ack, bimodal, fec, srm};
+    use crate::{ack, bimodal, fec, rmtp, srm};
 
     const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
     const GROUP: GroupId = GroupId(0x0102_0304);
@@ -123,6 +146,7 @@ pub(crate) mod tests {
         is_the_same_again::<bimodal::packet::Packet<'_>>(datagram);
         is_the_same_again::<fec::packet::Packet<'_>>(datagram);
         is_the_same_again::<ack::packet::Packet<'_>>(datagram);
+        is_the_same_again::<rmtp::packet::Packet<'_>>(datagram);
     }
 
     proptest! {

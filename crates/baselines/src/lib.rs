@@ -7,18 +7,23 @@
 //! | [`bimodal`] | Bimodal Multicast: rounds of gossip about what everybody has |
 //! | [`fec`] | sender-based FEC: parity packets beside the data |
 //! | [`ack`] | acknowledgements by every receiver, and timeouts |
+//! | [`rmtp`] | RMTP: acknowledgements of what came, up a hierarchy of designated receivers |
 //!
 //! All of them carry groups of the profile [`Guest`](carom_proto::Profile::Guest). They run in
 //! the simulator, and on real sockets by `carom::Builder::guest`.
 
+extern crate alloc;
+
 pub mod ack;
 pub mod bimodal;
 pub mod block;
+pub mod domain;
 pub mod fec;
 pub mod guest;
 mod outbox;
 mod reception;
 mod retained;
+pub mod rmtp;
 pub mod srm;
 mod stream;
 

@@ -118,6 +118,11 @@ impl Stream {
         self.missing.keys().map(|position| position.seqno())
     }
 
+    /// What is missing, in order, and since when that is known.
+    pub(crate) fn missing_since_when(&self) -> impl Iterator<Item = (SeqNo, Time)> {
+        self.missing.iter().map(|(position, at)| (position.seqno(), *at))
+    }
+
     /// How many packets are missing.
     pub(crate) fn missing_count(&self) -> usize {
         self.missing.len()

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use carom_baselines::{Owed, ack, bimodal, fec, srm};
+use carom_baselines::domain::{DomainConfig, Hierarchy};
+use carom_baselines::{Owed, ack, bimodal, fec, rmtp, srm};
 use carom_proto::loss::Loss;
 use carom_proto::{Engine, Event, GroupId, GroupSettings, NodeId, Profile, SendOptions};
 use carom_sim::{Command, Disturbance, Fault, Happening, Jitter, Link, Roster};
@@ -27,11 +28,20 @@ fn make(protocol: usize, id: NodeId, seed: u64) -> Box<dyn Engine> {
             let config = fec::Config { owed, ..fec::Config::default() };
             Box::new(fec::SenderFec::new(id, config, seed))
         }
-        _ => {
+        4 => {
             let config = ack::Config { owed, ..ack::Config::default() };
             Box::new(ack::AckTimeout::new(id, config, seed))
         }
+        _ => {
+            let config = rmtp::Config { domains: domains(), ..rmtp::Config::default() };
+            Box::new(rmtp::Rmtp::new(id, config, seed))
+        }
     }
+}
+
+fn domains() -> DomainConfig {
+    let hierarchy = Hierarchy::by_id(2).expect("it is some");
+    DomainConfig { owed: Owed::First, hierarchy, ..DomainConfig::default() }
 }
 
 /// How often each message was delivered, and reported lost, at each node.
@@ -84,7 +94,7 @@ fn run(protocol: usize, seed: u64) -> (Account, u64) {
 
 #[test]
 fn every_message_is_delivered_or_reported_lost_once() {
-    for protocol in 0..5 {
+    for protocol in 0..6 {
         let (account, history) = run(protocol, 11);
         let expected = HOSTS * (HOSTS - 1) * ROUNDS;
         assert_eq!(account.len(), expected as usize, "protocol {protocol}");

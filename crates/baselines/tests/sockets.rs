@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use carom::{Event, Group, Loss, Node, NodeId, PathChoice, Profile};
 use carom_baselines::Owed;
-use carom_baselines::{ack, bimodal, fec, srm};
+use carom_baselines::domain::{DomainConfig, Hierarchy};
+use carom_baselines::{ack, bimodal, fec, rmtp, srm};
 use carom_proto::Engine;
 
 const NODES: usize = 3;
@@ -161,4 +162,19 @@ fn acknowledgements_and_timeouts_deliver_everything_on_real_sockets() {
     });
     assert_eq!(lost, 0);
     assert!(counter(&nodes, "retransmitted") > 0);
+}
+
+fn domains() -> DomainConfig {
+    let hierarchy = Hierarchy::by_id(1).expect("it is some");
+    DomainConfig { owed: Owed::First, hierarchy, ..DomainConfig::default() }
+}
+
+#[test]
+fn rmtp_delivers_everything_on_real_sockets() {
+    let (lost, nodes) = run(|id, seed| {
+        let config = rmtp::Config { domains: domains(), ..rmtp::Config::default() };
+        Box::new(rmtp::Rmtp::new(id, config, seed))
+    });
+    assert_eq!(lost, 0);
+    assert!(counter(&nodes, "retransmitted") > 0 && counter(&nodes, "acks_sent") > 0);
 }

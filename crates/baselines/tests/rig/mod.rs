@@ -95,6 +95,11 @@ impl World {
         self.drain(number);
     }
 
+    /// The host hears what is sent to a group that it is not in.
+    pub fn listen(&mut self, number: usize, group: GroupId) {
+        self.hosts[number].groups.insert(group);
+    }
+
     pub fn leave(&mut self, number: usize, group: GroupId) {
         let now = self.now;
         self.hosts[number].engine.leave(now, group);

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use carom_baselines::ack::{self, AckTimeout};
 use carom_baselines::bimodal::{self, Bimodal};
+use carom_baselines::domain::{DomainConfig, Hierarchy, RepairBy};
 use carom_baselines::fec::{self, SenderFec};
+use carom_baselines::rmtp::{self, Rmtp};
 use carom_baselines::srm::{self, Srm};
 use carom_proto::{Engine, GroupSettings, NodeId, Profile, Rng};
 use carom_sim::fuzz::{OwedFrom, Setup, Subject};
@@ -18,6 +20,7 @@ pub(super) fn all() -> Vec<Box<dyn Subject>> {
         Box::new(Baseline { name: "bimodal", draw: draw_bimodal }),
         Box::new(Baseline { name: "fec", draw: draw_fec }),
         Box::new(Baseline { name: "ack", draw: draw_ack }),
+        Box::new(Baseline { name: "rmtp", draw: draw_rmtp }),
     ]
 }
 
@@ -140,6 +143,36 @@ fn draw_ack(rng: &mut Rng) -> Drawn {
     let patience = config.timeouts.1 * (config.max_retransmissions + 1);
     let make =
         move |id, seed| Box::new(AckTimeout::new(id, config.clone(), seed)) as Box<dyn Engine>;
+    Drawn { text, make: Box::new(make), limit_bytes, patience }
+}
+
+/// What protocols with domains have in common: with one head, with several, with none but the
+/// sources.
+fn draw_domains(rng: &mut Rng) -> DomainConfig {
+    let by_id = |domains| Hierarchy::by_id(domains).expect("it is more than none");
+    DomainConfig {
+        hierarchy: one_of(rng, &[Hierarchy::flat(), by_id(1), by_id(3)]),
+        detect_after: one_of(rng, &[Duration::ZERO, Duration::from_millis(4)]),
+        gather_for: one_of(rng, &[Duration::ZERO, Duration::from_millis(1)]),
+        climb_after: one_of(rng, &[4, 1]),
+        give_up_after: Duration::from_secs(8),
+        retain_bytes: one_of(rng, &[16 << 20, 20_000]),
+        ..DomainConfig::default()
+    }
+}
+
+fn draw_rmtp(rng: &mut Rng) -> Drawn {
+    let config = rmtp::Config {
+        domains: draw_domains(rng),
+        repair_by: one_of(rng, &[RepairBy::FewerLinks, RepairBy::Threshold(0)]),
+        ack_interval: one_of(rng, &[Duration::from_millis(20), Duration::from_millis(2)]),
+        window: one_of(rng, &[1024, 8, 1]),
+        slow_after: one_of(rng, &[Duration::from_secs(5), Duration::from_secs(1)]),
+        ..rmtp::Config::default()
+    };
+    let (text, limit_bytes) = (format!("{config:?}"), config.domains.retain_bytes);
+    let patience = config.slow_after + Duration::from_secs(1);
+    let make = move |id, seed| Box::new(Rmtp::new(id, config.clone(), seed)) as Box<dyn Engine>;
     Drawn { text, make: Box::new(make), limit_bytes, patience }
 }
 

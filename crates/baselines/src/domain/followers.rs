@@ -1,0 +1,196 @@
+//! How far those have come whom a node waits for.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use carom_proto::{NodeId, SeqNo, Time};
+
+/// The children of a node in one stream, which acknowledge to it.
+#[derive(Debug)]
+pub(crate) struct Followers {
+    /// The number after the last that they can have.
+    next: SeqNo,
+    /// The first that not all have who are waited for.
+    first: SeqNo,
+    children: BTreeMap<NodeId, Child>,
+    /// Those who have everything.
+    abreast: BTreeSet<NodeId>,
+}
+
+#[derive(Debug)]
+struct Child {
+    settled_to: SeqNo,
+    /// When it last came on, or began to be behind.
+    since: Time,
+    is_slow: bool,
+}
+
+impl Followers {
+    /// Nobody follows yet.
+    pub(crate) fn new(next: SeqNo) -> Self {
+        Self { next, first: next, children: BTreeMap::new(), abreast: BTreeSet::new() }
+    }
+
+    /// The number after the last that they can have.
+    pub(crate) fn next(&self) -> SeqNo {
+        self.next
+    }
+
+    /// How many packets somebody is waited for.
+    pub(crate) fn behind(&self) -> usize {
+        usize::try_from(self.next.distance_from(self.first)).unwrap_or(0)
+    }
+
+    /// There is everything before `next` to be had from now on.
+    pub(crate) fn reach(&mut self, now: Time, next: SeqNo) {
+        if !next.is_after(self.next) {
+            return;
+        }
+        for node in core::mem::take(&mut self.abreast) {
+            if let Some(child) = self.children.get_mut(&node) {
+                child.since = now;
+            }
+        }
+        self.next = next;
+        self.slide();
+    }
+
+    /// These are the children from now on. Who is new is waited for from here on.
+    pub(crate) fn follow(&mut self, now: Time, children: &BTreeSet<NodeId>) {
+        self.children.retain(|node, _| children.contains(node));
+        self.abreast.retain(|node| children.contains(node));
+        for node in children {
+            if !self.children.contains_key(node) {
+                let child = Child { settled_to: self.next, since: now, is_slow: false };
+                self.children.insert(*node, child);
+                self.abreast.insert(*node);
+            }
+        }
+        self.slide();
+    }
+
+    /// A child has everything before `settled_to`, or has given it up.
+    pub(crate) fn on_ack(&mut self, now: Time, node: NodeId, settled_to: SeqNo) {
+        let Some(child) = self.children.get_mut(&node) else { return };
+        if settled_to.is_after(self.next) || !settled_to.is_after(child.settled_to) {
+            return;
+        }
+        let was = child.settled_to;
+        (child.settled_to, child.since) = (settled_to, now);
+        child.is_slow &= self.first.is_after(settled_to);
+        if settled_to == self.next {
+            self.abreast.insert(node);
+        }
+        if was == self.first {
+            self.slide();
+        }
+    }
+
+    /// Who is furthest behind of those who are waited for, and by how many packets.
+    pub(crate) fn furthest_behind(&self) -> Option<(NodeId, u32)> {
+        let behind = |child: &Child| self.next.distance_from(child.settled_to) as u32;
+        let waited = self.children.iter().filter(|(_, child)| !child.is_slow);
+        let (node, child) = waited.max_by_key(|(_, child)| behind(child))?;
+        Some((*node, behind(child))).filter(|(_, behind)| *behind > 0)
+    }
+
+    /// The first packet that each of those lacks who are behind and have not come on for `span`,
+    /// whether they are waited for or not.
+    pub(crate) fn stuck(
+        &self,
+        now: Time,
+        span: Duration,
+    ) -> impl Iterator<Item = (NodeId, SeqNo, bool)> {
+        let is_behind = |child: &Child| child.settled_to != self.next;
+        let is_stuck = move |child: &Child| is_behind(child) && child.since + span <= now;
+        let stuck = self.children.iter().filter(move |(_, child)| is_stuck(child));
+        stuck.map(|(node, child)| (*node, child.settled_to, child.is_slow))
+    }
+
+    /// Waits no longer for those who have not come on for `patience`; who they are, and by how many
+    /// packets they are behind.
+    pub(crate) fn give_up_on(&mut self, now: Time, patience: Duration) -> Vec<(NodeId, u32)> {
+        let stuck: Vec<(NodeId, SeqNo, bool)> = self.stuck(now, patience).collect();
+        let mut slow = Vec::new();
+        for (node, settled_to, was_slow) in stuck {
+            if !was_slow && let Some(child) = self.children.get_mut(&node) {
+                child.is_slow = true;
+                slow.push((node, self.next.distance_from(settled_to) as u32));
+            }
+        }
+        self.slide();
+        slow
+    }
+
+    /// When somebody will not have come on for `patience`.
+    pub(crate) fn next_stuck(&self, patience: Duration) -> Option<Time> {
+        let waited = self.children.values().filter(|it| !it.is_slow && it.settled_to != self.next);
+        waited.map(|child| child.since + patience).min()
+    }
+
+    fn slide(&mut self) {
+        let waited = self.children.values().filter(|child| !child.is_slow);
+        self.first = waited.fold(self.next, |first, child| first.earlier(child.settled_to));
+    }
+
+    /// Asserts the invariants.
+    pub(crate) fn check(&self) {
+        for (node, child) in &self.children {
+            assert!(!child.settled_to.is_after(self.next), "{node} has what there is not");
+            let is_abreast = self.abreast.contains(node);
+            assert_eq!(is_abreast, child.settled_to == self.next, "{node} is not where it seems");
+            let is_waited = !child.is_slow && self.first.is_after(child.settled_to);
+            assert!(!is_waited, "{node} is waited for and left behind");
+        }
+        assert!(self.abreast.len() <= self.children.len(), "who is no child is abreast");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: Duration = Duration::from_nanos(10);
+
+    fn followers(nodes: &[u64]) -> Followers {
+        let mut followers = Followers::new(SeqNo(u32::MAX));
+        followers.follow(Time(0), &nodes.iter().copied().map(NodeId).collect());
+        followers
+    }
+
+    #[test]
+    fn the_slowest_of_those_who_are_waited_for_holds_the_window() {
+        let mut followers = followers(&[1, 2]);
+        assert_eq!((followers.behind(), followers.furthest_behind()), (0, None));
+        followers.reach(Time(5), SeqNo(3));
+        assert_eq!(followers.behind(), 4);
+        followers.on_ack(Time(6), NodeId(1), SeqNo(3));
+        followers.on_ack(Time(6), NodeId(2), SeqNo(1));
+        followers.on_ack(Time(7), NodeId(2), SeqNo(0));
+        assert_eq!(followers.furthest_behind(), Some((NodeId(2), 2)));
+        assert_eq!((followers.behind(), followers.next_stuck(SPAN)), (2, Some(Time(16))));
+        followers.check();
+        followers.follow(Time(8), &[NodeId(1), NodeId(3)].into());
+        assert_eq!((followers.behind(), followers.furthest_behind()), (0, None));
+        followers.check();
+    }
+
+    #[test]
+    fn who_does_not_come_on_is_waited_for_no_longer_until_it_does() {
+        let mut followers = followers(&[1, 2]);
+        followers.reach(Time(5), SeqNo(2));
+        followers.on_ack(Time(6), NodeId(1), SeqNo(2));
+        assert_eq!(followers.give_up_on(Time(14), SPAN), []);
+        assert_eq!(followers.give_up_on(Time(15), SPAN), [(NodeId(2), 3)]);
+        assert_eq!((followers.behind(), followers.give_up_on(Time(15), SPAN)), (0, vec![]));
+        assert_eq!(followers.next_stuck(SPAN), None);
+        assert!(followers.stuck(Time(15), SPAN).eq([(NodeId(2), SeqNo(u32::MAX), true)]));
+        followers.reach(Time(16), SeqNo(4));
+        followers.on_ack(Time(17), NodeId(2), SeqNo(1));
+        assert_eq!(followers.furthest_behind(), Some((NodeId(1), 2)));
+        followers.on_ack(Time(17), NodeId(2), SeqNo(3));
+        followers.on_ack(Time(17), NodeId(1), SeqNo(4));
+        assert_eq!(followers.furthest_behind(), Some((NodeId(2), 1)));
+        followers.check();
+    }
+}

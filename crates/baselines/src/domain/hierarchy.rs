@@ -1,0 +1,392 @@
+//! Who answers for whom.
+
+use alloc::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+
+use carom_proto::{GroupId, NodeId, View};
+
+/// A group in domains. The head of a domain repairs packets to its members, and is a member of the
+/// domain above; who has no head above asks the source of the packet itself. Where a head is not
+/// there, its members go to the next one above.
+///
+/// All members of a group are to have the same one. It is cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Hierarchy(Shape);
+
+#[derive(Clone, Debug, Default, PartialEq)]
+enum Shape {
+    #[default]
+    Flat,
+    ById(u32),
+    Declared(Arc<Declared>),
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Declared {
+    /// The domains of each head: it may have one at each tier.
+    domains: BTreeMap<NodeId, Vec<Bounds>>,
+    above: BTreeMap<NodeId, NodeId>,
+}
+
+#[derive(Debug, PartialEq)]
+struct Bounds {
+    scope: Option<Scope>,
+    /// The members, and how many links each is away from the head.
+    members: BTreeMap<NodeId, u32>,
+}
+
+/// One domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// Who repairs packets to the members. It may be a member of another domain, and the head of
+    /// several.
+    pub head: NodeId,
+    /// What a multicast that only this domain hears is sent to. `None`: there is none, and a
+    /// packet for several members goes to each of them.
+    pub scope: Option<Scope>,
+    /// The others.
+    pub members: Vec<Place>,
+}
+
+/// A member of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Who.
+    pub node: NodeId,
+    /// How many links a packet crosses that the head sends to it alone.
+    pub links: u32,
+}
+
+/// Multicast within a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// The group that the domain's hosts listen to besides the groups that they are in. The
+    /// driver's affair: see [`Hierarchy::scopes`].
+    pub group: GroupId,
+    /// How many links a packet to it crosses.
+    pub links: u32,
+}
+
+/// Why domains cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HierarchyError {
+    /// A node is a member of two domains, or twice of one.
+    #[error("{0} is a member of two domains")]
+    TwoHeads(NodeId),
+    /// A node would answer for itself in the end.
+    #[error("{0} is above itself")]
+    Circle(NodeId),
+    /// There are no domains to be divided into.
+    #[error("there must be at least one domain")]
+    None,
+}
+
+/// The members of a group as one of them sees them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Living<'a> {
+    pub(crate) me: NodeId,
+    pub(crate) view: &'a View,
+}
+
+/// Links of a packet to one other host where nothing is declared: all hang on one switch.
+const LINKS_BY_A_SWITCH: u32 = 2;
+
+impl Living<'_> {
+    fn contains(self, node: NodeId) -> bool {
+        node == self.me || self.view.contains(node)
+    }
+
+    fn nodes(self) -> impl Iterator<Item = NodeId> {
+        self.view.members().iter().copied().chain([self.me])
+    }
+}
+
+impl Hierarchy {
+    /// One domain: everybody asks the source, and hears what it sends to the group.
+    pub fn flat() -> Self {
+        Self(Shape::Flat)
+    }
+
+    /// So many domains for nodes of which nothing is known: by the remainders of their ids. The
+    /// head is who has the lowest id of those that are there. They have no multicast of their own.
+    ///
+    /// # Errors
+    /// [`HierarchyError::None`] of none.
+    pub fn by_id(domains: u32) -> Result<Self, HierarchyError> {
+        if domains == 0 {
+            return Err(HierarchyError::None);
+        }
+        Ok(Self(Shape::ById(domains)))
+    }
+
+    /// These domains. Who is in none, and is the head of none, is alone below the source.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn of_domains(domains: Vec<Domain>) -> Result<Self, HierarchyError> {
+        let mut declared = Declared::default();
+        for Domain { head, scope, members } in domains {
+            for Place { node, .. } in &members {
+                if declared.above.insert(*node, head).is_some() {
+                    return Err(HierarchyError::TwoHeads(*node));
+                }
+            }
+            let members = members.into_iter().map(|place| (place.node, place.links)).collect();
+            declared.domains.entry(head).or_default().push(Bounds { scope, members });
+        }
+        for node in declared.above.keys() {
+            // As many steps up as there are nodes only a circle has.
+            if declared.heads(*node).take(declared.above.len() + 1).any(|head| head == *node) {
+                return Err(HierarchyError::Circle(*node));
+            }
+        }
+        Ok(Self(Shape::Declared(Arc::new(declared))))
+    }
+
+    /// The groups that a node's host is to listen to besides those that it is in.
+    pub fn scopes(&self, node: NodeId) -> Vec<GroupId> {
+        let Shape::Declared(declared) = &self.0 else { return Vec::new() };
+        let above = declared.above.get(&node).into_iter().flat_map(|head| declared.of(*head));
+        let above = above.filter(|domain| domain.members.contains_key(&node));
+        let domains = above.chain(declared.of(node));
+        domains.filter_map(|domain| domain.scope).map(|scope| scope.group).collect()
+    }
+
+    /// The declared heads, with how many members each has.
+    pub fn heads(&self) -> Vec<(NodeId, usize)> {
+        let Shape::Declared(declared) = &self.0 else { return Vec::new() };
+        let members = |domains: &[Bounds]| domains.iter().map(|it| it.members.len()).sum();
+        declared.domains.iter().map(|(head, domains)| (*head, members(domains))).collect()
+    }
+
+    /// Whom this node asks for packets of `source`: the `climbs`-th of those above it that are
+    /// there, and the last of them if there are not so many. `None` if nobody is.
+    pub(crate) fn parent(&self, living: Living<'_>, source: NodeId, climbs: u32) -> Option<NodeId> {
+        let mut last = None;
+        for (step, node) in self.chain(living, source).enumerate() {
+            last = Some(node);
+            if step >= climbs as usize || node == source {
+                break;
+            }
+        }
+        last
+    }
+
+    /// Those above this node that are there, and in the end the source.
+    fn chain(&self, living: Living<'_>, source: NodeId) -> impl Iterator<Item = NodeId> {
+        let heads: Vec<NodeId> = match &self.0 {
+            Shape::Flat => Vec::new(),
+            Shape::ById(domains) => {
+                let head = first_of(living, *domains, living.me.0 % u64::from(*domains));
+                head.filter(|head| *head != living.me).into_iter().collect()
+            }
+            Shape::Declared(declared) => {
+                declared.heads(living.me).filter(|head| living.contains(*head)).collect()
+            }
+        };
+        let source = Some(source).filter(|source| living.view.contains(*source));
+        heads.into_iter().chain(source)
+    }
+
+    /// Those who ask this node for packets of `source`, as far as it can tell.
+    pub(crate) fn children(&self, living: Living<'_>, source: NodeId) -> BTreeSet<NodeId> {
+        let others = living.view.members().iter().copied().filter(|node| *node != source);
+        let is_source = living.me == source;
+        match &self.0 {
+            Shape::Flat if is_source => others.collect(),
+            Shape::Flat => BTreeSet::new(),
+            Shape::ById(domains) => {
+                let domain = |node: NodeId| node.0 % u64::from(*domains);
+                let mut heads: BTreeMap<u64, NodeId> = BTreeMap::new();
+                for node in living.nodes() {
+                    let head = heads.entry(domain(node)).or_insert(node);
+                    *head = node.min(*head);
+                }
+                let above = |node: NodeId| heads.get(&domain(node)).filter(|head| **head != node);
+                let is_mine = |node: &NodeId| above(*node).map_or(is_source, |it| *it == living.me);
+                others.filter(is_mine).collect()
+            }
+            Shape::Declared(declared) => {
+                let above = |node: NodeId| declared.heads(node).find(|head| living.contains(*head));
+                let is_mine = |node: &NodeId| above(*node).map_or(is_source, |it| it == living.me);
+                others.filter(is_mine).collect()
+            }
+        }
+    }
+
+    /// These nodes by the domains of `head` that they are in, each with its own multicast, if it
+    /// has one. `size` is how many other members the group has.
+    pub(crate) fn by_domain(
+        &self,
+        group: GroupId,
+        head: NodeId,
+        mut nodes: BTreeSet<NodeId>,
+        size: usize,
+    ) -> Vec<(Option<Scope>, BTreeSet<NodeId>)> {
+        let mut parts = Vec::new();
+        match &self.0 {
+            Shape::Flat => parts.push((Some(Scope { group, links: size as u32 + 1 }), nodes)),
+            Shape::ById(_) => parts.push((None, nodes)),
+            Shape::Declared(declared) => {
+                for domain in declared.of(head) {
+                    let is_inside = |node: &NodeId| domain.members.contains_key(node);
+                    let inside: BTreeSet<NodeId> = nodes.extract_if(.., is_inside).collect();
+                    parts.push((domain.scope, inside));
+                }
+                parts.push((None, nodes));
+            }
+        }
+        parts.retain(|(_, nodes)| !nodes.is_empty());
+        parts
+    }
+
+    /// Whether `node` hears what `head` multicasts to `scope` in one of its domains.
+    pub(crate) fn hears(&self, group: GroupId, head: NodeId, scope: GroupId, node: NodeId) -> bool {
+        let Shape::Declared(declared) = &self.0 else { return scope == group };
+        let is_scope = |domain: &Bounds| domain.scope.is_some_and(|it| it.group == scope);
+        let mut domains = declared.of(head).iter().filter(|domain| is_scope(domain));
+        domains.any(|domain| domain.members.contains_key(&node))
+    }
+
+    /// How many links a packet crosses that `head` sends to `node` alone.
+    pub(crate) fn links(&self, head: NodeId, node: NodeId) -> u32 {
+        let domains = match &self.0 {
+            Shape::Declared(declared) => declared.of(head),
+            Shape::Flat | Shape::ById(_) => &[],
+        };
+        let links = domains.iter().find_map(|domain| domain.members.get(&node));
+        links.copied().unwrap_or(LINKS_BY_A_SWITCH)
+    }
+}
+
+impl Declared {
+    /// The domains of a head.
+    fn of(&self, head: NodeId) -> &[Bounds] {
+        self.domains.get(&head).map_or(&[], Vec::as_slice)
+    }
+
+    /// All heads above a node, from the nearest.
+    fn heads(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
+        let above = |node: &NodeId| self.above.get(node).copied();
+        core::iter::successors(above(&node), above)
+    }
+}
+
+/// The lowest id of a domain that is there.
+fn first_of(living: Living<'_>, domains: u32, domain: u64) -> Option<NodeId> {
+    living.nodes().filter(|node| node.0 % u64::from(domains) == domain).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_proto::{ViewChange, ViewChangeKind};
+
+    const GROUP: GroupId = GroupId(1);
+
+    fn view(nodes: &[u64]) -> View {
+        let mut view = View::default();
+        for node in nodes {
+            let (node, kind) = (NodeId(*node), ViewChangeKind::Joined);
+            view.apply(&ViewChange { group: GROUP, node, kind, version: 1 });
+        }
+        view
+    }
+
+    fn domain(head: u64, members: &[u64]) -> Domain {
+        let place = |node: &u64| Place { node: NodeId(*node), links: 2 };
+        let scope = Some(Scope { group: GroupId(100 + head as u32), links: 5 });
+        Domain { head: NodeId(head), scope, members: members.iter().map(place).collect() }
+    }
+
+    fn set(nodes: &[u64]) -> BTreeSet<NodeId> {
+        nodes.iter().copied().map(NodeId).collect()
+    }
+
+    /// 1 above 2 and 3, these above 4, 5 and 6, 7.
+    fn declared() -> Hierarchy {
+        let domains = vec![domain(1, &[2, 3]), domain(2, &[4, 5]), domain(3, &[6, 7])];
+        Hierarchy::of_domains(domains).expect("they can be used")
+    }
+
+    fn parent(hierarchy: &Hierarchy, me: u64, view: &View, source: u64, climbs: u32) -> u64 {
+        let living = Living { me: NodeId(me), view };
+        hierarchy.parent(living, NodeId(source), climbs).map_or(0, |node| node.0)
+    }
+
+    #[test]
+    fn a_member_asks_its_head_and_then_those_above_and_the_source_at_last() {
+        let (hierarchy, all) = (declared(), view(&[1, 2, 3, 5, 6, 7, 8]));
+        let asked = |source, climbs| parent(&hierarchy, 4, &all, source, climbs);
+        assert_eq!([asked(1, 0), asked(1, 1), asked(1, 2), asked(1, 9)], [2, 1, 1, 1]);
+        assert_eq!([asked(7, 0), asked(7, 1), asked(7, 2), asked(7, 3)], [2, 1, 7, 7]);
+        assert_eq!([asked(2, 0), asked(2, 1)], [2, 2], "nobody is above the source");
+        assert_eq!(parent(&hierarchy, 4, &view(&[1, 3]), 1, 0), 1, "its head is not there");
+        assert_eq!(parent(&hierarchy, 4, &view(&[5]), 1, 0), 0, "nobody is there");
+        assert_eq!(parent(&Hierarchy::flat(), 4, &all, 3, 2), 3);
+    }
+
+    #[test]
+    fn everybody_but_the_source_is_the_child_of_one_whoever_is_there() {
+        let by_id = Hierarchy::by_id(3).expect("it is some");
+        for hierarchy in [Hierarchy::flat(), by_id, declared()] {
+            for gone in 0..=8_u64 {
+                let nodes: Vec<u64> = (1..=9).filter(|node| *node != gone).collect();
+                for source in &nodes {
+                    let mut children = Vec::new();
+                    for me in &nodes {
+                        let others: Vec<u64> =
+                            nodes.iter().copied().filter(|other| other != me).collect();
+                        let view = view(&others);
+                        let living = Living { me: NodeId(*me), view: &view };
+                        for child in hierarchy.children(living, NodeId(*source)) {
+                            children.push(child.0);
+                            let others: Vec<u64> =
+                                nodes.iter().copied().filter(|it| *it != child.0).collect();
+                            let above =
+                                parent(&hierarchy, child.0, &self::view(&others), *source, 0);
+                            assert_eq!(above, *me, "{child} of {source} in {hierarchy:?}");
+                        }
+                    }
+                    children.sort_unstable();
+                    let expected: Vec<u64> =
+                        nodes.iter().copied().filter(|node| node != source).collect();
+                    assert_eq!(children, expected, "{hierarchy:?} of {source}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_scope_is_for_those_inside_the_domain_alone() {
+        let mut domains = vec![domain(2, &[4, 5]), domain(2, &[3]), domain(1, &[2, 9])];
+        domains[1].scope = None;
+        let hierarchy = Hierarchy::of_domains(domains).expect("they can be used");
+        let parts = |hierarchy: &Hierarchy, head, nodes: &[u64]| {
+            let parts = hierarchy.by_domain(GROUP, NodeId(head), set(nodes), 9);
+            let part = |(scope, nodes): (Option<Scope>, BTreeSet<NodeId>)| {
+                (scope.map(|it| (it.group.0, it.links)), nodes.len())
+            };
+            parts.into_iter().map(part).collect::<Vec<_>>()
+        };
+        let two = parts(&hierarchy, 2, &[3, 4, 5, 6]);
+        assert_eq!(two, [(Some((102, 5)), 2), (None, 1), (None, 1)]);
+        assert_eq!(parts(&hierarchy, 2, &[3, 6]), [(None, 1), (None, 1)]);
+        assert_eq!(hierarchy.scopes(NodeId(2)), [GroupId(101), GroupId(102)]);
+        assert_eq!(hierarchy.scopes(NodeId(4)), [GroupId(102)]);
+        assert_eq!(hierarchy.scopes(NodeId(3)), []);
+        let hears = |node| hierarchy.hears(GROUP, NodeId(2), GroupId(102), NodeId(node));
+        assert_eq!([hears(4), hears(3), hears(9)], [true, false, false]);
+        assert_eq!(parts(&Hierarchy::flat(), 1, &[2, 3]), [(Some((1, 10)), 2)]);
+    }
+
+    #[test]
+    fn domains_that_contradict_each_other_are_refused() {
+        let refused = |domains| Hierarchy::of_domains(domains).expect_err("they contradict");
+        let twice = vec![domain(1, &[3]), domain(2, &[3])];
+        assert_eq!(refused(twice), HierarchyError::TwoHeads(NodeId(3)));
+        let circle = vec![domain(1, &[2]), domain(2, &[3]), domain(3, &[1])];
+        assert_eq!(refused(circle), HierarchyError::Circle(NodeId(1)));
+        assert_eq!(Hierarchy::by_id(0), Err(HierarchyError::None));
+    }
+}

@@ -1,0 +1,46 @@
+//! What RMTP, LBRM and TMTP have in common: a group in domains, each with a head that keeps packets
+//! and repairs them to the members of its domain.
+//!
+//! The head is a *designated receiver* in RMTP, a *logging server* in LBRM, a *domain manager* in
+//! TMTP. Who it is, and which group its domain alone listens to, is [declared](Hierarchy) and not
+//! found out: the papers use the time to live of multicast packets for both, which tells nothing
+//! in a data center.
+
+mod config;
+mod depot;
+mod followers;
+mod hierarchy;
+mod of_tree;
+mod serving;
+
+use carom_proto::{GroupId, NodeId, PacketId, SeqNo};
+
+pub use self::config::{DomainConfig, DomainError, RepairBy};
+pub(crate) use self::depot::{Depot, Repair};
+pub(crate) use self::followers::Followers;
+pub use self::hierarchy::{Domain, Hierarchy, HierarchyError, Place, Scope};
+pub use self::of_tree::Plan;
+
+/// A packet by its name, in an order: by group, then by source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PacketKey {
+    group: GroupId,
+    source: NodeId,
+    seqno: u32,
+}
+
+impl PacketKey {
+    fn of(id: PacketId) -> Self {
+        Self { group: id.group, source: id.sender, seqno: id.seqno.0 }
+    }
+
+    fn id(self) -> PacketId {
+        PacketId { sender: self.source, group: self.group, seqno: SeqNo(self.seqno) }
+    }
+
+    /// All packets of a group.
+    fn of_group(group: GroupId) -> core::ops::RangeInclusive<Self> {
+        let (first, last) = (NodeId(0), NodeId(u64::MAX));
+        Self { group, source: first, seqno: 0 }..=Self { group, source: last, seqno: u32::MAX }
+    }
+}

@@ -1,0 +1,234 @@
+//! What was asked of a node, gathered until it is repaired.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use carom_proto::{GroupId, NodeId, PacketId, Time, Timers};
+
+use super::PacketKey;
+
+/// Packets that others have asked for, and those that were repaired just now.
+#[derive(Debug)]
+pub(super) struct Serving {
+    entries: BTreeMap<PacketKey, Entry>,
+    timers: Timers<PacketKey>,
+    terms: ServingTerms,
+    counters: ServingCounters,
+}
+
+/// How long requests are gathered, ignored and kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ServingTerms {
+    pub(super) gather_for: Duration,
+    pub(super) hold_down: Duration,
+    /// For how long a packet is hoped for that is not here itself.
+    pub(super) give_up_after: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    waiting: BTreeSet<NodeId>,
+    /// To whom it was repaired, and until when further requests of theirs are ignored.
+    served: BTreeMap<NodeId, Time>,
+    /// The multicasts by which it was repaired, and until when requests of those who hear them are
+    /// ignored.
+    multicast: BTreeMap<GroupId, Time>,
+    requests: u64,
+    copies: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ServingCounters {
+    requests_received: u64,
+    held_down: u64,
+    refused: u64,
+    unanswered: u64,
+    most_requests: u64,
+    most_copies: u64,
+}
+
+/// Packets that may be asked for, or be held down, at a time.
+const MAX_ENTRIES: usize = 1 << 16;
+
+impl Serving {
+    pub(super) fn new(terms: ServingTerms) -> Self {
+        let (timers, counters) = (Timers::new(), ServingCounters::default());
+        Self { entries: BTreeMap::new(), timers, terms, counters }
+    }
+
+    /// `whom` asks for a packet that is here, or is missing here too; it `hears` these multicasts.
+    pub(super) fn request(
+        &mut self,
+        now: Time,
+        id: PacketId,
+        whom: NodeId,
+        is_here: bool,
+        hears: impl Fn(GroupId) -> bool,
+    ) {
+        self.counters.requests_received += 1;
+        let key = PacketKey::of(id);
+        if self.entries.len() >= MAX_ENTRIES && !self.entries.contains_key(&key) {
+            self.counters.refused += 1;
+            return;
+        }
+        let entry = self.entries.entry(key).or_default();
+        entry.requests += 1;
+        self.counters.most_requests = self.counters.most_requests.max(entry.requests);
+        let until = entry.served.get(&whom).copied().unwrap_or_default();
+        let mut multicast = entry.multicast.iter();
+        if until > now || multicast.any(|(scope, until)| *until > now && hears(*scope)) {
+            self.counters.held_down += 1;
+            return;
+        }
+        entry.waiting.insert(whom);
+        let wait = if is_here { self.terms.gather_for } else { self.terms.give_up_after };
+        self.timers.set_no_later(key, now + wait);
+    }
+
+    /// The packet is here now: who waited for it gets it at once.
+    pub(super) fn arrived(&mut self, now: Time, id: PacketId) {
+        let key = PacketKey::of(id);
+        if self.entries.get(&key).is_some_and(|entry| !entry.waiting.is_empty()) {
+            self.timers.set(key, now);
+        }
+    }
+
+    /// The next packet whose requests were gathered long enough, and who asked for it.
+    pub(super) fn pop_due(&mut self, now: Time) -> Option<(PacketId, BTreeSet<NodeId>)> {
+        loop {
+            let key = self.timers.pop_due(now)?;
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            let waiting = core::mem::take(&mut entry.waiting);
+            if !waiting.is_empty() {
+                self.timers.set(key, now + self.terms.hold_down);
+                return Some((key.id(), waiting));
+            }
+            self.entries.remove(&key);
+        }
+    }
+
+    /// A packet was repaired to these nodes, and by these multicasts.
+    pub(super) fn served(
+        &mut self,
+        now: Time,
+        id: PacketId,
+        nodes: BTreeSet<NodeId>,
+        multicast: &[GroupId],
+    ) {
+        let key = PacketKey::of(id);
+        if self.entries.len() >= MAX_ENTRIES && !self.entries.contains_key(&key) {
+            return;
+        }
+        let entry = self.entries.entry(key).or_default();
+        entry.copies += (nodes.len() + multicast.len()) as u64;
+        self.counters.most_copies = self.counters.most_copies.max(entry.copies);
+        let until = now + self.terms.hold_down;
+        entry.served.extend(nodes.into_iter().map(|node| (node, until)));
+        entry.multicast.extend(multicast.iter().map(|scope| (*scope, until)));
+        self.timers.set(key, until);
+    }
+
+    /// A packet that was asked for is not here any more, or never came.
+    pub(super) fn unanswered(&mut self, id: PacketId) {
+        self.counters.unanswered += 1;
+        let key = PacketKey::of(id);
+        self.entries.remove(&key);
+        self.timers.cancel(key);
+    }
+
+    /// This node is no longer in the group.
+    pub(super) fn leave(&mut self, group: GroupId) {
+        for (key, _) in self.entries.extract_if(PacketKey::of_group(group), |_, _| true) {
+            self.timers.cancel(key);
+        }
+    }
+
+    pub(super) fn next_due(&self) -> Option<Time> {
+        self.timers.next_due()
+    }
+
+    /// The counters, by name.
+    pub(super) fn named(&self) -> [(&'static str, u64); 6] {
+        let it = self.counters;
+        [
+            ("requests_received", it.requests_received),
+            ("requests_held_down", it.held_down),
+            ("requests_refused", it.refused),
+            ("requests_unanswered", it.unanswered),
+            ("most_requests_of_one", it.most_requests),
+            ("most_copies_of_one", it.most_copies),
+        ]
+    }
+
+    pub(super) fn check(&self) {
+        assert!(self.entries.keys().copied().eq(self.timers.keys()), "a request waits for ever");
+        assert!(self.entries.len() <= MAX_ENTRIES, "too many requests are remembered");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_proto::SeqNo;
+
+    fn id(seqno: u32) -> PacketId {
+        PacketId { sender: NodeId(9), group: GroupId(1), seqno: SeqNo(seqno) }
+    }
+
+    fn serving() -> Serving {
+        let nanos = Duration::from_nanos;
+        let (gather_for, hold_down, give_up_after) = (nanos(5), nanos(20), nanos(100));
+        Serving::new(ServingTerms { gather_for, hold_down, give_up_after })
+    }
+
+    /// Nodes from 3 on hear group 7.
+    fn request(serving: &mut Serving, now: Time, id: PacketId, whom: u64, is_here: bool) {
+        serving.request(now, id, NodeId(whom), is_here, |scope| scope.0 == 7 && whom > 2);
+    }
+
+    fn due(serving: &mut Serving, now: u64) -> Vec<(u32, Vec<u64>)> {
+        let due = core::iter::from_fn(|| serving.pop_due(Time(now)));
+        let due = due.map(|(id, whom)| (id.seqno.0, whom.into_iter().map(|it| it.0).collect()));
+        let due = due.collect();
+        serving.check();
+        due
+    }
+
+    #[test]
+    fn requests_are_gathered_and_those_on_the_way_ignored() {
+        let mut serving = serving();
+        request(&mut serving, Time(0), id(1), 1, true);
+        request(&mut serving, Time(3), id(1), 2, true);
+        assert_eq!(due(&mut serving, 4), []);
+        assert_eq!(due(&mut serving, 5), [(1, vec![1, 2])]);
+        serving.served(Time(5), id(1), [NodeId(1), NodeId(2)].into(), &[]);
+        request(&mut serving, Time(8), id(1), 1, true);
+        request(&mut serving, Time(8), id(1), 3, true);
+        assert_eq!(due(&mut serving, 13), [(1, vec![3])], "who was not served is");
+        serving.served(Time(13), id(1), BTreeSet::new(), &[GroupId(7)]);
+        request(&mut serving, Time(20), id(1), 4, true);
+        assert_eq!((due(&mut serving, 33), serving.next_due()), (vec![], None));
+        request(&mut serving, Time(34), id(1), 4, true);
+        assert_eq!(due(&mut serving, 39), [(1, vec![4])]);
+        let named = serving.named();
+        assert_eq!(named[..2], [("requests_received", 6), ("requests_held_down", 2)]);
+        assert_eq!(named[4..], [("most_requests_of_one", 5), ("most_copies_of_one", 3)]);
+    }
+
+    #[test]
+    fn what_is_not_here_is_served_when_it_comes_and_not_waited_for_without_end() {
+        let mut serving = serving();
+        request(&mut serving, Time(0), id(1), 1, false);
+        request(&mut serving, Time(0), id(2), 1, false);
+        assert_eq!(due(&mut serving, 50), []);
+        serving.arrived(Time(60), id(1));
+        serving.arrived(Time(60), id(3));
+        assert_eq!(due(&mut serving, 60), [(1, vec![1])]);
+        assert_eq!(due(&mut serving, 100), [(2, vec![1])]);
+        serving.unanswered(id(2));
+        serving.check();
+        assert_eq!(serving.named()[3], ("requests_unanswered", 1));
+        serving.leave(GroupId(1));
+        assert_eq!(serving.next_due(), None);
+    }
+}
