@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use carom_baselines::guest::GuestPacket;
 use carom_baselines::domain::{Hierarchy, DomainConfig};
-use carom_baselines::{ack, bimodal, fec, rmtp, srm};
+use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm};
 use carom_proto::wire::{self, HEADER_BYTES, Header, Protocol};
 use carom_proto::{
     Engine, GroupId, GroupSettings, NodeId, Profile, SendOptions, Time, ViewChange, ViewChangeKind,
@@ -66,8 +66,14 @@ struct Step {
 
 fuzz_target!(|steps: Vec<Step>| {
     let mut now = Time(1_000_000_000);
-    let mut pairs =
-        [Pair::srm(now), Pair::bimodal(now), Pair::fec(now), Pair::ack(now), Pair::rmtp(now)];
+    let mut pairs = [
+        Pair::srm(now),
+        Pair::bimodal(now),
+        Pair::fec(now),
+        Pair::ack(now),
+        Pair::rmtp(now),
+        Pair::lbrm(now),
+    ];
     for Step { protocol, second, operation } in steps {
         if let Operation::Wait { microseconds } = operation {
             now = now + Duration::from_micros(u64::from(microseconds));
@@ -150,6 +156,12 @@ impl Pair {
         };
         let make = |id, seed| Box::new(ack::AckTimeout::new(id, config.clone(), seed)) as _;
         Self::new(now, make, |datagram| again::<ack::packet::Packet<'_>>(datagram))
+    }
+
+    fn lbrm(now: Time) -> Self {
+        let config = lbrm::Config { domains: domains(), ..lbrm::Config::default() };
+        let make = |id, seed| Box::new(lbrm::Lbrm::new(id, config.clone(), seed)) as _;
+        Self::new(now, make, |datagram| again::<lbrm::packet::Packet<'_>>(datagram))
     }
 
     fn rmtp(now: Time) -> Self {

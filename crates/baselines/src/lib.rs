@@ -7,6 +7,7 @@
 //! | [`bimodal`] | Bimodal Multicast: rounds of gossip about what everybody has |
 //! | [`fec`] | sender-based FEC: parity packets beside the data |
 //! | [`ack`] | acknowledgements by every receiver, and timeouts |
+//! | [`lbrm`] | LBRM: requests to the logging server of the site, heartbeats at growing pauses |
 //! | [`rmtp`] | RMTP: acknowledgements of what came, up a hierarchy of designated receivers |
 //!
 //! All of them carry groups of the profile [`Guest`](carom_proto::Profile::Guest). They run in
@@ -20,6 +21,7 @@ pub mod block;
 pub mod domain;
 pub mod fec;
 pub mod guest;
+pub mod lbrm;
 mod outbox;
 mod reception;
 mod retained;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use carom_baselines::Owed;
 use carom_baselines::domain::{Domain, DomainConfig, Hierarchy, Place, RepairBy, Scope};
+use carom_baselines::lbrm::{self, Lbrm};
 use carom_baselines::rmtp::{self, Rmtp};
 use carom_proto::loss::Loss;
 use carom_proto::{Class, Engine, GroupId, How, NodeId, SeqNo};
@@ -14,9 +15,10 @@ use rig::{GROUP, MILLISECOND, SECOND, World, payload};
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Protocol {
     Rmtp,
+    Lbrm,
 }
 
-const ALL: [Protocol; 1] = [Protocol::Rmtp];
+const ALL: [Protocol; 2] = [Protocol::Rmtp, Protocol::Lbrm];
 
 fn engine(
     protocol: Protocol,
@@ -30,6 +32,11 @@ fn engine(
             let config =
                 rmtp::Config { domains, repair_by, beacon_interval, ..rmtp::Config::default() };
             Box::new(Rmtp::new(id, config, seed))
+        }
+        Protocol::Lbrm => {
+            let domains = domains.clone();
+            let config = lbrm::Config { domains, repair_by, ..lbrm::Config::default() };
+            Box::new(Lbrm::new(id, config, seed))
         }
     }
 }
@@ -201,11 +208,13 @@ fn one_packet_goes_by_unicast_or_multicast_as_crosses_fewer_links_or_by_a_thresh
         let useless = world.total("repairs_useless");
         (world.total("unicast_repairs_sent"), world.total("multicast_repairs_sent"), useless)
     };
-    // A multicast in that domain crosses four links, a packet to one of its members two.
-    let of_links = |lacking| copies(Protocol::Rmtp, RepairBy::FewerLinks, lacking);
-    assert_eq!([of_links(1), of_links(2), of_links(3)], [(1, 0, 0), (2, 0, 0), (0, 1, 0)]);
-    let by = |most, lacking| copies(Protocol::Rmtp, RepairBy::Threshold(most), lacking);
-    assert_eq!([by(0, 1), by(1, 1), by(1, 2)], [(0, 1, 2), (1, 0, 0), (0, 1, 1)]);
+    for protocol in [Protocol::Rmtp, Protocol::Lbrm] {
+        // A multicast in that domain crosses four links, a packet to one of its members two.
+        let of_links = |lacking| copies(protocol, RepairBy::FewerLinks, lacking);
+        assert_eq!([of_links(1), of_links(2), of_links(3)], [(1, 0, 0), (2, 0, 0), (0, 1, 0)]);
+        let by = |most, lacking| copies(protocol, RepairBy::Threshold(most), lacking);
+        assert_eq!([by(0, 1), by(1, 1), by(1, 2)], [(0, 1, 2), (1, 0, 0), (0, 1, 1)]);
+    }
 }
 
 #[test]

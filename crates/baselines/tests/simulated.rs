@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use carom_baselines::domain::{DomainConfig, Hierarchy};
-use carom_baselines::{Owed, ack, bimodal, fec, rmtp, srm};
+use carom_baselines::{Owed, ack, bimodal, fec, lbrm, rmtp, srm};
 use carom_proto::loss::Loss;
 use carom_proto::{Engine, Event, GroupId, GroupSettings, NodeId, Profile, SendOptions};
 use carom_sim::{Command, Disturbance, Fault, Happening, Jitter, Link, Roster};
@@ -31,6 +31,10 @@ fn make(protocol: usize, id: NodeId, seed: u64) -> Box<dyn Engine> {
         4 => {
             let config = ack::Config { owed, ..ack::Config::default() };
             Box::new(ack::AckTimeout::new(id, config, seed))
+        }
+        5 => {
+            let config = lbrm::Config { domains: domains(), ..lbrm::Config::default() };
+            Box::new(lbrm::Lbrm::new(id, config, seed))
         }
         _ => {
             let config = rmtp::Config { domains: domains(), ..rmtp::Config::default() };
@@ -94,7 +98,7 @@ fn run(protocol: usize, seed: u64) -> (Account, u64) {
 
 #[test]
 fn every_message_is_delivered_or_reported_lost_once() {
-    for protocol in 0..6 {
+    for protocol in 0..7 {
         let (account, history) = run(protocol, 11);
         let expected = HOSTS * (HOSTS - 1) * ROUNDS;
         assert_eq!(account.len(), expected as usize, "protocol {protocol}");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use carom::{Event, Group, Loss, Node, NodeId, PathChoice, Profile};
 use carom_baselines::Owed;
 use carom_baselines::domain::{DomainConfig, Hierarchy};
-use carom_baselines::{ack, bimodal, fec, rmtp, srm};
+use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm};
 use carom_proto::Engine;
 
 const NODES: usize = 3;
@@ -177,4 +177,14 @@ fn rmtp_delivers_everything_on_real_sockets() {
     });
     assert_eq!(lost, 0);
     assert!(counter(&nodes, "retransmitted") > 0 && counter(&nodes, "acks_sent") > 0);
+}
+
+#[test]
+fn lbrm_delivers_everything_on_real_sockets() {
+    let (lost, nodes) = run(|id, seed| {
+        let config = lbrm::Config { domains: domains(), ..lbrm::Config::default() };
+        Box::new(lbrm::Lbrm::new(id, config, seed))
+    });
+    assert_eq!(lost, 0);
+    assert!(counter(&nodes, "retransmitted") > 0 && counter(&nodes, "nacks_sent") > 0);
 }

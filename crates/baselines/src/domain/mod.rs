@@ -6,6 +6,7 @@
 //! found out: the papers use the time to live of multicast packets for both, which tells nothing
 //! in a data center.
 
+mod asking;
 mod config;
 mod depot;
 mod followers;
@@ -15,6 +16,7 @@ mod serving;
 
 use carom_proto::{GroupId, NodeId, PacketId, SeqNo};
 
+pub(crate) use self::asking::{Asked, Asking};
 pub use self::config::{DomainConfig, DomainError, RepairBy};
 pub(crate) use self::depot::{Depot, Repair};
 pub(crate) use self::followers::Followers;
@@ -36,6 +38,11 @@ impl PacketKey {
 
     fn id(self) -> PacketId {
         PacketId { sender: self.source, group: self.group, seqno: SeqNo(self.seqno) }
+    }
+
+    /// All packets of a source in a group.
+    fn of_source(group: GroupId, source: NodeId) -> core::ops::RangeInclusive<Self> {
+        Self { group, source, seqno: 0 }..=Self { group, source, seqno: u32::MAX }
     }
 
     /// All packets of a group.

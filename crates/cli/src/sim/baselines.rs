@@ -6,6 +6,7 @@ use carom_baselines::ack::{self, AckTimeout};
 use carom_baselines::bimodal::{self, Bimodal};
 use carom_baselines::domain::{DomainConfig, Hierarchy, RepairBy};
 use carom_baselines::fec::{self, SenderFec};
+use carom_baselines::lbrm::{self, Lbrm};
 use carom_baselines::rmtp::{self, Rmtp};
 use carom_baselines::srm::{self, Srm};
 use carom_proto::{Engine, GroupSettings, NodeId, Profile, Rng};
@@ -21,6 +22,7 @@ pub(super) fn all() -> Vec<Box<dyn Subject>> {
         Box::new(Baseline { name: "fec", draw: draw_fec }),
         Box::new(Baseline { name: "ack", draw: draw_ack }),
         Box::new(Baseline { name: "rmtp", draw: draw_rmtp }),
+        Box::new(Baseline { name: "lbrm", draw: draw_lbrm }),
     ]
 }
 
@@ -174,6 +176,18 @@ fn draw_rmtp(rng: &mut Rng) -> Drawn {
     let patience = config.slow_after + Duration::from_secs(1);
     let make = move |id, seed| Box::new(Rmtp::new(id, config.clone(), seed)) as Box<dyn Engine>;
     Drawn { text, make: Box::new(make), limit_bytes, patience }
+}
+
+fn draw_lbrm(rng: &mut Rng) -> Drawn {
+    let config = lbrm::Config {
+        domains: draw_domains(rng),
+        repair_by: one_of(rng, &[RepairBy::FewerLinks, RepairBy::Threshold(0)]),
+        nack_interval: one_of(rng, &[Duration::from_millis(20), Duration::from_millis(200)]),
+        ..lbrm::Config::default()
+    };
+    let (text, limit_bytes) = (format!("{config:?}"), config.domains.retain_bytes);
+    let make = move |id, seed| Box::new(Lbrm::new(id, config.clone(), seed)) as Box<dyn Engine>;
+    Drawn { text, make: Box::new(make), limit_bytes, patience: NONE_HELD_BACK }
 }
 
 /// Protocols whose senders wait for nobody.

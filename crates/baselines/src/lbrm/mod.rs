@@ -1,0 +1,310 @@
+//! Log-Based Receiver-reliable Multicast: receivers ask logging servers for what they lack.
+//!
+//! Source: H. W. Holbrook, S. K. Singhal, D. R. Cheriton, *Log-Based Receiver-Reliable Multicast
+//! for Distributed Interactive Simulation*, ACM SIGCOMM 1995.
+//!
+//! | paper | here |
+//! |---|---|
+//! | variable heartbeats | `Lbrm::send_heartbeat` |
+//! | a primary logger, a secondary one at each site | [`Hierarchy`](crate::domain::Hierarchy) |
+//! | losses from gaps and heartbeats, requests to the site's logger | `Lbrm::send_nacks` |
+//! | a logger that lacks the packet asks the one above | `domain/serving.rs` |
+//! | unicast, or multicast at the site if many ask | [`RepairBy`](crate::domain::RepairBy) |
+//! | who gets no answer asks further up | `DomainConfig::climb_after` |
+//!
+//! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted), by the
+//! logger that sent it.
+//!
+//! Deviations, each with its reason:
+//! - Loggers are declared and not found by the time to live of packets: see [`crate::domain`].
+//!   Where none is declared, a source is the primary logger of what it sends; else it is asked by
+//!   the logger above all others. So the source keeps packets for a bounded time, and needs no word
+//!   from the primary logger that it has logged them.
+//! - There may be more than two tiers of loggers. The experiments have two, as the paper has.
+//! - Logs are kept for a bounded time and in bounded memory; the paper leaves to the application
+//!   how long a packet is of use.
+//! - There is no statistical acknowledgement, by which a source multicasts a packet again before
+//!   anybody asks where many sites have lost it: it is optional, and the RDCM paper, whose
+//!   comparison this serves, does not speak of it.
+//! - The primary logger has no replicas: views tell when it is gone, and the source is asked then.
+//! - A receiver asks again after a fixed time, as long as the packet is missing.
+//! - Heartbeats do not repeat the last message: messages of the experiments fill a packet.
+//! - [`Engine::confirm`] is not answered: nobody acknowledges.
+
+mod config;
+mod counters;
+pub mod packet;
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use carom_proto::{
+    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, PacketId, Profile, Rng,
+    SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
+};
+use zerocopy::byteorder::big_endian::U32;
+
+pub use self::config::{Config, ConfigError};
+pub use self::counters::Counters;
+use self::packet::{NACK_BYTES, NUMBER_BYTES, Packet};
+use crate::block::Block;
+use crate::domain::{Asked, Asking, Depot, Repair};
+use crate::guest::GuestPacket;
+use crate::outbox::Outbox;
+use crate::stream::Gap;
+
+/// The LBRM engine of one node.
+#[derive(Debug)]
+pub struct Lbrm {
+    id: NodeId,
+    config: Config,
+    depot: Depot,
+    asking: Asking,
+    /// The pause after the last heartbeat in each group that this node is in.
+    pauses: BTreeMap<GroupId, Duration>,
+    /// When the next one is due.
+    heartbeats: Timers<GroupId>,
+    outbox: Outbox,
+    counters: Counters,
+}
+
+impl Lbrm {
+    /// The engine of node `id`. `seed` is the source of all its randomness.
+    ///
+    /// # Panics
+    /// If the configuration is not [valid](Config::validate).
+    pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
+        if let Err(error) = config.validate() {
+            panic!("LBRM was given a configuration that cannot work: {error}");
+        }
+        let hash_seed = Rng::new(seed).next_u64();
+        Self {
+            id,
+            depot: Depot::new(id, &config.domains, Some(config.repair_by), hash_seed),
+            config,
+            asking: Asking::default(),
+            pauses: BTreeMap::new(),
+            heartbeats: Timers::new(),
+            outbox: Outbox::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The counters so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// A packet came, by its sender's multicast or repaired by `from`.
+    fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], from: Option<NodeId>) {
+        match self.depot.arrive(now, id, bytes, from) {
+            Ok(Some(gap)) => {
+                self.asking.settle(id);
+                self.ask_for(now, id.group, id.sender, &gap);
+            }
+            Ok(None) => {}
+            Err(_) => self.counters.malformed += 1,
+        }
+    }
+
+    /// Asks for what was found to be missing, at once or after a while.
+    fn ask_for(&mut self, now: Time, group: GroupId, source: NodeId, gap: &Gap) {
+        let reception = &self.depot.reception;
+        if !gap.lost.is_empty() {
+            self.asking.drop_settled(group, source, |id| reception.is_missing(id));
+        }
+        let at = now + self.config.domains.detect_after;
+        for seqno in &gap.missing {
+            self.asking.add(PacketId { sender: source, group, seqno: *seqno }, at);
+        }
+    }
+
+    /// Asks for what is missing: the logger of the site first, and those above it in turn.
+    fn send_nacks(&mut self, now: Time) {
+        let reception = &self.depot.reception;
+        let is_missing = |id| reception.is_missing(id);
+        let room = (self.config.domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
+        for asked in self.asking.pop_due(now, self.config.nack_interval, is_missing) {
+            let Asked { group, source, tries, seqnos } = asked;
+            let climbs = tries / self.config.domains.climb_after;
+            let Some(parent) = self.depot.parent(group, source, climbs) else {
+                self.counters.nobody_to_ask += seqnos.len() as u64;
+                continue;
+            };
+            let seqnos: Vec<U32> = seqnos.into_iter().map(|seqno| U32::new(seqno.0)).collect();
+            for seqnos in seqnos.chunks(room) {
+                self.counters.nacks_sent += 1;
+                self.transmit(Destination::Node(parent), group, Packet::Nack { source, seqnos });
+            }
+        }
+    }
+
+    /// `whom` lacks packets of a source, which this node is told of thereby.
+    fn on_nack(&mut self, now: Time, group: GroupId, source: NodeId, whom: NodeId, seqnos: &[U32]) {
+        self.counters.nacks_received += 1;
+        let numbers = seqnos.iter().map(|seqno| SeqNo(seqno.get()));
+        if source != self.id
+            && let Some(last) = numbers.clone().reduce(SeqNo::later)
+        {
+            let gap = self.depot.reception.on_reported(now, group, source, last.next());
+            self.ask_for(now, group, source, &gap);
+        }
+        for seqno in numbers {
+            self.depot.asked(now, PacketId { sender: source, group, seqno }, whom);
+        }
+    }
+
+    /// Tells the group how many messages of this node there are; the next time after a longer
+    /// pause.
+    fn send_heartbeat(&mut self, now: Time, group: GroupId) {
+        let (Some(next), Some(pause)) =
+            (self.depot.settled_to(group, self.id), self.pauses.get_mut(&group))
+        else {
+            return;
+        };
+        *pause = pause.mul_f64(self.config.backoff).min(self.config.max_heartbeat);
+        self.heartbeats.set(group, now + *pause);
+        self.counters.heartbeats_sent += 1;
+        self.transmit(Destination::Group(group), group, Packet::Heartbeat { next });
+    }
+
+    fn send_repairs(&mut self, now: Time) {
+        while let Some(Repair { id, block, destinations }) = self.depot.next_repair(now) {
+            let PacketId { sender: source, group, seqno } = id;
+            let packet = Packet::Repair { source, seqno, block: block.bytes() };
+            for destination in destinations {
+                self.transmit(destination, group, packet);
+            }
+        }
+    }
+
+    fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
+        let view = self.depot.reception.group(group).map_or(0, |it| it.view.version());
+        self.outbox
+            .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));
+    }
+}
+
+impl Engine for Lbrm {
+    fn join(&mut self, _: Time, group: GroupId, settings: GroupSettings) -> Result<(), JoinError> {
+        self.depot.join(group, &settings)?;
+        self.pauses.insert(group, self.config.first_heartbeat);
+        Ok(())
+    }
+
+    fn leave(&mut self, _now: Time, group: GroupId) {
+        self.pauses.remove(&group);
+        self.heartbeats.cancel(group);
+        self.asking.leave(group);
+        self.depot.leave(group);
+    }
+
+    fn send(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<SeqNo, SendError> {
+        let joined = self.depot.reception.group_mut(group).ok_or(SendError::NotJoined)?;
+        let limit = self.config.domains.payload_limit();
+        if payload.len() > limit {
+            return Err(SendError::TooLarge { bytes: payload.len(), limit });
+        }
+        let seqno = joined.next;
+        joined.next = seqno.next();
+        let block = Block::of_message(now, options.deadline, &payload);
+        self.counters.data_sent += 1;
+        let packet = Packet::Data { seqno, block: block.bytes() };
+        self.transmit(Destination::Group(group), group, packet);
+        self.depot.keep(now, PacketId { sender: self.id, group, seqno }, block);
+        let pause = self.config.first_heartbeat;
+        self.pauses.insert(group, pause);
+        self.heartbeats.set(group, now + pause);
+        Ok(seqno)
+    }
+
+    /// Not answered: see the module's deviations.
+    fn confirm(&mut self, _now: Time, _group: GroupId) {}
+
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
+        let Ok((header, packet)) = Packet::decode(datagram) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        let (group, from) = (header.group, header.sender);
+        if from == self.id || !self.pauses.contains_key(&group) {
+            self.counters.foreign += 1;
+            return None;
+        }
+        match packet {
+            Packet::Data { seqno, block } => {
+                self.on_block(now, PacketId { sender: from, group, seqno }, block, None);
+            }
+            Packet::Nack { source, seqnos } => self.on_nack(now, group, source, from, seqnos),
+            Packet::Repair { source, seqno, block } => {
+                self.on_block(now, PacketId { sender: source, group, seqno }, block, Some(from));
+            }
+            Packet::Heartbeat { next } => {
+                let gap = self.depot.reception.on_announced(now, group, from, next);
+                self.ask_for(now, group, from, &gap);
+            }
+        }
+        Some(from)
+    }
+
+    fn handle_view(&mut self, _now: Time, change: &ViewChange) {
+        self.depot.reception.handle_view(change);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.depot.handle_timeout(now);
+        while let Some(group) = self.heartbeats.pop_due(now) {
+            self.send_heartbeat(now, group);
+        }
+        self.send_nacks(now);
+        self.send_repairs(now);
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        self.outbox.poll(out)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.depot.reception.poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        let heartbeat = self.heartbeats.next_due().map(|at| Wakeup { at, reason: "a heartbeat" });
+        let asking = self.asking.next_due().map(|at| Wakeup { at, reason: "ask for a packet" });
+        Wakeup::earlier(Wakeup::earlier(heartbeat, asking), self.depot.wakeup())
+    }
+
+    fn payload_limit(&self, profile: Profile) -> usize {
+        if profile == Profile::Guest { self.config.domains.payload_limit() } else { 0 }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.depot.held_bytes()
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        let own = self.counters.named();
+        own.into_iter().chain(self.depot.named()).chain(self.outbox.named()).collect()
+    }
+
+    fn check(&self) {
+        self.depot.check();
+        self.asking.check();
+        assert!(self.depot.reception.groups().eq(self.pauses.keys().copied()), "groups differ");
+        for group in self.pauses.keys() {
+            let joined = self.depot.reception.group(*group).expect("it is in both");
+            for (source, stream) in joined.streams() {
+                let id = |seqno| PacketId { sender: source, group: *group, seqno };
+                let is_asked = stream.missing().all(|seqno| self.asking.asks(id(seqno)));
+                assert!(is_asked, "a packet is missing that nobody is asked for");
+            }
+        }
+    }
+}

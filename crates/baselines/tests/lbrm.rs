@@ -1,0 +1,82 @@
+//! Several LBRM engines together: what only LBRM does.
+
+mod rig;
+
+use carom_baselines::Owed;
+use carom_baselines::domain::{Domain, DomainConfig, Hierarchy, Place};
+use carom_baselines::lbrm::{Config, Lbrm};
+use carom_proto::loss::Loss;
+use carom_proto::{Class, How, NodeId};
+use rig::{MILLISECOND, SECOND, World, payload};
+
+fn world(hosts: usize, config: Config) -> World {
+    World::new(hosts, Loss::None, 1, move |id, seed| Box::new(Lbrm::new(id, config.clone(), seed)))
+}
+
+fn config(hierarchy: Hierarchy) -> Config {
+    let domains = DomainConfig { owed: Owed::First, hierarchy, ..DomainConfig::default() };
+    Config { domains, ..Config::default() }
+}
+
+#[test]
+fn heartbeats_come_soon_after_a_message_and_then_at_longer_and_longer_pauses() {
+    let mut world = world(2, config(Hierarchy::flat()));
+    world.sends(0, 0..1);
+    // 250 ms after the message, then 500 ms, 1, 2, 4, 8, 16 and 32 s after each other.
+    let counts = [249, 2, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 32_000, 32_000];
+    let mut sent = Vec::new();
+    for milliseconds in counts {
+        world.run_for(MILLISECOND * milliseconds);
+        sent.push(world.hosts[0].counter("heartbeats_sent"));
+    }
+    assert_eq!(sent, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    world.sends(0, 1..2);
+    world.run_for(MILLISECOND * 300);
+    assert_eq!(world.hosts[0].counter("heartbeats_sent"), 11, "soon after the next message again");
+}
+
+#[test]
+fn the_loss_of_a_last_message_is_told_by_the_first_heartbeat() {
+    let mut world = world(3, config(Hierarchy::flat()));
+    world.filter = Box::new(|_, to, class, _| (to, class) != (1, Class::Data));
+    world.sends(0, 0..1);
+    world.run_for(SECOND);
+    let [message] = &world.hosts[1].messages[..] else { panic!("it is lost") };
+    let age = message.age.expect("one clock");
+    assert!((250 * MILLISECOND..=255 * MILLISECOND).contains(&age), "{age:?}");
+}
+
+#[test]
+fn the_primary_logger_has_what_the_secondary_ones_lack_and_asks_the_source_itself() {
+    // 2 is the primary logger, 3 a secondary one; 1 sends, and is in no domain.
+    let place = |node| Place { node: NodeId(node), links: 2 };
+    let domain = |head, members: &[u64]| {
+        let members = members.iter().copied().map(place).collect();
+        Domain { head: NodeId(head), scope: None, members }
+    };
+    let declared = vec![domain(2, &[3]), domain(3, &[4, 5])];
+    let hierarchy = Hierarchy::of_domains(declared).expect("they do not contradict each other");
+    let mut world = world(5, config(hierarchy));
+    world.filter = Box::new(|_, _, class, _| class != Class::Data);
+    world.sends(0, 0..1);
+    world.run_for(MILLISECOND);
+    world.filter = Box::new(|_, _, _, _| true);
+    world.run_for(SECOND);
+    let how = |number: usize| world.hosts[number].messages[0].how;
+    assert_eq!(how(1), How::Retransmitted(NodeId(1)));
+    assert_eq!(how(2), How::Retransmitted(NodeId(2)));
+    assert_eq!([how(3), how(4)], [How::Retransmitted(NodeId(3)); 2]);
+    assert_eq!(world.hosts[0].counter("requests_received"), 1, "the source is asked by one");
+}
+
+#[test]
+fn what_was_lost_together_is_asked_for_together() {
+    let mut world = world(2, config(Hierarchy::flat()));
+    world.filter = Box::new(|_, _, class, _| class != Class::Data);
+    world.sends(0, 0..500);
+    world.filter = Box::new(|_, _, _, _| true);
+    world.send(0, &payload(0, 500)).expect("there is room");
+    world.run_for(SECOND);
+    assert_eq!(world.hosts[1].counter("nacks_sent"), 2, "500 numbers, 359 to a datagram");
+    assert_eq!(world.hosts[1].messages.len(), 501);
+}
