@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use carom_baselines::guest::GuestPacket;
 use carom_baselines::domain::{Hierarchy, DomainConfig};
-use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm};
+use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
 use carom_proto::wire::{self, HEADER_BYTES, Header, Protocol};
 use carom_proto::{
     Engine, GroupId, GroupSettings, NodeId, Profile, SendOptions, Time, ViewChange, ViewChangeKind,
@@ -73,6 +73,7 @@ fuzz_target!(|steps: Vec<Step>| {
         Pair::ack(now),
         Pair::rmtp(now),
         Pair::lbrm(now),
+        Pair::tmtp(now),
     ];
     for Step { protocol, second, operation } in steps {
         if let Operation::Wait { microseconds } = operation {
@@ -156,6 +157,12 @@ impl Pair {
         };
         let make = |id, seed| Box::new(ack::AckTimeout::new(id, config.clone(), seed)) as _;
         Self::new(now, make, |datagram| again::<ack::packet::Packet<'_>>(datagram))
+    }
+
+    fn tmtp(now: Time) -> Self {
+        let config = tmtp::Config { domains: domains(), window: 4, ..tmtp::Config::default() };
+        let make = |id, seed| Box::new(tmtp::Tmtp::new(id, config.clone(), seed)) as _;
+        Self::new(now, make, |datagram| again::<tmtp::packet::Packet<'_>>(datagram))
     }
 
     fn lbrm(now: Time) -> Self {

@@ -115,7 +115,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{ack, bimodal, fec, lbrm, rmtp, srm};
+    use crate::{ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
 
     const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
     const GROUP: GroupId = GroupId(0x0102_0304);
@@ -148,6 +148,7 @@ pub(crate) mod tests {
         is_the_same_again::<ack::packet::Packet<'_>>(datagram);
         is_the_same_again::<lbrm::packet::Packet<'_>>(datagram);
         is_the_same_again::<rmtp::packet::Packet<'_>>(datagram);
+        is_the_same_again::<tmtp::packet::Packet<'_>>(datagram);
     }
 
     proptest! {

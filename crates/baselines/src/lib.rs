@@ -9,6 +9,7 @@
 //! | [`ack`] | acknowledgements by every receiver, and timeouts |
 //! | [`lbrm`] | LBRM: requests to the logging server of the site, heartbeats at growing pauses |
 //! | [`rmtp`] | RMTP: acknowledgements of what came, up a hierarchy of designated receivers |
+//! | [`tmtp`] | TMTP: requests within a domain, acknowledgements up the tree of domain managers |
 //!
 //! All of them carry groups of the profile [`Guest`](carom_proto::Profile::Guest). They run in
 //! the simulator, and on real sockets by `carom::Builder::guest`.
@@ -28,5 +29,6 @@ mod retained;
 pub mod rmtp;
 pub mod srm;
 mod stream;
+pub mod tmtp;
 
 pub use reception::Owed;

@@ -64,6 +64,11 @@ impl Stream {
         Self { first, next: first, missing: BTreeMap::new(), lost: 0 }
     }
 
+    /// The first that is owed.
+    pub(crate) fn first(&self) -> SeqNo {
+        self.first.seqno()
+    }
+
     /// The number after the highest that is known to have been sent.
     pub(crate) fn next(&self) -> SeqNo {
         self.next.seqno()

@@ -1,14 +1,16 @@
 //! The baselines in the simulated world, with delays, losses, duplicates and reordering, their
 //! invariants checked after every step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use carom_baselines::domain::{DomainConfig, Hierarchy};
-use carom_baselines::{Owed, ack, bimodal, fec, lbrm, rmtp, srm};
+use carom_baselines::domain::{DomainConfig, Hierarchy, Plan};
+use carom_baselines::{Owed, ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
 use carom_proto::loss::Loss;
-use carom_proto::{Engine, Event, GroupId, GroupSettings, NodeId, Profile, SendOptions};
-use carom_sim::{Command, Disturbance, Fault, Happening, Jitter, Link, Roster};
+use carom_proto::rdcm::topology::Vertex;
+use carom_proto::rdcm::tree::MulticastTree;
+use carom_proto::{Engine, Event, GroupId, GroupSettings, NodeId, Profile, SendOptions, rdcm};
+use carom_sim::{Command, Disturbance, Fault, Happening, HostIx, Jitter, Link, Roster};
 use carom_sim::{Topology, World, WorldConfig};
 
 const GROUP: GroupId = GroupId(9);
@@ -32,14 +34,7 @@ fn make(protocol: usize, id: NodeId, seed: u64) -> Box<dyn Engine> {
             let config = ack::Config { owed, ..ack::Config::default() };
             Box::new(ack::AckTimeout::new(id, config, seed))
         }
-        5 => {
-            let config = lbrm::Config { domains: domains(), ..lbrm::Config::default() };
-            Box::new(lbrm::Lbrm::new(id, config, seed))
-        }
-        _ => {
-            let config = rmtp::Config { domains: domains(), ..rmtp::Config::default() };
-            Box::new(rmtp::Rmtp::new(id, config, seed))
-        }
+        _ => make_in(protocol, domains(), id, seed),
     }
 }
 
@@ -98,7 +93,7 @@ fn run(protocol: usize, seed: u64) -> (Account, u64) {
 
 #[test]
 fn every_message_is_delivered_or_reported_lost_once() {
-    for protocol in 0..7 {
+    for protocol in 0..8 {
         let (account, history) = run(protocol, 11);
         let expected = HOSTS * (HOSTS - 1) * ROUNDS;
         assert_eq!(account.len(), expected as usize, "protocol {protocol}");
@@ -107,5 +102,74 @@ fn every_message_is_delivered_or_reported_lost_once() {
         assert!(lost < expected / 100, "protocol {protocol}: {lost} lost");
         assert_eq!(run(protocol, 11).1, history, "the same seed gives the same history");
         assert_ne!(run(protocol, 12).1, history, "and another one another");
+    }
+}
+
+/// The protocols of [`make`] that have domains, in those of a multicast tree.
+fn make_in(protocol: usize, domains: DomainConfig, id: NodeId, seed: u64) -> Box<dyn Engine> {
+    match protocol {
+        5 => {
+            let config = lbrm::Config { domains, ..lbrm::Config::default() };
+            Box::new(lbrm::Lbrm::new(id, config, seed))
+        }
+        6 => {
+            let config = tmtp::Config { domains, ..tmtp::Config::default() };
+            Box::new(tmtp::Tmtp::new(id, config, seed))
+        }
+        _ => {
+            let config = rmtp::Config { domains, ..rmtp::Config::default() };
+            Box::new(rmtp::Rmtp::new(id, config, seed))
+        }
+    }
+}
+
+/// Six racks of eight hosts, of whom the first sends; each rack is a domain.
+fn racks() -> Hierarchy {
+    let topology = rdcm::topology::Topology::racks(&[8; 6]).expect("it is one");
+    let receivers = (1..topology.hosts()).map(Vertex).collect();
+    let (tree, _) = MulticastTree::shortest(&topology, &BTreeSet::new(), Vertex(0), &receivers);
+    let plan = Plan { least: 5, tiers: Some(2), first_scope: GroupId(1000) };
+    Hierarchy::of_tree(&tree, plan, |vertex| NodeId(u64::from(vertex.0) + 1)).expect("it has one")
+}
+
+#[test]
+fn the_heads_of_racks_keep_requests_from_the_sender() {
+    for protocol in 5..8 {
+        let hierarchy = racks();
+        let link = Link::of_delay(Duration::from_micros(100));
+        let config = WorldConfig {
+            loss: Loss::Uniform(0.02),
+            ..WorldConfig::new(Topology::lan(48, link), 3)
+        };
+        let mut world: World<Box<dyn Engine>> = World::new(config);
+        let mut roster = Roster::new(Duration::ZERO, 3);
+        for host in world.topology().all_hosts() {
+            let id = NodeId(u64::from(host.0) + 1);
+            let domains = DomainConfig { hierarchy: hierarchy.clone(), ..domains() };
+            world.spawn(host, id, make_in(protocol, domains, id, id.0));
+            let settings = GroupSettings::new("files", Profile::Guest);
+            roster.join(&mut world, host, GROUP, settings).expect("a group of a guest");
+            hierarchy.scopes(id).into_iter().for_each(|scope| world.subscribe(host, scope));
+        }
+        let mut delivered = 0;
+        let mut on_event = |happening: Happening<Event>| match happening.event {
+            Event::Message(_) => delivered += 1,
+            other => panic!("protocol {protocol}: {other:?}"),
+        };
+        for _ in 0..200 {
+            let payload = vec![7; 1000].into();
+            world.command(HostIx(0), Command::Send(GROUP, payload, SendOptions::default()));
+            world.run_for(Duration::from_millis(1), &mut on_event);
+        }
+        world.run_for(Duration::from_secs(5), &mut on_event);
+        assert_eq!(delivered, 47 * 200, "protocol {protocol}");
+        let of = |host: HostIx, name: &str| {
+            let stats = world.machine(host).expect("it is alive").stats();
+            stats.into_iter().find(|(counter, _)| *counter == name).expect("it is counted").1
+        };
+        let all = |name| world.topology().all_hosts().map(|host| of(host, name)).sum::<u64>();
+        let (requests, of_sender) = (all("requests_received"), of(HostIx(0), "requests_received"));
+        assert!(of_sender * 4 < requests, "protocol {protocol}: {of_sender} of {requests}");
+        assert!(all("retransmitted") > 100);
     }
 }

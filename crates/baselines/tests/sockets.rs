@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use carom::{Event, Group, Loss, Node, NodeId, PathChoice, Profile};
 use carom_baselines::Owed;
 use carom_baselines::domain::{DomainConfig, Hierarchy};
-use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm};
+use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
 use carom_proto::Engine;
 
 const NODES: usize = 3;
@@ -187,4 +187,14 @@ fn lbrm_delivers_everything_on_real_sockets() {
     });
     assert_eq!(lost, 0);
     assert!(counter(&nodes, "retransmitted") > 0 && counter(&nodes, "nacks_sent") > 0);
+}
+
+#[test]
+fn tmtp_delivers_everything_on_real_sockets() {
+    let (lost, nodes) = run(|id, seed| {
+        let config = tmtp::Config { domains: domains(), ..tmtp::Config::default() };
+        Box::new(tmtp::Tmtp::new(id, config, seed))
+    });
+    assert_eq!(lost, 0);
+    assert!(counter(&nodes, "retransmitted") > 0 && counter(&nodes, "acks_sent") > 0);
 }

@@ -27,6 +27,7 @@ fn nothing_is_found_and_the_history_does_not_depend_on_how_many_play() {
         ("ack", "16"),
         ("rmtp", "16"),
         ("lbrm", "16"),
+        ("tmtp", "16"),
     ] {
         let args = ["--protocol", protocol, "--seeds", seeds, "--json", "--jobs"];
         let one = report(&[&args[..], &["1"]].concat());

@@ -41,6 +41,17 @@ impl Asking {
         }
     }
 
+    /// Somebody else has asked for the packet: this member does at `at` at the earliest. Whether
+    /// it was about to.
+    pub(crate) fn put_off(&mut self, id: PacketId, at: Time) -> bool {
+        let key = PacketKey::of(id);
+        let is_asked = self.tries.contains_key(&key);
+        if is_asked {
+            self.timers.set(key, at);
+        }
+        is_asked
+    }
+
     /// Does not ask any more for what is not missing any more of a source.
     pub(crate) fn drop_settled(
         &mut self,
@@ -130,7 +141,8 @@ mod tests {
         asking.settle(id(1, 1));
         asking.add(id(1, 3), Time(12));
         assert_eq!(due(&mut asking, 15), [(1, 0, vec![3]), (1, 1, vec![2]), (2, 1, vec![1])]);
-        assert_eq!(due(&mut asking, 30), [(1, 1, vec![3]), (1, 2, vec![2]), (2, 2, vec![1])]);
+        assert!(asking.put_off(id(1, 2), Time(40)) && !asking.put_off(id(1, 1), Time(40)));
+        assert_eq!(due(&mut asking, 30), [(1, 1, vec![3]), (2, 2, vec![1])]);
         asking.drop_settled(GroupId(1), NodeId(1), |id| id.seqno.0 == 2);
         assert!(asking.asks(id(1, 2)) && !asking.asks(id(1, 3)));
         asking.leave(GroupId(1));

@@ -166,21 +166,39 @@ impl Depot {
             self.counters.repairs_expired += 1;
             return None;
         }
-        let size = self.reception.group(id.group).map_or(0, |it| it.view.members().len());
+        let (nodes, multicast) = self.ways(id.group, whom);
+        self.counters.multicast_repairs_sent += multicast.len() as u64;
+        self.counters.unicast_repairs_sent += nodes.len() as u64;
+        let destinations = destinations(&nodes, &multicast);
+        self.serving.served(now, id, nodes, &multicast);
+        Some(Repair { id, block, destinations })
+    }
+
+    /// Where a packet for all these goes.
+    pub(crate) fn destinations(&self, group: GroupId, whom: BTreeSet<NodeId>) -> Vec<Destination> {
+        let (nodes, multicast) = self.ways(group, whom);
+        destinations(&nodes, &multicast)
+    }
+
+    /// The domain of `head` that this node is in, or `head` alone if that has no multicast.
+    pub(crate) fn domain_of(&self, group: GroupId, head: NodeId) -> Destination {
+        let size = self.reception.group(group).map_or(0, |it| it.view.members().len());
+        let parts = self.hierarchy.by_domain(group, head, [self.id].into(), size);
+        let scope = parts.into_iter().find_map(|(scope, _)| scope);
+        scope.map_or(Destination::Node(head), |scope| Destination::Group(scope.group))
+    }
+
+    /// Who of these gets a packet alone, and the multicasts for the others.
+    fn ways(&self, group: GroupId, whom: BTreeSet<NodeId>) -> (BTreeSet<NodeId>, Vec<GroupId>) {
+        let size = self.reception.group(group).map_or(0, |it| it.view.members().len());
         let (mut nodes, mut multicast) = (BTreeSet::new(), Vec::new());
-        for (scope, part) in self.hierarchy.by_domain(id.group, self.id, whom, size) {
+        for (scope, part) in self.hierarchy.by_domain(group, self.id, whom, size) {
             match scope.filter(|scope| self.is_better(*scope, &part)) {
                 Some(scope) => multicast.push(scope.group),
                 None => nodes.extend(part),
             }
         }
-        self.counters.multicast_repairs_sent += multicast.len() as u64;
-        self.counters.unicast_repairs_sent += nodes.len() as u64;
-        let to_nodes = nodes.iter().copied().map(Destination::Node);
-        let to_groups = multicast.iter().copied().map(Destination::Group);
-        let destinations = to_groups.chain(to_nodes).collect();
-        self.serving.served(now, id, nodes, &multicast);
-        Some(Repair { id, block, destinations })
+        (nodes, multicast)
     }
 
     /// Whether one multicast is better than a packet to each of these.
@@ -208,13 +226,13 @@ impl Depot {
         self.hierarchy.children(Living { me: self.id, view: &group.view }, source)
     }
 
-    /// The number of this node's next message in the group, or up to where it has everything of
-    /// another's.
-    pub(crate) fn settled_to(&self, group: GroupId, source: NodeId) -> Option<SeqNo> {
+    /// The number of this node's next message in the group, or the number after the highest that it
+    /// knows of another's.
+    pub(crate) fn next_number(&self, group: GroupId, source: NodeId) -> Option<SeqNo> {
         if source == self.id {
             return self.reception.group(group).map(|it| it.next);
         }
-        Some(self.reception.stream(group, source)?.settled_to())
+        Some(self.reception.stream(group, source)?.next())
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Time) {
@@ -253,4 +271,9 @@ impl Depot {
         self.retained.check();
         self.serving.check();
     }
+}
+
+fn destinations(nodes: &BTreeSet<NodeId>, multicast: &[GroupId]) -> Vec<Destination> {
+    let to_nodes = nodes.iter().copied().map(Destination::Node);
+    multicast.iter().copied().map(Destination::Group).chain(to_nodes).collect()
 }

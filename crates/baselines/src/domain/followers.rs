@@ -46,12 +46,16 @@ impl Followers {
         if !next.is_after(self.next) {
             return;
         }
-        for node in core::mem::take(&mut self.abreast) {
-            if let Some(child) = self.children.get_mut(&node) {
+        self.next = next;
+        let children = &mut self.children;
+        self.abreast.retain(|node| {
+            let Some(child) = children.get_mut(node) else { return false };
+            let is_behind = next.is_after(child.settled_to);
+            if is_behind {
                 child.since = now;
             }
-        }
-        self.next = next;
+            !is_behind
+        });
         self.slide();
     }
 
@@ -69,16 +73,17 @@ impl Followers {
         self.slide();
     }
 
-    /// A child has everything before `settled_to`, or has given it up.
+    /// A child has everything before `settled_to`, or has given it up. It may be ahead of who
+    /// answers for it.
     pub(crate) fn on_ack(&mut self, now: Time, node: NodeId, settled_to: SeqNo) {
         let Some(child) = self.children.get_mut(&node) else { return };
-        if settled_to.is_after(self.next) || !settled_to.is_after(child.settled_to) {
+        if !settled_to.is_after(child.settled_to) {
             return;
         }
         let was = child.settled_to;
         (child.settled_to, child.since) = (settled_to, now);
         child.is_slow &= self.first.is_after(settled_to);
-        if settled_to == self.next {
+        if !self.next.is_after(settled_to) {
             self.abreast.insert(node);
         }
         if was == self.first {
@@ -88,10 +93,10 @@ impl Followers {
 
     /// Who is furthest behind of those who are waited for, and by how many packets.
     pub(crate) fn furthest_behind(&self) -> Option<(NodeId, u32)> {
-        let behind = |child: &Child| self.next.distance_from(child.settled_to) as u32;
+        let behind = |child: &Child| self.next.distance_from(child.settled_to);
         let waited = self.children.iter().filter(|(_, child)| !child.is_slow);
         let (node, child) = waited.max_by_key(|(_, child)| behind(child))?;
-        Some((*node, behind(child))).filter(|(_, behind)| *behind > 0)
+        u32::try_from(behind(child)).ok().filter(|count| *count > 0).map(|count| (*node, count))
     }
 
     /// The first packet that each of those lacks who are behind and have not come on for `span`,
@@ -101,7 +106,7 @@ impl Followers {
         now: Time,
         span: Duration,
     ) -> impl Iterator<Item = (NodeId, SeqNo, bool)> {
-        let is_behind = |child: &Child| child.settled_to != self.next;
+        let is_behind = |child: &Child| self.next.is_after(child.settled_to);
         let is_stuck = move |child: &Child| is_behind(child) && child.since + span <= now;
         let stuck = self.children.iter().filter(move |(_, child)| is_stuck(child));
         stuck.map(|(node, child)| (*node, child.settled_to, child.is_slow))
@@ -124,8 +129,14 @@ impl Followers {
 
     /// When somebody will not have come on for `patience`.
     pub(crate) fn next_stuck(&self, patience: Duration) -> Option<Time> {
-        let waited = self.children.values().filter(|it| !it.is_slow && it.settled_to != self.next);
+        let is_behind = |child: &&Child| self.next.is_after(child.settled_to);
+        let waited = self.children.values().filter(is_behind).filter(|child| !child.is_slow);
         waited.map(|child| child.since + patience).min()
+    }
+
+    /// Whether anybody is behind, waited for or not.
+    pub(crate) fn is_any_behind(&self) -> bool {
+        self.abreast.len() < self.children.len()
     }
 
     fn slide(&mut self) {
@@ -136,9 +147,8 @@ impl Followers {
     /// Asserts the invariants.
     pub(crate) fn check(&self) {
         for (node, child) in &self.children {
-            assert!(!child.settled_to.is_after(self.next), "{node} has what there is not");
-            let is_abreast = self.abreast.contains(node);
-            assert_eq!(is_abreast, child.settled_to == self.next, "{node} is not where it seems");
+            let is_behind = self.next.is_after(child.settled_to);
+            assert_ne!(self.abreast.contains(node), is_behind, "{node} is not where it seems");
             let is_waited = !child.is_slow && self.first.is_after(child.settled_to);
             assert!(!is_waited, "{node} is waited for and left behind");
         }
@@ -191,6 +201,23 @@ mod tests {
         followers.on_ack(Time(17), NodeId(2), SeqNo(3));
         followers.on_ack(Time(17), NodeId(1), SeqNo(4));
         assert_eq!(followers.furthest_behind(), Some((NodeId(2), 1)));
+        followers.check();
+    }
+
+    #[test]
+    fn who_is_ahead_is_not_behind_when_the_others_come() {
+        let mut followers = followers(&[1, 2]);
+        followers.reach(Time(5), SeqNo(1));
+        followers.on_ack(Time(6), NodeId(1), SeqNo(3));
+        assert_eq!(followers.furthest_behind(), Some((NodeId(2), 2)));
+        followers.on_ack(Time(6), NodeId(2), SeqNo(1));
+        assert_eq!((followers.furthest_behind(), followers.behind()), (None, 0));
+        followers.reach(Time(7), SeqNo(3));
+        assert!(followers.stuck(Time(17), SPAN).eq([(NodeId(2), SeqNo(1), false)]));
+        assert!(followers.is_any_behind());
+        followers.check();
+        followers.reach(Time(8), SeqNo(4));
+        assert_eq!(followers.furthest_behind(), Some((NodeId(2), 3)));
         followers.check();
     }
 }

@@ -159,7 +159,7 @@ impl Lbrm {
     /// pause.
     fn send_heartbeat(&mut self, now: Time, group: GroupId) {
         let (Some(next), Some(pause)) =
-            (self.depot.settled_to(group, self.id), self.pauses.get_mut(&group))
+            (self.depot.next_number(group, self.id), self.pauses.get_mut(&group))
         else {
             return;
         };

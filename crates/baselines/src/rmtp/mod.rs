@@ -160,7 +160,7 @@ impl Rmtp {
 
     /// Tells the group how many messages of this node there are.
     fn send_beacon(&mut self, now: Time, group: GroupId) {
-        let Some(next) = self.depot.settled_to(group, self.id) else { return };
+        let Some(next) = self.depot.next_number(group, self.id) else { return };
         self.timers.set(TimerKey::Beacon(group), now + self.config.beacon_interval);
         self.counters.beacons_sent += 1;
         self.transmit(Destination::Group(group), group, Packet::Beacon { next });
@@ -186,7 +186,7 @@ impl Rmtp {
 impl Engine for Rmtp {
     fn join(&mut self, _: Time, group: GroupId, settings: GroupSettings) -> Result<(), JoinError> {
         self.depot.join(group, &settings)?;
-        let next = self.depot.settled_to(group, self.id).unwrap_or(SeqNo::FIRST);
+        let next = self.depot.next_number(group, self.id).unwrap_or(SeqNo::FIRST);
         let (followers, acking) = (Followers::new(next), BTreeMap::new());
         self.members.insert(group, Member { followers, is_stale: true, acking });
         Ok(())

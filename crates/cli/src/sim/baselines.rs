@@ -9,6 +9,7 @@ use carom_baselines::fec::{self, SenderFec};
 use carom_baselines::lbrm::{self, Lbrm};
 use carom_baselines::rmtp::{self, Rmtp};
 use carom_baselines::srm::{self, Srm};
+use carom_baselines::tmtp::{self, Tmtp};
 use carom_proto::{Engine, GroupSettings, NodeId, Profile, Rng};
 use carom_sim::fuzz::{OwedFrom, Setup, Subject};
 
@@ -23,6 +24,7 @@ pub(super) fn all() -> Vec<Box<dyn Subject>> {
         Box::new(Baseline { name: "ack", draw: draw_ack }),
         Box::new(Baseline { name: "rmtp", draw: draw_rmtp }),
         Box::new(Baseline { name: "lbrm", draw: draw_lbrm }),
+        Box::new(Baseline { name: "tmtp", draw: draw_tmtp }),
     ]
 }
 
@@ -188,6 +190,20 @@ fn draw_lbrm(rng: &mut Rng) -> Drawn {
     let (text, limit_bytes) = (format!("{config:?}"), config.domains.retain_bytes);
     let make = move |id, seed| Box::new(Lbrm::new(id, config.clone(), seed)) as Box<dyn Engine>;
     Drawn { text, make: Box::new(make), limit_bytes, patience: NONE_HELD_BACK }
+}
+
+fn draw_tmtp(rng: &mut Rng) -> Drawn {
+    let config = tmtp::Config {
+        domains: draw_domains(rng),
+        nack_spread: one_of(rng, &[Duration::from_millis(2), Duration::ZERO]),
+        window: one_of(rng, &[1024, 8, 1]),
+        slow_after: one_of(rng, &[Duration::from_secs(5), Duration::from_secs(1)]),
+        ..tmtp::Config::default()
+    };
+    let (text, limit_bytes) = (format!("{config:?}"), config.domains.retain_bytes);
+    let patience = config.slow_after + config.retransmit_after + Duration::from_secs(1);
+    let make = move |id, seed| Box::new(Tmtp::new(id, config.clone(), seed)) as Box<dyn Engine>;
+    Drawn { text, make: Box::new(make), limit_bytes, patience }
 }
 
 /// Protocols whose senders wait for nobody.
