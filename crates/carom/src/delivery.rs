@@ -7,8 +7,8 @@ use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo};
 
 use crate::mailbox::{Inlet, Mailbox, Waiting, bytes_of, mailbox};
 
-/// The driver's end of a group's queue of events. What a turn brings is staged here until it is
-/// [handed over](Delivery::hand_over). What does not fit becomes [`Event::Lost`] with
+/// The driver's end of a group's queue of events. What a turn brings is staged here, up to a bound,
+/// until it is [handed over](Delivery::hand_over). What does not fit becomes [`Event::Lost`] with
 /// [`LossCause::QueueFull`], which waits here and is delivered before anything later; or, in a
 /// group that promises all messages in order, it waits here itself.
 #[derive(Debug)]
@@ -18,6 +18,7 @@ pub(crate) struct Delivery {
     capacity: usize,
     keeps_all: bool,
     staged: VecDeque<Event>,
+    staged_bytes: usize,
     /// What is staged, and what waited in the mailbox when that was last looked at: there may be
     /// less by now, never more.
     waiting: Waiting,
@@ -40,9 +41,17 @@ impl Delivery {
     pub(crate) fn new(group: GroupId, capacity: usize, keeps_all: bool) -> (Self, Inlet) {
         let capacity = capacity.max(1);
         let (mailbox, inlet) = mailbox(Waiting { events: capacity / 2, bytes: QUEUE_BYTES / 2 });
-        let (staged, waiting, overflow) =
-            (VecDeque::new(), Waiting::default(), Overflow::default());
-        (Self { group, mailbox, capacity, keeps_all, staged, waiting, overflow }, inlet)
+        let delivery = Self {
+            group,
+            mailbox,
+            capacity,
+            keeps_all,
+            staged: VecDeque::new(),
+            staged_bytes: 0,
+            waiting: Waiting::default(),
+            overflow: Overflow::default(),
+        };
+        (delivery, inlet)
     }
 
     /// Stages `event` for the application, or keeps a note of it.
@@ -82,6 +91,7 @@ impl Delivery {
     pub(crate) fn hand_over(&mut self) {
         if !self.staged.is_empty() {
             self.waiting = self.mailbox.put(&mut self.staged);
+            self.staged_bytes = 0;
         }
     }
 
@@ -115,15 +125,22 @@ impl Delivery {
 
     /// So much waits in the mailbox.
     fn look_at(&mut self, waiting: Waiting) {
-        let bytes = self.staged.iter().map(bytes_of).sum::<usize>();
-        self.waiting =
-            Waiting { events: waiting.events + self.staged.len(), bytes: waiting.bytes + bytes };
+        self.waiting = Waiting {
+            events: waiting.events + self.staged.len(),
+            bytes: waiting.bytes + self.staged_bytes,
+        };
     }
 
     fn stage(&mut self, event: Event) {
+        let bytes = bytes_of(&event);
         self.waiting.events += 1;
-        self.waiting.bytes += bytes_of(&event);
+        self.waiting.bytes += bytes;
+        self.staged_bytes += bytes;
         self.staged.push_back(event);
+        // What is staged takes room, and nobody can make any.
+        if self.staged.len() >= MOST_STAGED.min(self.capacity.div_ceil(4)) {
+            self.hand_over();
+        }
     }
 }
 
@@ -219,6 +236,8 @@ fn ranges_are_many(ranges: usize) -> bool {
 
 /// Bytes of messages in a queue at most; one that is larger fits while it is alone.
 const QUEUE_BYTES: usize = 64 << 20;
+/// Events that are handed over together, unless that is a quarter of the queue or more.
+const MOST_STAGED: usize = 256;
 /// Ranges of lost messages that are kept apart.
 const MAX_RANGES: usize = 1024;
 /// Events other than messages that are kept.

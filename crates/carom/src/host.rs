@@ -3,7 +3,7 @@
 mod commands;
 mod events;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ struct State {
     /// Groups whose first message the engine did not take.
     held: Vec<GroupId>,
     /// Groups with events that are not handed over yet.
-    fresh: Vec<GroupId>,
+    fresh: BTreeSet<GroupId>,
     joins: Vec<PendingJoin>,
     confirms: Vec<PendingConfirm>,
     /// Callers that wait for answers, by the group and the number of the request.

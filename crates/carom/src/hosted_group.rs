@@ -28,7 +28,7 @@ pub(crate) struct HostedGroup {
     next: VecDeque<Outgoing>,
     /// Own messages whose senders wait until they come back, each at its place.
     awaited: BTreeMap<u32, Receipt>,
-    /// Those whose messages are staged for the application.
+    /// Those whose messages are staged for the application, or kept until it makes room for them.
     delivered: Vec<Receipt>,
     is_held: bool,
     /// Something waited for the application of an ordered group when that was last looked at.
@@ -143,7 +143,7 @@ impl HostedGroup {
         (was_behind || self.is_behind).then_some(backlog)
     }
 
-    /// An own message has come back: its sender is told when the application can have it.
+    /// An own message has come back: its sender is told once it is handed over.
     pub(crate) fn on_delivered(&mut self, seqno: SeqNo) {
         self.delivered.extend(self.awaited.remove(&seqno.0));
     }

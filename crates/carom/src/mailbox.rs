@@ -71,14 +71,15 @@ pub(crate) fn mailbox(enough_room: Waiting) -> (Mailbox, Inlet) {
 impl Mailbox {
     /// Puts these events in, and says what waits now.
     pub(crate) fn put(&self, events: &mut VecDeque<Event>) -> Waiting {
-        let count = events.len();
         let waiting = {
             let mut content = self.0.lock();
             content.bytes += events.iter().map(bytes_of).sum::<usize>();
             content.events.append(events);
             content.waiting()
         };
-        self.0.arrived.notify(count);
+        // All who wait: one that was told before may not look for long, or never, as a stream does
+        // that is kept and not polled.
+        self.0.arrived.notify(usize::MAX);
         waiting
     }
 
@@ -111,6 +112,9 @@ impl Inlet {
             return if content.is_closed { Found::End } else { Found::Nothing };
         };
         content.bytes -= bytes_of(&event);
+        if content.events.is_empty() {
+            content.events.shrink_to(KEPT_EVENTS);
+        }
         let is_told = content.is_room_wanted && content.waiting().is_within(self.0.enough_room);
         if !is_told {
             return Found::Event(event, Room::NotWanted);
@@ -210,6 +214,9 @@ impl Content {
     }
 }
 
+/// An empty mailbox keeps room for so many events.
+const KEPT_EVENTS: usize = 1024;
+
 /// Bytes of the message, if the event is one.
 pub(crate) fn bytes_of(event: &Event) -> usize {
     match event {
@@ -245,6 +252,45 @@ mod tests {
             }
         });
         assert_eq!(inlet.take(), Found::Nothing);
+    }
+
+    #[test]
+    fn of_two_who_wait_both_are_woken_by_two_batches_of_one() {
+        for _ in 0..2000 {
+            let (mailbox, inlet) = mailbox(ROOM);
+            thread::scope(|scope| {
+                let takers = [0, 1].map(|_| scope.spawn(|| inlet.next_blocking()));
+                while mailbox.0.arrived.total_listeners() < 2 {
+                    thread::yield_now();
+                }
+                put(&mailbox, 0..1);
+                put(&mailbox, 1..2);
+                for taker in takers {
+                    assert!(taker.join().expect("it does not panic").is_some());
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_stream_that_is_not_polled_keeps_no_wake_up_from_others() {
+        let (mailbox, inlet) = mailbox(ROOM);
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut idle = Arrival::default();
+        assert!(inlet.poll_next(&mut context, &mut idle).is_pending());
+        thread::scope(|scope| {
+            let taker = scope.spawn(|| (0..20).filter_map(|_| inlet.next_blocking()).count());
+            for number in 0..20 {
+                while mailbox.0.arrived.total_listeners() < 2 {
+                    thread::yield_now();
+                }
+                put(&mailbox, number..number + 1);
+                while inlet.0.lock().waiting().events > 0 {
+                    thread::yield_now();
+                }
+            }
+            assert_eq!(taker.join().expect("it does not panic"), 20);
+        });
     }
 
     #[test]

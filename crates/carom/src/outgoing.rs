@@ -21,7 +21,8 @@ pub(crate) struct Outgoing {
 
 /// The messages of one group that wait to be sent. Large ones need a place, of which there are
 /// few: so the queue is bounded in bytes as well. Who waits for room goes on when half the queue
-/// is free, so that not every message is a wake-up.
+/// is free, so that not every message is a wake-up; until then there is none for others either,
+/// or those who do not wait would leave none to those who do.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     content: Mutex<Content>,
@@ -33,8 +34,13 @@ struct Content {
     messages: VecDeque<Outgoing>,
     /// Large messages that the engine has not taken.
     large: usize,
+    /// How many publishers wait for room.
+    waiting: usize,
     is_closed: bool,
 }
+
+/// A publisher that waits for room.
+struct Waiter<'a>(&'a Queue);
 
 /// Why a message is not in the queue.
 #[derive(Debug)]
@@ -90,21 +96,23 @@ impl Queue {
     /// Puts a message in, if there is room.
     pub(crate) fn try_put(&self, outgoing: Outgoing) -> Result<(), Refused> {
         let mut content = self.lock();
-        if content.is_closed {
-            return Err(Refused::Closed);
+        match content.waiting > 0 && content.messages.len() > HALF {
+            true if content.is_closed => Err(Refused::Closed),
+            true => Err(Refused::Full(outgoing)),
+            false => content.put(outgoing),
         }
-        if !content.has_room_for(&outgoing) {
-            return Err(Refused::Full(outgoing));
-        }
-        content.large += usize::from(outgoing.is_large());
-        content.messages.push_back(outgoing);
-        Ok(())
     }
 
     /// Puts a message in once there is room.
-    pub(crate) async fn put(&self, mut outgoing: Outgoing) -> Result<(), Closed> {
+    pub(crate) async fn put(&self, outgoing: Outgoing) -> Result<(), Closed> {
+        let mut outgoing = match self.try_put(outgoing) {
+            Ok(()) => return Ok(()),
+            Err(Refused::Closed) => return Err(Closed),
+            Err(Refused::Full(outgoing)) => outgoing,
+        };
+        let waiter = Waiter::new(self);
         loop {
-            match self.put_or_listen(outgoing)? {
+            match waiter.put_or_listen(outgoing)? {
                 None => return Ok(()),
                 Some((refused, room)) => {
                     outgoing = refused;
@@ -116,33 +124,15 @@ impl Queue {
 
     /// As [`Queue::put`], blocking the thread.
     pub(crate) fn put_blocking(&self, mut outgoing: Outgoing) -> Result<(), Closed> {
+        let waiter = Waiter::new(self);
         loop {
-            match self.put_or_listen(outgoing)? {
+            match waiter.put_or_listen(outgoing)? {
                 None => return Ok(()),
                 Some((refused, room)) => {
                     outgoing = refused;
                     room.wait();
                 }
             }
-        }
-    }
-
-    /// Puts a message in, or says how to learn of room for it.
-    fn put_or_listen(
-        &self,
-        outgoing: Outgoing,
-    ) -> Result<Option<(Outgoing, EventListener)>, Closed> {
-        let outgoing = match self.try_put(outgoing) {
-            Ok(()) => return Ok(None),
-            Err(Refused::Closed) => return Err(Closed),
-            Err(Refused::Full(outgoing)) => outgoing,
-        };
-        // Of room that is made before it listens it hears nothing: it looks once more.
-        let room = self.room.listen();
-        match self.try_put(outgoing) {
-            Ok(()) => Ok(None),
-            Err(Refused::Closed) => Err(Closed),
-            Err(Refused::Full(outgoing)) => Ok(Some((outgoing, room))),
         }
     }
 
@@ -188,7 +178,51 @@ impl Queue {
     }
 }
 
+impl<'a> Waiter<'a> {
+    fn new(queue: &'a Queue) -> Self {
+        queue.lock().waiting += 1;
+        Self(queue)
+    }
+
+    /// Puts a message in, or says how to learn of room for it.
+    fn put_or_listen(
+        &self,
+        outgoing: Outgoing,
+    ) -> Result<Option<(Outgoing, EventListener)>, Closed> {
+        let outgoing = match self.0.lock().put(outgoing) {
+            Ok(()) => return Ok(None),
+            Err(Refused::Closed) => return Err(Closed),
+            Err(Refused::Full(outgoing)) => outgoing,
+        };
+        // Of room that is made before it listens it hears nothing: it looks once more.
+        let room = self.0.room.listen();
+        match self.0.lock().put(outgoing) {
+            Ok(()) => Ok(None),
+            Err(Refused::Closed) => Err(Closed),
+            Err(Refused::Full(outgoing)) => Ok(Some((outgoing, room))),
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.lock().waiting -= 1;
+    }
+}
+
 impl Content {
+    fn put(&mut self, outgoing: Outgoing) -> Result<(), Refused> {
+        if self.is_closed {
+            return Err(Refused::Closed);
+        }
+        if !self.has_room_for(&outgoing) {
+            return Err(Refused::Full(outgoing));
+        }
+        self.large += usize::from(outgoing.is_large());
+        self.messages.push_back(outgoing);
+        Ok(())
+    }
+
     fn has_room_for(&self, outgoing: &Outgoing) -> bool {
         let has_place = !outgoing.is_large() || self.large < LARGE_MESSAGES;
         has_place && self.messages.len() < QUEUE_MESSAGES
@@ -289,6 +323,30 @@ mod tests {
             }
         });
         assert_eq!((queue.len(), queue.lock().large), (0, 0));
+    }
+
+    /// Ends only if the one who waits is not kept out by the one who does not.
+    #[test]
+    fn who_tries_again_and_again_leaves_room_to_who_waits() {
+        let queue = Queue::default();
+        let is_over = AtomicBool::new(false);
+        (0..QUEUE_MESSAGES).for_each(|_| queue.try_put(message(1)).expect("there is room"));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                queue.put_blocking(message(2)).expect("it is open");
+                is_over.store(true, Ordering::SeqCst);
+            });
+            while queue.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
+            let mut taken = VecDeque::new();
+            while !is_over.load(Ordering::SeqCst) {
+                queue.take(32, &mut taken);
+                while queue.try_put(message(1)).is_ok() {}
+            }
+            waiting.join().expect("it does not panic");
+        });
+        assert_eq!(queue.lock().waiting, 0);
     }
 
     #[test]

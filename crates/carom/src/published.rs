@@ -1,6 +1,7 @@
 //! A message that was accepted: what becomes of it.
 
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use oneshot::{Receiver, Sender};
@@ -20,19 +21,19 @@ use crate::group::Group;
 pub struct Published<'a> {
     group: &'a Group,
     /// `None` where the group tells of all messages together.
-    answer: Option<Receiver<Result<(), NotDelivered>>>,
+    answer: Option<Mutex<Answer>>,
 }
+
+/// Where what became of a message comes. It is not [`Sync`] by itself.
+pub(crate) type Answer = Receiver<Result<(), NotDelivered>>;
 
 /// Who tells what became of a message.
 #[derive(Debug)]
 pub(crate) struct Receipt(Sender<Result<(), NotDelivered>>);
 
 impl<'a> Published<'a> {
-    pub(crate) fn new(
-        group: &'a Group,
-        answer: Option<Receiver<Result<(), NotDelivered>>>,
-    ) -> Self {
-        Self { group, answer }
+    pub(crate) fn new(group: &'a Group, answer: Option<Answer>) -> Self {
+        Self { group, answer: answer.map(Mutex::new) }
     }
 
     /// Waits until the promise is kept, on any async runtime.
@@ -42,7 +43,10 @@ impl<'a> Published<'a> {
     /// lost messages.
     pub async fn delivered(self) -> Result<(), NotDelivered> {
         match self.answer {
-            Some(answer) => answer.await.unwrap_or(Err(NotDelivered::Closed)),
+            Some(answer) => {
+                let answer = answer.into_inner().unwrap_or_else(PoisonError::into_inner);
+                answer.await.unwrap_or(Err(NotDelivered::Closed))
+            }
             None => {
                 let safe = self.group.confirm_async(Duration::MAX).await?;
                 if safe.incomplete.is_empty() {
@@ -96,7 +100,7 @@ impl fmt::Debug for Published<'_> {
 
 impl Receipt {
     /// A receipt, and where its answer comes.
-    pub(crate) fn new() -> (Self, Receiver<Result<(), NotDelivered>>) {
+    pub(crate) fn new() -> (Self, Answer) {
         let (sender, answer) = oneshot::channel();
         (Self(sender), answer)
     }
@@ -110,5 +114,18 @@ impl Receipt {
     pub(crate) fn tell(self, what: Result<(), NotDelivered>) {
         // Whoever does not wait any more does not want to know.
         let _ = self.0.send(what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_application_holds_can_be_shared_between_threads() {
+        fn can_be_shared<T: Send + Sync>() {}
+        can_be_shared::<crate::Node>();
+        can_be_shared::<Group>();
+        can_be_shared::<Published<'_>>();
     }
 }

@@ -24,7 +24,7 @@ impl From<Deadline> for SendOptions {
 impl Group {
     /// Multicasts `payload` to the other members. Blocks while a member that is too far behind
     /// holds the group back and its queue of 1024 messages is full, of which 4 may be larger than
-    /// 64 KiB.
+    /// 64 KiB; who has blocked goes on when half of it is free.
     ///
     /// # Errors
     /// The message is too large, or the group is closed. Nothing was sent then.

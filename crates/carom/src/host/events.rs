@@ -19,7 +19,7 @@ impl<N: Network> Host<N> {
     /// Hands all that happened to those whom it concerns.
     pub(super) fn take_events(&mut self, now: Time) {
         self.sort_events(now);
-        while let Some(group) = self.state.fresh.pop() {
+        while let Some(group) = self.state.fresh.pop_first() {
             if let Some(hosted) = self.state.groups.get_mut(&group) {
                 hosted.hand_over();
             }
@@ -87,6 +87,11 @@ impl<N: Network> Host<N> {
 
     fn on_group_event(&mut self, now: Time, event: Event) {
         let group = event.group();
+        let is_of_messages = matches!(event, Event::Message(_) | Event::Lost(_));
+        if !is_of_messages && let Some(hosted) = self.state.groups.get_mut(&group) {
+            // Who hears of this from elsewhere finds all that came before it.
+            hosted.hand_over();
+        }
         if let Event::Ring(RingEvent { news: RingNews::Answer(answer), .. }) = event {
             // A caller that waits no more need not be told.
             if let Some(caller) = self.state.calls.remove(&(group, answer.id.number)) {
@@ -112,9 +117,7 @@ impl<N: Network> Host<N> {
             _ => {}
         }
         hosted.delivery.deliver(event);
-        if self.state.fresh.last() != Some(&group) {
-            self.state.fresh.push(group);
-        }
+        self.state.fresh.insert(group);
         if let Some(backlog) = hosted.changed_backlog() {
             self.on_backlog(now, group, backlog);
         }
