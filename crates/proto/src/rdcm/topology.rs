@@ -2,9 +2,9 @@
 //!
 //! | builder | source |
 //! |---|---|
-//! | [`Topology::bcube`] | C. Guo et al., *BCube*, SIGCOMM 2009, section 3.1; figure 4 of the paper |
-//! | [`Topology::fat_tree`] | M. Al-Fares et al., *A Scalable, Commodity Data Center Network Architecture*, SIGCOMM 2008, section 3; figure 2 |
-//! | [`Topology::vl2`] | A. Greenberg et al., *VL2*, SIGCOMM 2009, section 4.1; figure 3 |
+//! | [`Topology::bcube`] | C. Guo et al., *BCube*, SIGCOMM 2009, 3.1; figure 4 of the paper |
+//! | [`Topology::fat_tree`] | M. Al-Fares et al., SIGCOMM 2008, section 3; figure 2 |
+//! | [`Topology::vl2`] | A. Greenberg et al., *VL2*, SIGCOMM 2009, 4.1; figure 3 |
 //! | [`Topology::tree`] | a plain tree of switches |
 //! | [`Topology::racks`] | what is declared where nobody controls the switches |
 

@@ -113,8 +113,8 @@ impl MulticastTree {
         }
     }
 
-    /// Takes a receiver in by the shortest way from the tree as it is; of equal ones by the one that
-    /// leaves the tree nearest to the sender. Whether there is one.
+    /// Takes a receiver in by the shortest way from the tree as it is; of equal ones by the one
+    /// that leaves the tree nearest to the sender. Whether there is one.
     pub fn graft(
         &mut self,
         topology: &Topology,

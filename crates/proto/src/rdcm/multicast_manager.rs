@@ -328,5 +328,5 @@ impl Managed {
 }
 
 #[cfg(test)]
-#[path = "manager_tests.rs"]
+#[path = "multicast_manager_tests.rs"]
 mod tests;
