@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
+use carom_baselines::domain::{DomainConfig, Hierarchy};
 use carom_baselines::guest::GuestPacket;
-use carom_baselines::domain::{Hierarchy, DomainConfig};
 use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
 use carom_proto::wire::{self, HEADER_BYTES, Header, Protocol};
 use carom_proto::{
