@@ -81,6 +81,30 @@ fn distances_are_measured_and_recovery_takes_a_few_of_them() {
 }
 
 #[test]
+fn a_gap_counts_as_a_loss_at_once_or_after_the_delay_that_is_set() {
+    for detect_after in [Duration::ZERO, 4 * MILLISECOND] {
+        let config = Config {
+            timing: Timing::Fixed { c1: 2.0, c2: 0.0, d1: 1.0, d2: 0.0 },
+            distance: Distance::Fixed(MILLISECOND),
+            detect_after,
+            ..from_first(Config::ns2_fixed())
+        };
+        let mut world = world(3, config, 0.0, 4);
+        let is_first = |datagram: &[u8]| datagram.get(28..32) == Some(&[0, 0, 0, 1][..]);
+        world.filter = Box::new(move |_, to, class, datagram| {
+            (to, class) != (1, Class::Data) || !is_first(datagram)
+        });
+        world.sends(0, 0..2);
+        world.run_for(SECOND);
+        let repaired = world.hosts[1].messages.iter().find(|it| it.seqno == SeqNo(1));
+        let waited = repaired.expect("it was repaired").missing_for;
+        // Two distances for the request, one for the repair, the way there and back.
+        let expected = detect_after + 3 * MILLISECOND..=detect_after + 4 * MILLISECOND;
+        assert!(expected.contains(&waited), "{waited:?} after {detect_after:?}");
+    }
+}
+
+#[test]
 fn of_many_who_could_ask_or_repair_few_do() {
     let config = Config {
         timing: Timing::Fixed { c1: 2.0, c2: 2.0, d1: 1.0, d2: 1.0 },

@@ -16,6 +16,9 @@ pub struct Config {
     pub timing: Timing,
     /// How far the other members are taken to be away.
     pub distance: Distance,
+    /// How long a gap is looked at before it counts as a loss, for which a request timer is set.
+    /// Zero, as in ns-2: at once. Longer lets packets come that were only overtaken.
+    pub detect_after: Duration,
     /// How often the timer of a request is backed off at most (`requestBackoffLimit_`: 5).
     pub backoff_limit: u32,
     /// Mean time between a member's session messages in a group (`sessionDelay_`: 1 s); each is
@@ -120,6 +123,7 @@ impl Config {
             path_mtu: 1500,
             timing: Timing::LogOfGroup { c1: 2.0, c2: 2.0 },
             distance: Distance::Estimated { until_known: Duration::from_secs(1) },
+            detect_after: Duration::ZERO,
             backoff_limit: 5,
             session_interval: Duration::from_secs(1),
             session_share: None,

@@ -21,7 +21,7 @@ pub(super) struct Recovery {
 /// A packet that is missing.
 #[derive(Debug)]
 struct Request {
-    /// When it was found to be missing.
+    /// When it was found to be lost.
     since: Time,
     backoffs: u32,
     /// Requests that are heard before this time belong to the round that is over.
@@ -78,12 +78,13 @@ impl Srm {
         let (size, distance) = (self.group_size(group), self.distance_to(group, source));
         let Some(member) = self.members.get_mut(&group) else { return };
         member.timing.begin_request(size);
+        let since = now + self.config.detect_after;
         for seqno in &gap.missing {
             let adu = Adu { source, seqno: seqno.0 };
             let wait = member.timing.request.draw(&mut self.rng, distance, 1.0);
-            let request = Request { since: now, backoffs: 0, ignore_until: now, first: None };
+            let request = Request { since, backoffs: 0, ignore_until: now, first: None };
             member.recovery.requests.insert(adu, request);
-            self.timers.set(TimerKey::Request(group, adu), now + wait);
+            self.timers.set(TimerKey::Request(group, adu), since + wait);
         }
     }
 
