@@ -80,6 +80,16 @@ impl PerClass {
         self.bytes.iter().sum()
     }
 
+    /// What was counted after `before`, which was read from the same counter.
+    pub fn since(&self, before: &Self) -> Self {
+        let mut since = *self;
+        for class in 0..4 {
+            since.datagrams[class] -= before.datagrams[class];
+            since.bytes[class] -= before.bytes[class];
+        }
+        since
+    }
+
     pub(crate) fn add_all(&mut self, other: &Self) {
         for class in 0..4 {
             self.datagrams[class] += other.datagrams[class];

@@ -101,6 +101,17 @@ impl Traffic {
         self.multicast.all_bytes() + self.unicast.all_bytes()
     }
 
+    /// What was carried after `before`, which was read from the same links.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            multicast: self.multicast.since(&before.multicast),
+            unicast: self.unicast.since(&before.unicast),
+            background: self.background - before.background,
+            background_bytes: self.background_bytes - before.background_bytes,
+            not_carried: self.not_carried - before.not_carried,
+        }
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.multicast.add_all(&other.multicast);
         self.unicast.add_all(&other.unicast);

@@ -213,6 +213,9 @@ fn links_count_what_they_carry_and_the_sum_is_the_footprint() {
     assert_eq!(footprint.multicast.bytes(Class::Data), 7000);
     assert_eq!((footprint.unicast.all_datagrams(), footprint.unicast.all_bytes()), (2, 1000));
     assert_eq!((footprint.bytes(), footprint.not_carried), (8000, 0));
+    send(&mut world, 0, Destination::Node(NodeId(2)), 434);
+    let since = world.footprint().since(&footprint);
+    assert_eq!((since.bytes(), since.multicast.all_datagrams()), (1000, 0));
     let uplink = (Place::Switch(0), Place::Switch(2));
     let of = |wanted: (Place, Place), world: &mut World<Talker>| {
         let mut traffic = world.traffic();
