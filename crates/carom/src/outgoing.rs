@@ -21,8 +21,8 @@ pub(crate) struct Outgoing {
 
 /// The messages of one group that wait to be sent. Large ones need a place, of which there are
 /// few: so the queue is bounded in bytes as well. Who waits for room goes on when half the queue
-/// is free, so that not every message is a wake-up; until then there is none for others either,
-/// or those who do not wait would leave none to those who do.
+/// is free, so that not every message is a wake-up; until then there is none for anybody, or those
+/// who come later would leave none to those who wait.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     content: Mutex<Content>,
@@ -96,11 +96,15 @@ impl Queue {
     /// Puts a message in, if there is room.
     pub(crate) fn try_put(&self, outgoing: Outgoing) -> Result<(), Refused> {
         let mut content = self.lock();
-        match content.waiting > 0 && content.messages.len() > HALF {
-            true if content.is_closed => Err(Refused::Closed),
-            true => Err(Refused::Full(outgoing)),
-            false => content.put(outgoing),
+        if content.is_closed {
+            return Err(Refused::Closed);
         }
+        if !content.has_room_for(&outgoing) {
+            return Err(Refused::Full(outgoing));
+        }
+        content.large += usize::from(outgoing.is_large());
+        content.messages.push_back(outgoing);
+        Ok(())
     }
 
     /// Puts a message in once there is room.
@@ -189,14 +193,14 @@ impl<'a> Waiter<'a> {
         &self,
         outgoing: Outgoing,
     ) -> Result<Option<(Outgoing, EventListener)>, Closed> {
-        let outgoing = match self.0.lock().put(outgoing) {
+        let outgoing = match self.0.try_put(outgoing) {
             Ok(()) => return Ok(None),
             Err(Refused::Closed) => return Err(Closed),
             Err(Refused::Full(outgoing)) => outgoing,
         };
         // Of room that is made before it listens it hears nothing: it looks once more.
         let room = self.0.room.listen();
-        match self.0.lock().put(outgoing) {
+        match self.0.try_put(outgoing) {
             Ok(()) => Ok(None),
             Err(Refused::Closed) => Err(Closed),
             Err(Refused::Full(outgoing)) => Ok(Some((outgoing, room))),
@@ -211,21 +215,10 @@ impl Drop for Waiter<'_> {
 }
 
 impl Content {
-    fn put(&mut self, outgoing: Outgoing) -> Result<(), Refused> {
-        if self.is_closed {
-            return Err(Refused::Closed);
-        }
-        if !self.has_room_for(&outgoing) {
-            return Err(Refused::Full(outgoing));
-        }
-        self.large += usize::from(outgoing.is_large());
-        self.messages.push_back(outgoing);
-        Ok(())
-    }
-
     fn has_room_for(&self, outgoing: &Outgoing) -> bool {
         let has_place = !outgoing.is_large() || self.large < LARGE_MESSAGES;
-        has_place && self.messages.len() < QUEUE_MESSAGES
+        let is_kept_free = self.waiting > 0 && self.messages.len() > HALF;
+        has_place && !is_kept_free && self.messages.len() < QUEUE_MESSAGES
     }
 }
 
@@ -325,9 +318,18 @@ mod tests {
         assert_eq!((queue.len(), queue.lock().large), (0, 0));
     }
 
-    /// Ends only if the one who waits is not kept out by the one who does not.
     #[test]
     fn who_tries_again_and_again_leaves_room_to_who_waits() {
+        does_not_starve(|queue| queue.try_put(message(1)).is_ok());
+    }
+
+    #[test]
+    fn who_begins_to_wait_later_leaves_room_to_who_waits() {
+        does_not_starve(|queue| matches!(Waiter::new(queue).put_or_listen(message(1)), Ok(None)));
+    }
+
+    /// Ends only if the one who waits is not kept out by who puts in what it can.
+    fn does_not_starve(put_another: impl Fn(&Queue) -> bool) {
         let queue = Queue::default();
         let is_over = AtomicBool::new(false);
         (0..QUEUE_MESSAGES).for_each(|_| queue.try_put(message(1)).expect("there is room"));
@@ -342,7 +344,7 @@ mod tests {
             let mut taken = VecDeque::new();
             while !is_over.load(Ordering::SeqCst) {
                 queue.take(32, &mut taken);
-                while queue.try_put(message(1)).is_ok() {}
+                while put_another(&queue) {}
             }
             waiting.join().expect("it does not panic");
         });
