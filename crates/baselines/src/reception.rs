@@ -141,6 +141,11 @@ impl Reception {
         self.groups.get(&group)
     }
 
+    /// The version of this node's view of a group, for the headers of its datagrams.
+    pub(crate) fn view_version(&self, group: GroupId) -> u32 {
+        self.group(group).map_or(0, |it| it.view.version())
+    }
+
     pub(crate) fn group_mut(&mut self, group: GroupId) -> Option<&mut Group> {
         self.groups.get_mut(&group)
     }

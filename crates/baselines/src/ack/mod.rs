@@ -232,7 +232,7 @@ impl AckTimeout {
     }
 
     fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
-        let view = self.reception.group(group).map_or(0, |it| it.view.version());
+        let view = self.reception.view_version(group);
         self.outbox
             .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));
     }

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use carom_proto::{GroupId, NodeId, PacketId, SeqNo, Time, Timers};
 
 use super::PacketKey;
+use crate::reception::Reception;
+use crate::stream::Gap;
 
 /// Packets that are missing, each with the time at which it is asked for.
 #[derive(Debug, Default)]
@@ -31,6 +33,22 @@ impl Asking {
         let key = PacketKey::of(id);
         self.tries.insert(key, 0);
         self.timers.set(key, at);
+    }
+
+    /// Asks at `at` for what was found to be missing of a source, and no more for what is lost.
+    pub(crate) fn add_gap(
+        &mut self,
+        reception: &Reception,
+        (group, source): (GroupId, NodeId),
+        gap: &Gap,
+        at: Time,
+    ) {
+        if !gap.lost.is_empty() {
+            self.drop_settled(group, source, |id| reception.is_missing(id));
+        }
+        for seqno in &gap.missing {
+            self.add(PacketId { sender: source, group, seqno: *seqno }, at);
+        }
     }
 
     /// The packet is not asked for any more.
@@ -105,6 +123,18 @@ impl Asking {
     /// Whether the packet is asked for.
     pub(crate) fn asks(&self, id: PacketId) -> bool {
         self.tries.contains_key(&PacketKey::of(id))
+    }
+
+    /// Asserts that all that is missing is asked for.
+    pub(crate) fn check_asked(&self, reception: &Reception) {
+        for group in reception.groups() {
+            let joined = reception.group(group).expect("it is one of them");
+            for (source, stream) in joined.streams() {
+                let id = |seqno| PacketId { sender: source, group, seqno };
+                let is_asked = stream.missing().all(|seqno| self.asks(id(seqno)));
+                assert!(is_asked, "a packet is missing that nobody is asked for");
+            }
+        }
     }
 
     /// Asserts the invariants.

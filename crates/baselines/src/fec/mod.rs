@@ -236,7 +236,7 @@ impl SenderFec {
     }
 
     fn multicast(&mut self, group: GroupId, packet: Packet<'_>) {
-        let view = self.reception.group(group).map_or(0, |it| it.view.version());
+        let view = self.reception.view_version(group);
         let destination = Destination::Group(group);
         self.outbox
             .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));

@@ -110,14 +110,8 @@ impl Lbrm {
 
     /// Asks for what was found to be missing, at once or after a while.
     fn ask_for(&mut self, now: Time, group: GroupId, source: NodeId, gap: &Gap) {
-        let reception = &self.depot.reception;
-        if !gap.lost.is_empty() {
-            self.asking.drop_settled(group, source, |id| reception.is_missing(id));
-        }
         let at = now + self.config.domains.detect_after;
-        for seqno in &gap.missing {
-            self.asking.add(PacketId { sender: source, group, seqno: *seqno }, at);
-        }
+        self.asking.add_gap(&self.depot.reception, (group, source), gap, at);
     }
 
     /// Asks for what is missing: the logger of the site first, and those above it in turn.
@@ -180,7 +174,7 @@ impl Lbrm {
     }
 
     fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
-        let view = self.depot.reception.group(group).map_or(0, |it| it.view.version());
+        let view = self.depot.reception.view_version(group);
         self.outbox
             .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));
     }
@@ -298,13 +292,6 @@ impl Engine for Lbrm {
         self.depot.check();
         self.asking.check();
         assert!(self.depot.reception.groups().eq(self.pauses.keys().copied()), "groups differ");
-        for group in self.pauses.keys() {
-            let joined = self.depot.reception.group(*group).expect("it is in both");
-            for (source, stream) in joined.streams() {
-                let id = |seqno| PacketId { sender: source, group: *group, seqno };
-                let is_asked = stream.missing().all(|seqno| self.asking.asks(id(seqno)));
-                assert!(is_asked, "a packet is missing that nobody is asked for");
-            }
-        }
+        self.asking.check_asked(&self.depot.reception);
     }
 }

@@ -177,7 +177,7 @@ impl Rmtp {
     }
 
     fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
-        let view = self.depot.reception.group(group).map_or(0, |it| it.view.version());
+        let view = self.depot.reception.view_version(group);
         self.outbox
             .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));
     }

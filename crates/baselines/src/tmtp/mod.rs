@@ -136,15 +136,9 @@ impl Tmtp {
     /// Asks for what was found to be missing, after a while that is drawn once for all of it:
     /// who lacks one of several packets that were lost together mostly lacks all.
     fn ask_for(&mut self, now: Time, group: GroupId, source: NodeId, gap: &Gap) {
-        let reception = &self.depot.reception;
-        if !gap.lost.is_empty() {
-            self.asking.drop_settled(group, source, |id| reception.is_missing(id));
-        }
         let spread = self.config.nack_spread.mul_f64(self.rng.fraction());
         let at = now + self.config.domains.detect_after + spread;
-        for seqno in &gap.missing {
-            self.asking.add(PacketId { sender: source, group, seqno: *seqno }, at);
-        }
+        self.asking.add_gap(&self.depot.reception, (group, source), gap, at);
         if !gap.missing.is_empty() {
             self.advance(now, group, source);
         }
@@ -200,7 +194,7 @@ impl Tmtp {
     }
 
     fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
-        let view = self.depot.reception.group(group).map_or(0, |it| it.view.version());
+        let view = self.depot.reception.view_version(group);
         self.outbox
             .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));
     }
@@ -352,12 +346,7 @@ impl Engine for Tmtp {
                 let is_any_behind = following.followers.is_any_behind();
                 assert!(!is_any_behind || is_watched, "who is behind is never told again");
             }
-            let joined = self.depot.reception.group(*group).expect("it is in both");
-            for (source, stream) in joined.streams() {
-                let id = |seqno| PacketId { sender: source, group: *group, seqno };
-                let is_asked = stream.missing().all(|seqno| self.asking.asks(id(seqno)));
-                assert!(is_asked, "a packet is missing that nobody is asked for");
-            }
         }
+        self.asking.check_asked(&self.depot.reception);
     }
 }
