@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use carom_proto::loss::Loss;
 use carom_proto::membership::service::frame::MAX_TEXT_BYTES;
-use carom_proto::{Engine, NodeId, Rng, lateral, rmp};
+use carom_proto::{Engine, NodeId, Rng, lateral, rdcm, rmp};
 
 use crate::address_book::AddressBook;
 use crate::driver::Driver;
@@ -51,6 +51,7 @@ pub struct Builder {
     seed: Option<u64>,
     lateral: lateral::Config,
     ordered: rmp::Config,
+    bulk: rdcm::Config,
     guest: Option<MakeGuest>,
     queue_events: usize,
     driver: Option<Driver>,
@@ -83,6 +84,7 @@ impl Default for Builder {
             seed: None,
             lateral: lateral::Config::default(),
             ordered: rmp::Config::default(),
+            bulk: rdcm::Config::default(),
             guest: None,
             queue_events: DEFAULT_QUEUE_EVENTS,
             driver: None,
@@ -192,6 +194,13 @@ impl Builder {
         self
     }
 
+    /// The settings of the engine of bulk groups. An interface with a smaller MTU lowers its
+    /// `path_mtu`.
+    pub fn bulk(mut self, config: rdcm::Config) -> Self {
+        self.bulk = config;
+        self
+    }
+
     /// An engine of the caller's own, for whoever wants to run a protocol on this runtime and
     /// compare it with ours. It carries the groups that are joined with
     /// [`Profile::guest`](crate::Profile::guest), side by side with the others. `make` is called
@@ -236,8 +245,10 @@ impl Builder {
         let mtu = choice.interface.mtu().unwrap_or(self.lateral.path_mtu);
         self.lateral.path_mtu = self.lateral.path_mtu.min(mtu);
         self.ordered.path_mtu = self.ordered.path_mtu.min(mtu);
+        self.bulk.path_mtu = self.bulk.path_mtu.min(mtu);
         self.lateral.validate()?;
         self.ordered.validate()?;
+        self.bulk.validate()?;
         let has_multicast = self.path != PathChoice::Unicast;
         let sockets = Sockets::open(Places {
             interface: choice.interface.address,
@@ -319,6 +330,7 @@ impl Builder {
         let founding = Founding {
             lateral: self.lateral,
             ordered: self.ordered,
+            bulk: self.bulk,
             guest: self.guest.map(|MakeGuest(make)| make(id, rng.next_u64())),
             membership,
             seed: node_seed,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use carom_proto::loss::Loss;
 use carom_proto::rmp::{self, Qos, Removal};
-use carom_proto::{JoinError, NodeId, lateral};
+use carom_proto::{JoinError, NodeId, lateral, rdcm};
 
 use crate::pool::MulticastPool;
 
@@ -82,6 +82,9 @@ pub enum StartError {
     /// The settings of the engine of ordered groups cannot work.
     #[error("ordered groups: {0}")]
     Ordered(#[from] rmp::ConfigError),
+    /// The bulk engine cannot be set like that.
+    #[error("{0}")]
+    Bulk(#[from] rdcm::ConfigError),
     /// The driver that the node was to share has stopped.
     #[error("the driver has stopped")]
     DriverStopped,
@@ -298,6 +301,7 @@ impl StartError {
             }
             Self::Lateral(_) => "see lateral::Config for what is possible".into(),
             Self::Ordered(_) => "see rmp::Config for what is possible".into(),
+            Self::Bulk(_) => "see rdcm::Config for what is possible".into(),
             Self::DriverStopped => "make a new driver".into(),
             Self::System { source, .. } => match source.raw_os_error() {
                 Some(TOO_MANY_FILES) => "raise the limit of open files (ulimit -n)".into(),

@@ -13,7 +13,7 @@ use async_channel::Sender as Latch;
 use carom_proto::membership::Membership;
 use carom_proto::node::Node;
 use carom_proto::rmp::LookId;
-use carom_proto::{Engine, GroupId, NodeId, Time, Wakeup, lateral, rmp};
+use carom_proto::{Engine, GroupId, NodeId, Time, Wakeup, lateral, rdcm, rmp};
 use mio::Registry;
 
 use crate::call::Caller;
@@ -50,6 +50,7 @@ pub(crate) struct Host<N> {
 pub(crate) struct Founding {
     pub(crate) lateral: lateral::Config,
     pub(crate) ordered: rmp::Config,
+    pub(crate) bulk: rdcm::Config,
     /// The caller's own engine, if there is one.
     pub(crate) guest: Option<Box<dyn Engine>>,
     pub(crate) membership: Box<dyn Membership>,
@@ -109,7 +110,8 @@ impl<N: Network> Host<N> {
         let away = Arc::new(AtomicBool::new(false));
         let id = first_status.id;
         let node = Node::new(id, founding.lateral, founding.membership, founding.seed)
-            .with_ordered(founding.ordered, founding.seed);
+            .with_ordered(founding.ordered, founding.seed)
+            .with_bulk(founding.bulk, founding.seed);
         let node = match founding.guest {
             Some(guest) => node.with_guest(guest),
             None => node,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use carom_proto::node::Node;
 use carom_proto::rmp::Removal;
-use carom_proto::{GroupId, SendError, SeqNo, Time};
+use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SendError, SeqNo, Time};
 
 use crate::delivery::Delivery;
 use crate::error::NotDelivered;
@@ -57,7 +57,7 @@ impl HostedGroup {
         capacity: usize,
     ) -> (Self, GroupParts) {
         let shared = Arc::new(shared);
-        let keeps_all = shared.profile.is_ordered();
+        let keeps_all = shared.profile.promises_all();
         let (delivery, inlet) = Delivery::new(shared.id, capacity, keeps_all);
         let parts = GroupParts { shared: Arc::clone(&shared), inlet };
         let hosted = Self {
@@ -121,6 +121,14 @@ impl HostedGroup {
                     self.dropped += 1;
                     self.shared.queue.sent(&outgoing);
                 }
+                // Another member of a bulk group sends there, which it did not yet when this was
+                // published, or the topology has no place for this one.
+                Err(SendError::HasSender { .. } | SendError::NoPlace) => {
+                    self.dropped += 1;
+                    self.shared.queue.sent(&outgoing);
+                    self.delivery.deliver(unnumbered(self.shared.id, node.id()));
+                    self.delivery.hand_over();
+                }
             }
         }
         (share, Progress::More)
@@ -132,10 +140,10 @@ impl HostedGroup {
         let _ = self.publish(node, now, self.unpublished());
     }
 
-    /// How much waits for the application of an ordered group beyond its queue; `None` if nothing
-    /// does, and nothing did when this was last asked.
+    /// How much waits for the application of a group that promises all messages beyond its queue;
+    /// `None` if nothing does, and nothing did when this was last asked.
     pub(crate) fn changed_backlog(&mut self) -> Option<f64> {
-        if !self.shared.profile.is_ordered() {
+        if !self.shared.profile.promises_all() {
             return None;
         }
         let backlog = self.delivery.backlog();
@@ -234,4 +242,10 @@ impl Drop for HostedGroup {
         self.hand_over();
         self.shared.queue.close();
     }
+}
+
+/// What an application is told of an own message that was never given a number.
+fn unnumbered(group: GroupId, sender: NodeId) -> Event {
+    let (first, last, cause) = (SeqNo(0), SeqNo(0), LossCause::AnotherSender);
+    Event::Lost(Lost { group, sender, first, last, cause })
 }

@@ -93,6 +93,7 @@ pub use call::Answered;
 pub use carom_proto::lateral;
 pub use carom_proto::loss::Loss;
 pub use carom_proto::node::NodeCounters;
+pub use carom_proto::rdcm;
 pub use carom_proto::rmp::{self, Partition, Qos, Removal, RingEvent, RingNews};
 pub use carom_proto::{
     Engine, Event, GroupId, GroupSettings, How, JoinError, LossCause, Lost, Message, NodeId,

@@ -42,6 +42,14 @@ impl Profile {
         Self { settings: proto::Profile::Ordered(partition), ..self }
     }
 
+    /// Much data from one member to all others: the first who publishes is the sender, and the
+    /// others' messages are refused ([`LossCause::AnotherSender`](crate::LossCause)) until it has
+    /// left. Messages are delivered in order; receivers repair for each other; who publishes waits
+    /// for the slowest receiver, until that is [left behind](crate::Slow).
+    pub fn bulk() -> Self {
+        Self::of(proto::Profile::Bulk)
+    }
+
     /// Whether this node joins an ordered group again, as a new member that does not know what was
     /// delivered meanwhile, when the ring has gone on without it. If not the group is closed then.
     /// In both cases [`RingNews::Removed`](crate::RingNews::Removed) says so first. Default: yes.
@@ -66,6 +74,15 @@ impl Profile {
 
     pub(crate) fn rejoins(self) -> bool {
         self.rejoins
+    }
+
+    /// Whether messages wait for an application that does not take them.
+    pub(crate) fn promises_all(self) -> bool {
+        self.is_ordered() || self.is_bulk()
+    }
+
+    pub(crate) fn is_bulk(self) -> bool {
+        matches!(self.settings, proto::Profile::Bulk)
     }
 
     pub(crate) fn is_ordered(self) -> bool {

@@ -313,6 +313,9 @@ pub enum LossCause {
     QueueFull,
     /// It did not fit a packet, and there was no room to put its pieces together.
     NoRoom,
+    /// This node published it, and another node sends in the group, which goes on. Messages that
+    /// never were given a number have the number 0.
+    AnotherSender,
 }
 
 impl fmt::Display for LossCause {
@@ -323,6 +326,7 @@ impl fmt::Display for LossCause {
             Self::TooFarBehind => "too far behind the sender",
             Self::QueueFull => "the application's queue was full",
             Self::NoRoom => "no room to put its pieces together",
+            Self::AnotherSender => "another node sends in the group",
         })
     }
 }
@@ -422,6 +426,15 @@ pub enum SendError {
         /// What was asked for.
         asked: Qos,
     },
+    /// The group has one sender at a time, and another node is it.
+    #[error("node {sender} sends in this group already")]
+    HasSender {
+        /// The sender.
+        sender: NodeId,
+    },
+    /// The topology of the network has no host for this node.
+    #[error("this node has no place in the topology of the network")]
+    NoPlace,
     /// More waits to be sent than the engine keeps.
     #[error("{waiting_bytes} bytes wait to be sent already")]
     QueueFull {

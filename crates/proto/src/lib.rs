@@ -15,6 +15,7 @@ pub mod lateral;
 pub mod loss;
 pub mod membership;
 pub mod node;
+mod outbox;
 pub mod rdcm;
 pub mod rmp;
 mod rng;

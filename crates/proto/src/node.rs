@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::lateral::{self, Lateral};
 use crate::membership::Membership;
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
+use crate::rdcm::{self, Rdcm};
 use crate::rmp::{self, Rmp};
 use crate::wire::{Header, Protocol};
 use crate::{
@@ -24,6 +25,7 @@ pub struct Node {
     id: NodeId,
     lateral: Lateral,
     ordered: Rmp,
+    bulk: Rdcm,
     guest: Option<Box<dyn Engine>>,
     membership: Box<dyn Membership>,
     groups: BTreeMap<GroupId, Joined>,
@@ -79,6 +81,7 @@ impl Node {
             id,
             lateral: Lateral::new(id, config, seed),
             ordered: Rmp::new(id, rmp::Config::default(), seed),
+            bulk: Rdcm::new(id, rdcm::Config::default(), seed),
             guest: None,
             membership,
             groups: BTreeMap::new(),
@@ -94,6 +97,16 @@ impl Node {
     #[must_use]
     pub fn with_ordered(mut self, config: rmp::Config, seed: u64) -> Self {
         self.ordered = Rmp::new(self.id, config, seed);
+        self
+    }
+
+    /// Sets the engine of bulk delivery, before any such group was joined.
+    ///
+    /// # Panics
+    /// If the settings are not [valid](rdcm::Config).
+    #[must_use]
+    pub fn with_bulk(mut self, config: rdcm::Config, seed: u64) -> Self {
+        self.bulk = Rdcm::new(self.id, config, seed);
         self
     }
 
@@ -142,6 +155,7 @@ impl Node {
         match profile {
             Profile::TimeCritical(_) => Some(self.lateral.payload_limit(profile)),
             Profile::Ordered(_) => Some(self.ordered.payload_limit(profile)),
+            Profile::Bulk => Some(self.bulk.payload_limit(profile)),
             Profile::Guest => self.guest.as_ref().map(|guest| guest.payload_limit(profile)),
         }
     }
@@ -184,8 +198,13 @@ impl Node {
                 self.forget_ended(now);
                 return self.heard_from(now, sender);
             }
-            Some((Protocol::Lateral | Protocol::Ordered, _)) => {
-                self.counters.datagrams_foreign += 1
+            Some((Protocol::Bulk, group)) if self.concerns(group) => {
+                self.counters.datagrams_received += 1;
+                let sender = self.bulk.handle_datagram(now, datagram);
+                return self.heard_from(now, sender);
+            }
+            Some((Protocol::Lateral | Protocol::Ordered | Protocol::Bulk, _)) => {
+                self.counters.datagrams_foreign += 1;
             }
             Some((Protocol::Guest, _)) if self.guest.is_some() => {
                 self.counters.datagrams_foreign += 1;
@@ -213,6 +232,7 @@ impl Node {
         self.lateral.handle_timeout(now);
         self.ordered.handle_timeout(now);
         self.forget_ended(now);
+        self.bulk.handle_timeout(now);
         if let Some(guest) = &mut self.guest {
             guest.handle_timeout(now);
         }
@@ -222,12 +242,13 @@ impl Node {
 
     /// Appends the next datagram to `out` and says where it goes.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let Self { lateral, ordered, guest, membership, .. } = self;
+        let Self { lateral, ordered, bulk, guest, membership, .. } = self;
         lateral
             .poll_transmit(out)
             .or_else(|| ordered.poll_transmit(out))
             .or_else(|| guest.as_mut().and_then(|guest| guest.poll_transmit(out)))
             .or_else(|| membership.poll_transmit(out))
+            .or_else(|| bulk.poll_transmit(out))
     }
 
     /// The next thing that happened.
@@ -235,8 +256,9 @@ impl Node {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
-        let Self { lateral, ordered, guest, .. } = self;
+        let Self { lateral, ordered, bulk, guest, .. } = self;
         let event = lateral.poll_event().or_else(|| ordered.poll_event());
+        let event = event.or_else(|| bulk.poll_event());
         event.or_else(|| guest.as_mut().and_then(|it| it.poll_event())).map(NodeEvent::Group)
     }
 
@@ -244,6 +266,7 @@ impl Node {
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let guest = self.guest.as_ref().and_then(|guest| guest.poll_timeout());
         let ours = Wakeup::earlier(self.lateral.poll_timeout(), self.ordered.poll_timeout());
+        let ours = Wakeup::earlier(ours, self.bulk.poll_timeout());
         let engines = Wakeup::earlier(ours, guest);
         Wakeup::earlier(engines, self.membership.poll_timeout())
     }
@@ -269,6 +292,17 @@ impl Node {
         &mut self.ordered
     }
 
+    /// The engine of bulk delivery, for its counters, trees and receivers.
+    pub fn bulk(&self) -> &Rdcm {
+        &self.bulk
+    }
+
+    /// The application of a bulk group takes no messages for now, or does again; see
+    /// [`Rdcm::hold`].
+    pub fn hold(&mut self, now: Time, group: GroupId, is_held: bool) {
+        self.bulk.hold(now, group, is_held);
+    }
+
     /// The caller's own engine, if the node was given one.
     pub fn guest(&self) -> Option<&dyn Engine> {
         self.guest.as_deref()
@@ -279,6 +313,7 @@ impl Node {
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         match self.groups.get(&group).map(|joined| joined.settings.profile) {
             Some(Profile::Ordered(_)) => self.ordered.unconfirmed(group),
+            Some(Profile::Bulk) => self.bulk.unconfirmed(group),
             _ => self.lateral.unconfirmed(group),
         }
     }
@@ -295,6 +330,7 @@ impl Node {
     pub fn check(&self) {
         self.lateral.check();
         self.ordered.check();
+        self.bulk.check();
         if let Some(guest) = &self.guest {
             guest.check();
         }
@@ -323,6 +359,7 @@ impl Node {
         match profile {
             Profile::TimeCritical(_) => Some(&mut self.lateral),
             Profile::Ordered(_) => Some(&mut self.ordered),
+            Profile::Bulk => Some(&mut self.bulk),
             // A match and not `as_deref_mut`, which would ask for a guest without borrows.
             Profile::Guest => match &mut self.guest {
                 Some(guest) => Some(&mut **guest),

@@ -27,6 +27,8 @@ pub enum Profile {
     TimeCritical(RateOfFire),
     /// The token ring (RMP), with the smallest partition that goes on after a fault.
     Ordered(Partition),
+    /// Bulk delivery (RDCM).
+    Bulk,
     /// An engine that is not part of this crate: the one that the node was
     /// [given](crate::node::Node::with_guest). Its settings are its own affair.
     Guest,
@@ -45,8 +47,8 @@ pub struct RateOfFire {
 /// Bytes of [`GroupSettings`] on the wire.
 pub const SETTINGS_BYTES: usize = size_of::<RawSettings>();
 
-/// `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32. A guest has 0 for `r` and `c`, an
-/// ordered group its smallest partition: [`Partition::to_wire`].
+/// `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32. Bulk delivery and a guest have 0
+/// for `r` and `c`, an ordered group its smallest partition: [`Partition::to_wire`].
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawSettings {
@@ -59,6 +61,7 @@ struct RawSettings {
 
 const TIME_CRITICAL: u8 = 1;
 const ORDERED: u8 = 2;
+const BULK: u8 = 3;
 const GUEST: u8 = 255;
 
 impl RateOfFire {
@@ -100,6 +103,7 @@ impl fmt::Display for Profile {
         match self {
             Self::TimeCritical(rate) => write!(f, "time-critical {rate}"),
             Self::Ordered(partition) => write!(f, "ordered ({partition})"),
+            Self::Bulk => f.write_str("bulk"),
             Self::Guest => f.write_str("guest"),
         }
     }
@@ -125,6 +129,7 @@ impl GroupSettings {
                 let [high, low] = partition.to_wire().to_be_bytes();
                 (ORDERED, high, low)
             }
+            Profile::Bulk => (BULK, 0, 0),
             Profile::Guest => (GUEST, 0, 0),
         };
         let name_check = U32::new(self.name_check);
@@ -148,8 +153,9 @@ impl GroupSettings {
                 let partition = Partition::from_wire(u16::from_be_bytes([raw.r, raw.c]));
                 Profile::Ordered(partition.ok_or(DecodeError::Value)?)
             }
+            BULK if (raw.r, raw.c) == (0, 0) => Profile::Bulk,
             GUEST if (raw.r, raw.c) == (0, 0) => Profile::Guest,
-            GUEST => return Err(DecodeError::Value),
+            BULK | GUEST => return Err(DecodeError::Value),
             _ => return Err(DecodeError::Kind),
         };
         if raw.zero != 0 {
@@ -185,14 +191,16 @@ mod tests {
         }
 
         #[test]
-        fn a_guest_has_no_parameters_on_the_wire(r: u8, c: u8, name in ".*") {
-            let settings = GroupSettings::new(&name, Profile::Guest);
-            let mut bytes = Vec::new();
-            settings.encode(&mut bytes);
-            prop_assert_eq!(&bytes[..4], &[255, 0, 0, 0]);
-            prop_assert_eq!(GroupSettings::decode(&bytes), Ok((settings, &[][..])));
-            (bytes[1], bytes[2]) = (r, c);
-            prop_assert_eq!(GroupSettings::decode(&bytes).is_ok(), (r, c) == (0, 0));
+        fn bulk_delivery_and_a_guest_have_no_parameters_on_the_wire(r: u8, c: u8, name in ".*") {
+            for (profile, byte) in [(Profile::Bulk, 3), (Profile::Guest, 255)] {
+                let settings = GroupSettings::new(&name, profile);
+                let mut bytes = Vec::new();
+                settings.encode(&mut bytes);
+                prop_assert_eq!(&bytes[..4], &[byte, 0, 0, 0]);
+                prop_assert_eq!(GroupSettings::decode(&bytes), Ok((settings, &[][..])));
+                (bytes[1], bytes[2]) = (r, c);
+                prop_assert_eq!(GroupSettings::decode(&bytes).is_ok(), (r, c) == (0, 0));
+            }
         }
 
         #[test]

@@ -46,6 +46,8 @@ pub enum Protocol {
     Path = 3,
     /// RMP.
     Ordered = 4,
+    /// RDCM.
+    Bulk = 5,
     /// An engine from outside this crate ([`Profile::Guest`](crate::Profile::Guest)); the kinds
     /// are its own.
     Guest = 64,
@@ -188,6 +190,7 @@ impl Protocol {
             2 => Ok(Self::Membership),
             3 => Ok(Self::Path),
             4 => Ok(Self::Ordered),
+            5 => Ok(Self::Bulk),
             64 => Ok(Self::Guest),
             _ => Err(DecodeError::Kind),
         }

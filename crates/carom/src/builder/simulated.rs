@@ -28,6 +28,7 @@ impl Builder {
         self.check()?;
         self.lateral.validate()?;
         self.ordered.validate()?;
+        self.bulk.validate()?;
         for seed in &self.seeds {
             refuse_name(seed)?;
         }
@@ -55,6 +56,7 @@ impl Builder {
         let founding = Founding {
             lateral: self.lateral,
             ordered: self.ordered,
+            bulk: self.bulk,
             guest: self.guest.map(|MakeGuest(make)| make(id, rng.next_u64())),
             membership: membership(provider, &founder),
             seed: rng.next_u64(),

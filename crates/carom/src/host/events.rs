@@ -144,10 +144,15 @@ impl<N: Network> Host<N> {
         }
     }
 
-    /// An application that does not take what it is given slows the ring down, and one that is a
-    /// whole queue behind is out of it: the others do not wait for ever, and memory is bounded.
+    /// An application that does not take what it is given holds a bulk group's sender up, or slows
+    /// the ring down; one that is a whole queue behind is out of the ring: the others do not wait
+    /// for ever, and memory is bounded.
     pub(super) fn on_backlog(&mut self, now: Time, group: GroupId, backlog: f64) {
         let Some(hosted) = self.state.groups.get_mut(&group) else { return };
+        if hosted.shared.profile.is_bulk() {
+            // Messages wait in the engine, and when that is full the sender waits.
+            return self.node.hold(now, group, backlog > 0.0);
+        }
         if backlog <= 1.0 {
             return self.node.slow_down(group, SLOWEST.mul_f64(backlog));
         }

@@ -443,7 +443,7 @@ impl Engine for Lateral {
     fn payload_limit(&self, profile: Profile) -> usize {
         match profile {
             Profile::TimeCritical(rate) => self.config.payload_limit(rate),
-            Profile::Ordered(_) | Profile::Guest => 0,
+            Profile::Ordered(_) | Profile::Bulk | Profile::Guest => 0,
         }
     }
 

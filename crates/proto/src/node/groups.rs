@@ -95,7 +95,7 @@ impl Node {
         let profile = settings.profile;
         let stage = match profile {
             Profile::Ordered(_) => Stage::Seeking,
-            Profile::TimeCritical(_) | Profile::Guest => {
+            Profile::TimeCritical(_) | Profile::Bulk | Profile::Guest => {
                 let engine = self.engine_for(profile).ok_or(JoinError::NoEngine { profile })?;
                 engine.join(now, group, settings)?;
                 Stage::In

@@ -5,20 +5,329 @@
 //!
 //! | paper | here |
 //! |---|---|
-//! | 2.2 topologies, figures 2 to 4 | `topology.rs` |
-//! | 3.1 the multicast manager computes the tree | `tree.rs` |
-//! | 3.2 backup overlay, figure 8, Theorem 1 | `overlay.rs` |
-//! | 3.1, 3.4 receivers come and go, links fail | `multicast_manager.rs` |
+//! | 2.2 topologies, figures 2 to 4 | [`topology`] |
+//! | 3.1 the multicast manager computes the tree | [`tree`] |
+//! | 3.2 backup overlay, figure 8, Theorem 1 | [`overlay`] |
+//! | 3.1, 3.4 receivers come and go, links fail | [`multicast_manager`], `placing`, `sites` |
 //! | 3.4 few rings change | `MulticastTree::graft`, `Overlay::of_tree` |
-//! | 3.3 packet repair: the repair window | `having.rs`, `window.rs` |
-//! | 3.5 congestion control, BIC | `congestion.rs` |
+//! | 3.3 acknowledgements | `acks`, `reception`, [`packet::RingAck`] |
+//! | 3.3 packet repair: the repair window | [`having`], [`window`], [`successor`] |
+//! | 3.3 the sender multicasts again | `sending` |
+//! | 3.5 congestion control, BIC | [`congestion`], `pacing` |
+//!
+//! # A stream
+//!
+//! A group has one sender at a time: the first member that [sends](Engine::send). It gives each
+//! other member a place in the overlay, and multicasts when all have taken theirs. A receiver
+//! acknowledges to its predecessors, who repair for it, and to its overlay parents, who learn from
+//! it what their branch has and how much it expects. The application gets messages in the order in
+//! which they were sent.
+//!
+//! # Deviations, each with its reason
+//!
+//! * The sender keeps packets until every receiver has reported to it that it has them, not until
+//!   one overlay child has. So a receiver that nobody can repair for, because who could has
+//!   crashed, gets from the sender what it lacks (3.4), and the application learns who has what.
+//!   Reports are few: 10,000 in a second at most, whatever the group's size.
+//! * The manager runs beside the sender. Where nothing is known of the network, hosts are taken to
+//!   be in racks of 32: the tree is then a model only, and the overlay bounds the burden of each.
+//! * An acknowledgement tells up to where it is known what is missing, so that losses are told from
+//!   acknowledgements that are under way; only what is known to be missing is repaired soon.
+//!   A receiver tells a gap at once.
+//! * A proxy's branch has what the proxy or one of its overlay children has, and lacks what none of
+//!   them has: a repair for the branch is sent when all of it lacks the packet, so that it does not
+//!   come beside one of the proxy's own leaf ring.
+//! * Whoever is not heard for [`Config::gone_after`], or holds the others up for
+//!   [`Config::slow_after`], is left behind: the others go on. It is told what it has lost, and is
+//!   let in again when it is heard again.
+//! * The rate within the window is paced by the round trip: a window at once would overflow the
+//!   sender's own link.
 
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use crate::outbox::Outbox;
+use crate::wire::Header;
+use crate::{
+    Class, Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Profile, Rng,
+    SendError, SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind, Wakeup,
+};
+
+mod acks;
+mod around;
+mod assembly;
+mod config;
 pub mod congestion;
+mod counters;
+mod group;
 pub mod having;
 pub mod multicast_manager;
 pub mod overlay;
+mod pacing;
+pub mod packet;
+mod placing;
+mod reception;
+mod sending;
+mod sites;
+pub mod successor;
 pub mod topology;
 #[cfg(test)]
 mod topology_of_tests;
 pub mod tree;
 pub mod window;
+
+use self::around::Around;
+pub use self::config::{Config, ConfigError, Congestion, MAX_MESSAGE_BYTES, Network};
+pub use self::counters::Counters;
+use self::group::{Group, Role};
+use self::packet::{Packet, Place};
+pub use self::placing::ReceiverState;
+use self::tree::MulticastTree;
+
+/// The RDCM engine of one node.
+pub struct Rdcm {
+    id: NodeId,
+    config: Config,
+    rng: Rng,
+    groups: BTreeMap<GroupId, Group>,
+    outbox: Outbox,
+    events: VecDeque<Event>,
+    counters: Counters,
+    /// The number of the stream that was begun last, in any group.
+    streams: u32,
+    /// When it was called last.
+    now: Time,
+    /// When the first group wants to be called.
+    due: Time,
+}
+
+impl Rdcm {
+    /// An engine for the node `id`. `seed` is the source of all its randomness.
+    ///
+    /// # Panics
+    /// If `config` is not [valid](Config::validate).
+    pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
+        config.validate().expect("valid settings");
+        Self {
+            id,
+            config,
+            rng: Rng::new(seed),
+            groups: BTreeMap::new(),
+            outbox: Outbox::default(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            streams: 0,
+            now: Time::ZERO,
+            due: Time::MAX,
+        }
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The other node that sends in a group; `None` if nobody does, as far as is known here, or
+    /// this node itself.
+    pub fn sender(&self, group: GroupId) -> Option<NodeId> {
+        self.groups.get(&group)?.sender()
+    }
+
+    /// The tree of this node's stream in a group; `None` if it sends nothing there.
+    pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
+        match &self.groups.get(&group)?.role {
+            Role::Sending(sending) => Some(sending.placing.tree()),
+            Role::Waiting | Role::Receiving(_) => None,
+        }
+    }
+
+    /// The receivers of this node's stream in a group, and how far they are.
+    pub fn receivers(&self, group: GroupId) -> Vec<(NodeId, ReceiverState)> {
+        match self.groups.get(&group).map(|state| &state.role) {
+            Some(Role::Sending(sending)) => {
+                sending.placing.all().map(|(node, state)| (node, *state)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The place that this node has as a receiver in a group.
+    pub fn place(&self, group: GroupId) -> Option<&Place> {
+        match &self.groups.get(&group)?.role {
+            Role::Receiving(reception) => Some(reception.place()),
+            Role::Waiting | Role::Sending(_) => None,
+        }
+    }
+
+    /// Packets of the stream that came here by the tree, and as repairs.
+    pub fn arrived(&self, group: GroupId) -> Option<(u64, u64)> {
+        match &self.groups.get(&group)?.role {
+            Role::Receiving(reception) => Some(reception.arrived()),
+            Role::Waiting | Role::Sending(_) => None,
+        }
+    }
+
+    /// The application of a group takes no messages for now, or does again. What it does not take
+    /// is kept as far as there is room, and then the sender waits.
+    pub fn hold(&mut self, now: Time, group: GroupId, is_held: bool) {
+        self.with(now, group, |state, around| state.hold(around, is_held));
+    }
+
+    /// Receivers that are not known to have all that this node has sent in the group.
+    pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
+        match self.groups.get(&group).map(|state| &state.role) {
+            Some(Role::Sending(sending)) => sending.unconfirmed(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Calls a group with what is around it.
+    fn with<T>(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        call: impl FnOnce(&mut Group, &mut Around<'_>) -> T,
+    ) -> Option<T> {
+        self.now = now;
+        let state = self.groups.get_mut(&group)?;
+        let mut around = Around {
+            now,
+            node: self.id,
+            group,
+            stream: state.stream,
+            config: &self.config,
+            outbox: &mut self.outbox,
+            events: &mut self.events,
+            counters: &mut self.counters,
+            rng: &mut self.rng,
+        };
+        let result = call(state, &mut around);
+        self.due = self.due.min(state.poll_timeout(now, &self.config));
+        Some(result)
+    }
+}
+
+impl Engine for Rdcm {
+    fn join(
+        &mut self,
+        _now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+    ) -> Result<(), JoinError> {
+        if settings.profile != Profile::Bulk {
+            return Err(JoinError::NoEngine { profile: settings.profile });
+        }
+        if self.groups.contains_key(&group) {
+            return Err(JoinError::AlreadyJoined);
+        }
+        self.groups.insert(group, Group::new());
+        Ok(())
+    }
+
+    fn leave(&mut self, now: Time, group: GroupId) {
+        self.now = now;
+        self.groups.remove(&group);
+    }
+
+    fn send(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        payload: Bytes,
+        options: SendOptions,
+    ) -> Result<SeqNo, SendError> {
+        if let Some(qos) = options.qos {
+            return Err(SendError::Qos { asked: qos });
+        }
+        let limit = self.config.message_bytes;
+        if payload.len() > limit {
+            return Err(SendError::TooLarge { bytes: payload.len(), limit });
+        }
+        self.streams += 1;
+        let stream = self.streams;
+        let sent = self.with(now, group, |state, around| state.send(around, stream, payload));
+        sent.unwrap_or(Err(SendError::NotJoined))
+    }
+
+    fn confirm(&mut self, now: Time, group: GroupId) {
+        self.with(now, group, Group::confirm);
+    }
+
+    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
+        let decoded = Header::decode(datagram)
+            .and_then(|(header, body)| Ok((header, Packet::decode(&header, body)?)));
+        self.counters.malformed += u64::from(decoded.is_err());
+        let (header, packet) = decoded.ok()?;
+        let Header { sender, view: stream, group, .. } = header;
+        if sender == self.id {
+            return None;
+        }
+        self.with(now, group, |state, around| state.on_packet(around, sender, stream, packet));
+        Some(sender)
+    }
+
+    fn handle_view(&mut self, now: Time, change: &ViewChange) {
+        let ViewChange { node, kind, .. } = *change;
+        self.with(now, change.group, |state, around| match kind {
+            ViewChangeKind::Joined => state.on_joined(around, node),
+            ViewChangeKind::Left | ViewChangeKind::Failed => state.on_gone(around, node),
+        });
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if self.due > now {
+            return;
+        }
+        self.due = Time::MAX;
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group in groups {
+            self.with(now, group, Group::handle_timeout);
+        }
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        if let Some(transmit) = self.outbox.pop(out) {
+            return Some(transmit);
+        }
+        let now = self.now;
+        let senders = self.groups.iter().filter(|(_, it)| matches!(it.role, Role::Sending(_)));
+        let senders: smallvec::SmallVec<[GroupId; 4]> = senders.map(|(group, _)| *group).collect();
+        for group in senders {
+            let sent = self.with(now, group, |state, around| match &mut state.role {
+                Role::Sending(sending) => sending.poll_data(around, out),
+                Role::Waiting | Role::Receiving(_) => false,
+            });
+            if sent == Some(true) {
+                let destination = Destination::Group(group);
+                return Some(Transmit { destination, class: Class::Data });
+            }
+        }
+        None
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        (self.due < Time::MAX).then_some(Wakeup { at: self.due, reason: "bulk delivery" })
+    }
+
+    fn payload_limit(&self, _profile: Profile) -> usize {
+        self.config.message_bytes
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.groups.values().map(Group::held_bytes).sum()
+    }
+
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        self.counters.by_name()
+    }
+
+    fn check(&self) {
+        self.groups.iter().for_each(|(group, state)| state.check(&self.config, *group));
+    }
+}

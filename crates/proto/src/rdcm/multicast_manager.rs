@@ -167,23 +167,24 @@ impl Manager {
     /// # Errors
     /// If there is no such group, host or way.
     pub fn join(&mut self, group: GroupId, receiver: Vertex) -> Result<(), ManagerError> {
-        if !self.topology.is_host(receiver) {
-            return Err(ManagerError::NoHost(receiver));
-        }
+        self.join_all(group, &[receiver])
+    }
+
+    /// Takes receivers in, one after the other; the overlay changes once.
+    ///
+    /// # Errors
+    /// As [`Manager::join`], of the first one that is not taken in. Those before it are in, those
+    /// after it are not.
+    pub fn join_all(&mut self, group: GroupId, receivers: &[Vertex]) -> Result<(), ManagerError> {
         let dead = self.dead_links();
         let managed = self.groups.get_mut(&group).ok_or(ManagerError::NoGroup)?;
-        if receiver == managed.tree.sender() {
-            return Err(ManagerError::IsSender(receiver));
+        let count = managed.receivers.len();
+        let mut take_in = |receiver| managed.take_in(&self.topology, &dead, receiver);
+        let taken = receivers.iter().try_for_each(|receiver| take_in(*receiver));
+        if managed.receivers.len() > count {
+            self.place(group);
         }
-        if managed.receivers.contains(&receiver) {
-            return Ok(());
-        }
-        if !managed.graft(&self.topology, &dead, receiver) {
-            return Err(ManagerError::NoWay(receiver));
-        }
-        managed.receivers.insert(receiver);
-        self.place(group);
-        Ok(())
+        taken
     }
 
     /// Takes out a receiver that has left, or that is reported to be gone. Whether it was one.
@@ -268,6 +269,28 @@ impl Manager {
 }
 
 impl Managed {
+    fn take_in(
+        &mut self,
+        topology: &Topology,
+        dead: &BTreeSet<LinkId>,
+        receiver: Vertex,
+    ) -> Result<(), ManagerError> {
+        if !topology.is_host(receiver) {
+            return Err(ManagerError::NoHost(receiver));
+        }
+        if receiver == self.tree.sender() {
+            return Err(ManagerError::IsSender(receiver));
+        }
+        if self.receivers.contains(&receiver) {
+            return Ok(());
+        }
+        if !self.graft(topology, dead, receiver) {
+            return Err(ManagerError::NoWay(receiver));
+        }
+        self.receivers.insert(receiver);
+        Ok(())
+    }
+
     /// Lets the tree reach a receiver, over a dead link only where there is no other way.
     fn graft(&mut self, topology: &Topology, dead: &BTreeSet<LinkId>, receiver: Vertex) -> bool {
         self.tree.graft(topology, dead, receiver)

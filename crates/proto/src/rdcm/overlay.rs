@@ -63,7 +63,9 @@ pub struct Seats {
     pub leaf: Seat,
     /// In its proxy ring.
     pub proxy: Option<Seat>,
-    /// Its overlay children: the members of the ring whose overlay parent it is.
+    /// The ring whose overlay parent it is, if it is one's.
+    pub children_ring: Option<Vertex>,
+    /// Its overlay children: the members of that ring.
     pub children: Vec<Vertex>,
 }
 
@@ -145,7 +147,7 @@ impl Overlay {
     pub fn seats(&self) -> BTreeMap<Vertex, Seats> {
         let mut leaves = BTreeMap::new();
         let mut proxies = BTreeMap::new();
-        let mut children: BTreeMap<Vertex, Vec<Vertex>> = BTreeMap::new();
+        let mut children: BTreeMap<Vertex, (Vertex, Vec<Vertex>)> = BTreeMap::new();
         for (vertex, ring) in &self.rings {
             let count = ring.members.len();
             for (place, member) in ring.members.iter().enumerate() {
@@ -159,13 +161,15 @@ impl Overlay {
                 let other = seats.insert(member.proxy, seat);
                 assert!(other.is_none(), "a receiver has two seats of one kind");
             }
-            let proxies = ring.members.iter().map(|member| member.proxy);
-            children.entry(ring.parent).or_default().extend(proxies);
+            let proxies = ring.members.iter().map(|member| member.proxy).collect();
+            let other = children.insert(ring.parent, (*vertex, proxies));
+            assert!(other.is_none(), "a receiver is the overlay parent of two rings");
         }
         let seats = |(receiver, leaf)| {
             let proxy = proxies.get(&receiver).copied();
-            let children = children.get(&receiver).cloned().unwrap_or_default();
-            (receiver, Seats { leaf, proxy, children })
+            let (children_ring, children) =
+                children.remove(&receiver).map_or((None, Vec::new()), |it| (Some(it.0), it.1));
+            (receiver, Seats { leaf, proxy, children_ring, children })
         };
         leaves.into_iter().map(seats).collect()
     }

@@ -43,12 +43,13 @@ fn check(tree: &MulticastTree, overlay: &Overlay, topology: &Topology) {
             assert!(seats[&ring.parent].proxy.is_some());
         }
     }
-    for (receiver, Seats { leaf, proxy, children }) in seats {
+    for (receiver, Seats { leaf, proxy, children_ring, children }) in seats {
         let in_rings = overlay.rings().values();
         let count = in_rings.flat_map(|ring| &ring.members).filter(|it| it.proxy == receiver);
         assert_eq!(count.count(), 1 + usize::from(proxy.is_some()));
         assert_ne!(leaf.successor, receiver);
         assert_eq!(children.is_empty(), proxy.is_none(), "a proxy has overlay children");
+        assert_eq!(children_ring.is_some(), proxy.is_some());
     }
 }
 
@@ -109,7 +110,7 @@ fn a_single_receiver_is_alone_with_the_sender() {
     let seats = Overlay::of_tree(&tree, None, &mut Rng::new(1)).seats();
     let alone =
         Seat { ring: Vertex(0), predecessor: Vertex(3), successor: Vertex(3), parent: Vertex(0) };
-    let only = Seats { leaf: alone, proxy: None, children: Vec::new() };
+    let only = Seats { leaf: alone, proxy: None, children_ring: None, children: Vec::new() };
     assert_eq!(seats, [(Vertex(3), only)].into());
 }
 

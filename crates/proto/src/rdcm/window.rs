@@ -1,40 +1,42 @@
 //! The repair window of a receiver (section 3.3): the packets that it keeps until those whom it
-//! serves have them, and when it repairs.
+//! serves have them.
 //!
-//! A receiver serves its successors, one in each ring that it is in. A packet is kept until it has
-//! come here, all successors have acknowledged it, and, if the receiver is a proxy, one of its
-//! overlay children has: three acknowledgements at most.
+//! A receiver serves its successors, one in each ring that it is in. A packet is kept until the
+//! application has got it here, all successors have acknowledged it, and, if the receiver is a
+//! proxy, one of its overlay children has: three acknowledgements at most.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use bytes::Bytes;
-
 use super::having::Having;
+use super::packet::{Piece, RingAck};
+use super::successor::{Patience, Successor};
 use crate::{NodeId, Time};
 
 /// The repair window of one receiver.
 #[derive(Debug)]
 pub struct RepairWindow {
     /// The packets that are kept, from `base` on.
-    kept: VecDeque<Option<Bytes>>,
+    kept: VecDeque<Option<Kept>>,
     base: u64,
-    capacity: usize,
+    capacity: u64,
     own: Having,
+    /// Packets below this number were taken by the application.
+    taken_to: u64,
     successors: Vec<Successor>,
     /// What at least one overlay child has; `None` if there are none.
     children: Option<Having>,
     kept_bytes: usize,
+    patience: Patience,
 }
 
-/// Somebody whom this receiver repairs for.
-#[derive(Debug)]
-struct Successor {
-    node: NodeId,
-    has: Having,
-    /// Since when each packet waits for its acknowledgement, the longest first; one that was
-    /// repaired begins anew.
-    waiting: VecDeque<(Time, u64)>,
+/// A packet that is kept.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// What it carries.
+    pub piece: Piece,
+    /// Who repaired it; `None` if it came by the tree.
+    pub repaired_by: Option<NodeId>,
 }
 
 /// What became of a packet that came.
@@ -51,15 +53,17 @@ pub enum Arrival {
 impl RepairWindow {
     /// The window of a receiver whose stream begins with packet `first`, with room for `capacity`
     /// packets. It serves nobody yet.
-    pub fn new(first: u64, capacity: usize) -> Self {
+    pub fn new(first: u64, capacity: u32, patience: Patience) -> Self {
         Self {
             kept: VecDeque::new(),
             base: first,
-            capacity,
+            capacity: capacity.into(),
             own: Having::all_below(first),
+            taken_to: first,
             successors: Vec::new(),
             children: None,
             kept_bytes: 0,
+            patience,
         }
     }
 
@@ -68,15 +72,17 @@ impl RepairWindow {
         &self.own
     }
 
-    /// What is acknowledged in the proxy ring: what the receiver's branch has, as far as an overlay
-    /// child has told. `None` if there are no children.
-    pub fn branch(&self) -> Option<&Having> {
-        self.children.as_ref()
+    /// What the receiver's branch has, as far as the overlay children have told: what somebody of
+    /// them has, and the receiver itself. `None` if there are no children.
+    pub fn branch(&self) -> Option<Having> {
+        let mut branch = self.children.clone()?;
+        branch.absorb(&self.own);
+        Some(branch)
     }
 
     /// The number after the last packet that there is room for.
     pub fn end(&self) -> u64 {
-        self.base + self.capacity as u64
+        self.base + self.capacity
     }
 
     /// Bytes of the packets that are kept.
@@ -85,59 +91,94 @@ impl RepairWindow {
     }
 
     /// A packet that is kept.
-    pub fn packet(&self, packet: u64) -> Option<&Bytes> {
-        let place = usize::try_from(packet.checked_sub(self.base)?).ok()?;
+    pub fn packet(&self, number: u64) -> Option<&Kept> {
+        let place = usize::try_from(number.checked_sub(self.base)?).ok()?;
         self.kept.get(place)?.as_ref()
     }
 
-    /// A packet has come, by the tree or as a repair.
-    pub fn on_packet(&mut self, now: Time, packet: u64, payload: Bytes) -> Arrival {
-        if self.own.contains(packet) {
+    /// A packet has come.
+    pub fn on_packet(&mut self, now: Time, number: u64, packet: Kept) -> Arrival {
+        if self.own.contains(number) {
             return Arrival::Known;
         }
-        if packet >= self.end() {
+        if number >= self.end() {
             return Arrival::Beyond;
         }
-        self.own.insert(packet);
-        let place = (packet - self.base) as usize;
+        self.own.insert(number);
+        let place = (number - self.base) as usize;
         while self.kept.len() <= place {
             self.kept.push_back(None);
         }
-        self.kept_bytes += payload.len();
-        self.kept[place] = Some(payload);
-        for successor in &mut self.successors {
-            if !successor.has.contains(packet) {
-                successor.waiting.push_back((now, packet));
-            }
-        }
+        self.kept_bytes += packet.piece.bytes.len();
+        self.kept[place] = Some(packet);
+        let patience = &self.patience;
+        self.successors.iter_mut().for_each(|it| it.await_ack(now, number, patience));
         self.release();
         Arrival::New
     }
 
-    /// Somebody has acknowledged packets. Who is both a successor and an overlay child counts as
-    /// both.
-    pub fn on_ack(&mut self, from: NodeId, is_child: bool, has: &Having) {
-        if let Some(successor) = self.successors.iter_mut().find(|it| it.node == from) {
-            successor.has.absorb(has);
+    /// The next packet in order that the application has not taken; it is taken now.
+    pub fn take(&mut self) -> Option<Kept> {
+        if self.taken_to >= self.own.next() {
+            return None;
+        }
+        let packet = self.packet(self.taken_to).cloned();
+        self.taken_to += 1;
+        self.release();
+        packet
+    }
+
+    /// The number of the packet that [`RepairWindow::take`] gives next.
+    pub fn taken_to(&self) -> u64 {
+        self.taken_to
+    }
+
+    /// A successor or an overlay child has acknowledged packets.
+    pub fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, is_child: bool) {
+        let is_it = |it: &&mut Successor| it.node == from && it.ring == ack.ring;
+        if let Some(successor) = self.successors.iter_mut().find(is_it) {
+            let fresh = successor.on_ack(now, ack);
+            for number in fresh.start.max(self.base)..fresh.end {
+                let place = (number - self.base) as usize;
+                if self.kept.get(place).is_some_and(Option::is_some) {
+                    successor.misses(number, now + self.patience.detect_after);
+                }
+            }
         }
         if is_child && let Some(children) = &mut self.children {
-            children.absorb(has);
+            children.absorb(&ack.has);
         }
         self.release();
     }
 
-    /// Whom this receiver serves from now on, and whether it has overlay children. Who was served
-    /// before keeps what is known of it; somebody new is served with all that is kept.
-    pub fn serve(&mut self, now: Time, successors: &[NodeId], has_children: bool) {
-        self.successors.retain(|it| successors.contains(&it.node));
-        for node in successors {
-            if self.successors.iter().any(|it| it.node == *node) {
+    /// Somebody has sent a repair: whoever it is has the packet.
+    pub fn on_repair_from(&mut self, from: NodeId, number: u64) {
+        let its = self.successors.iter_mut().filter(|it| it.node == from);
+        its.for_each(|successor| successor.note_has(number));
+    }
+
+    /// Whom this receiver serves from now on, each with its ring, and whether it has overlay
+    /// children. Who was served before is served for the time `linger` yet (3.4); somebody new is
+    /// served with all that is kept.
+    pub fn serve(
+        &mut self,
+        now: Time,
+        successors: &[(u32, NodeId)],
+        has_children: bool,
+        linger: Duration,
+    ) {
+        for successor in &mut self.successors {
+            let is_served = successors.contains(&(successor.ring, successor.node));
+            successor.serve_until(if is_served { None } else { Some(now + linger) });
+        }
+        for (ring, node) in successors {
+            if self.successors.iter().any(|it| (it.ring, it.node) == (*ring, *node)) {
                 continue;
             }
-            let kept = (self.base..).zip(&self.kept).filter(|(_, payload)| payload.is_some());
-            let waiting = kept.map(|(packet, _)| (now, packet)).collect();
-            let has = Having::all_below(self.base);
-            self.successors.push(Successor { node: *node, has, waiting });
+            let mut successor = Successor::new(now, *ring, *node, self.base);
+            let kept = (self.base..).zip(&self.kept).filter(|(_, packet)| packet.is_some());
+            kept.for_each(|(number, _)| successor.await_ack(now, number, &self.patience));
+            self.successors.push(successor);
         }
         match has_children {
             true if self.children.is_none() => self.children = Some(Having::all_below(self.base)),
@@ -147,89 +188,93 @@ impl RepairWindow {
         self.release();
     }
 
-    /// A packet that a successor has not acknowledged within `patience`, and to whom it is to be
-    /// sent. It is due again after the same time.
-    pub fn poll_repair(&mut self, now: Time, patience: Duration) -> Option<(NodeId, u64, Bytes)> {
+    /// A packet that a successor lacks, and to whom it is to be sent.
+    pub fn poll_repair(&mut self, now: Time) -> Option<(NodeId, u64)> {
         for successor in &mut self.successors {
-            let Some(since) = successor.longest_waiting() else { continue };
-            if now.since(since) < patience {
-                continue;
+            let (base, kept) = (self.base, &self.kept);
+            let is_kept = |number: u64| {
+                let place = number.checked_sub(base).and_then(|it| usize::try_from(it).ok());
+                place.and_then(|place| kept.get(place)).is_some_and(Option::is_some)
+            };
+            if let Some(number) = successor.poll_repair(now, &self.patience, is_kept) {
+                return Some((successor.node, number));
             }
-            let (_, packet) = successor.waiting.pop_front()?;
-            successor.waiting.push_back((now, packet));
-            let place = (packet - self.base) as usize;
-            let payload = self.kept[place].clone().expect("what waits is kept");
-            return Some((successor.node, packet, payload));
         }
         None
     }
 
     /// When [`RepairWindow::poll_repair`] is to be called.
-    pub fn next_repair(&mut self, patience: Duration) -> Option<Time> {
-        let since = self.successors.iter_mut().filter_map(Successor::longest_waiting).min()?;
-        Some(since + patience)
+    pub fn next_repair(&mut self) -> Option<Time> {
+        self.successors.iter_mut().filter_map(|it| it.next_repair(&self.patience)).min()
     }
 
-    /// The successors that lack a packet that is kept here: who gets a repair passes it on at once.
-    /// It counts as repaired for them.
-    pub fn pass_on(&mut self, now: Time, packet: u64) -> Vec<NodeId> {
-        let mut lacking = Vec::new();
-        for successor in &mut self.successors {
-            if !successor.has.contains(packet)
-                && let Some(place) = successor.waiting.iter().rposition(|(_, it)| *it == packet)
-            {
-                successor.waiting.remove(place);
-                successor.waiting.push_back((now, packet));
-                lacking.push(successor.node);
-            }
-        }
-        lacking
+    /// Whom a repair that has just come is passed on to at once: the successors that are known to
+    /// lack it; if nothing was known of it here (`is_news`), those too of which nothing is known.
+    pub fn pass_on(&mut self, now: Time, number: u64, is_news: bool) -> Vec<NodeId> {
+        let patience = &self.patience;
+        let lacking = self.successors.iter_mut().filter_map(|successor| {
+            successor.pass_on(now, number, is_news, patience).then_some(successor.node)
+        });
+        lacking.collect()
+    }
+
+    /// Whom this receiver serves, former successors too.
+    pub fn successors_mut(&mut self) -> impl Iterator<Item = &mut Successor> {
+        self.successors.iter_mut()
+    }
+
+    /// Time has passed: former successors are served no longer.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.successors.retain(|it| it.until().is_none_or(|until| until > now));
+        self.release();
+    }
+
+    /// When [`RepairWindow::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.successors.iter().filter_map(Successor::until).min()
     }
 
     /// Lets go what nobody needs any more.
     fn release(&mut self) {
-        let served = self.successors.iter().map(|it| it.has.next());
-        let all = served.chain(self.children.as_ref().map(Having::next));
-        let edge = all.fold(self.own.next(), u64::min);
+        let served = self.successors.iter().map(Successor::next);
+        let all = served.chain(self.branch_next());
+        let edge = all.fold(self.own.next().min(self.taken_to), u64::min);
         while self.base < edge {
-            if let Some(payload) = self.kept.pop_front().flatten() {
-                self.kept_bytes -= payload.len();
+            if let Some(packet) = self.kept.pop_front().flatten() {
+                self.kept_bytes -= packet.piece.bytes.len();
             }
             self.base += 1;
         }
     }
 
+    fn branch_next(&self) -> Option<u64> {
+        self.children.as_ref().map(Having::next)
+    }
+
     /// Asserts the invariants.
     pub fn check(&self) {
-        assert!(self.kept.len() <= self.capacity, "more is kept than there is room for");
-        let bytes: usize = self.kept.iter().flatten().map(Bytes::len).sum();
+        assert!(self.kept.len() as u64 <= self.capacity, "more is kept than there is room for");
+        let bytes: usize = self.kept.iter().flatten().map(|it| it.piece.bytes.len()).sum();
         assert_eq!(bytes, self.kept_bytes, "bytes are counted wrongly");
-        for (packet, payload) in (self.base..).zip(&self.kept) {
-            assert_eq!(payload.is_some(), self.own.contains(packet), "packet {packet}");
+        for (number, packet) in (self.base..).zip(&self.kept) {
+            assert_eq!(packet.is_some(), self.own.contains(number), "packet {number}");
         }
-        assert!(self.base <= self.own.next(), "a packet was let go that never came");
+        assert!(self.base <= self.taken_to, "a packet was let go that was never taken");
+        assert!(self.taken_to <= self.own.next(), "a packet was taken that never came");
+        let current = self.successors.iter().filter(|it| it.until().is_none());
+        assert!(current.count() <= 2, "it repairs for more than two others");
         for successor in &self.successors {
-            let waits = |packet| successor.waiting.iter().any(|(_, it)| *it == packet);
-            for (packet, payload) in (self.base..).zip(&self.kept) {
-                let is_due = payload.is_some() && !successor.has.contains(packet);
-                assert!(!is_due || waits(packet), "packet {packet} is never repaired");
+            // All of a large window would take too long after each step of a simulation.
+            for (number, packet) in (self.base..).zip(self.kept.iter().take(CHECKED)) {
+                let is_due = packet.is_some() && !successor.has(number);
+                assert!(!is_due || successor.awaits(number), "packet {number} is never repaired");
             }
         }
     }
 }
 
-impl Successor {
-    /// Since when the packet waits that has waited longest of those that are not acknowledged.
-    fn longest_waiting(&mut self) -> Option<Time> {
-        loop {
-            let (since, packet) = *self.waiting.front()?;
-            if !self.has.contains(packet) {
-                return Some(since);
-            }
-            self.waiting.pop_front();
-        }
-    }
-}
+/// Packets whose repairs are checked.
+const CHECKED: usize = 16;
 
 #[cfg(test)]
 #[path = "window_tests.rs"]

@@ -1,3 +1,4 @@
+use bytes::Bytes;
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
@@ -6,96 +7,175 @@ use crate::Rng;
 const NEXT: NodeId = NodeId(2);
 const OTHER: NodeId = NodeId(3);
 const CHILD: NodeId = NodeId(4);
-const PATIENCE: Duration = Duration::from_millis(4);
+const RING: u32 = 50;
+const UPPER: u32 = 60;
+const LINGER: Duration = Duration::from_millis(200);
+const PATIENCE: Patience = Patience {
+    detect_after: Duration::from_millis(4),
+    silent_after: Duration::from_millis(10),
+    resend_after: Duration::from_millis(8),
+    under_way: 20,
+};
 
 fn at(ms: u64) -> Time {
     Time(1_000_000_000) + Duration::from_millis(ms)
 }
 
-fn payload(packet: u64) -> Bytes {
-    packet.to_be_bytes().to_vec().into()
+fn packet(number: u64) -> Kept {
+    let bytes = Bytes::from(number.to_be_bytes().to_vec());
+    Kept { piece: Piece { is_first: true, is_last: true, bytes }, repaired_by: None }
 }
 
-/// A window that has got so many packets at the same time.
-fn window_of(packets: u64, successors: &[NodeId], has_children: bool) -> RepairWindow {
-    let mut window = RepairWindow::new(0, 100);
-    window.serve(at(0), successors, has_children);
-    for packet in 0..packets {
-        assert_eq!(window.on_packet(at(0), packet, payload(packet)), Arrival::New);
+/// An acknowledgement in a ring of all below `next` and of `later`.
+fn ack(ring: u32, next: u64, later: &[u64], known_to: u64) -> RingAck {
+    let mut has = Having::all_below(next);
+    later.iter().for_each(|number| assert!(has.insert(*number)));
+    RingAck::new(ring, &has, known_to, 0, 0)
+}
+
+fn serve(window: &mut RepairWindow, ms: u64, successors: &[(u32, NodeId)], has_children: bool) {
+    window.serve(at(ms), successors, has_children, LINGER);
+}
+
+/// A window that has got so many packets at the same time, and given them to the application.
+fn window_of(packets: u64, successors: &[(u32, NodeId)], has_children: bool) -> RepairWindow {
+    let mut window = RepairWindow::new(0, 100, PATIENCE);
+    serve(&mut window, 0, successors, has_children);
+    for number in 0..packets {
+        assert_eq!(window.on_packet(at(0), number, packet(number)), Arrival::New);
     }
+    while window.take().is_some() {}
     window
+}
+
+/// All repairs that are due.
+fn repairs(window: &mut RepairWindow, ms: u64) -> Vec<(NodeId, u64)> {
+    core::iter::from_fn(|| window.poll_repair(at(ms))).collect()
 }
 
 #[test]
 fn a_packet_is_kept_until_all_who_are_served_have_it_and_one_child_has() {
-    let mut window = window_of(10, &[NEXT, OTHER], true);
-    window.on_ack(NEXT, false, &Having::all_below(10));
-    window.on_ack(OTHER, false, &Having::all_below(8));
+    let mut window = window_of(10, &[(RING, NEXT), (UPPER, OTHER)], true);
+    window.on_ack(at(1), NEXT, &ack(RING, 10, &[], 10), false);
+    window.on_ack(at(1), OTHER, &ack(UPPER, 8, &[], 8), false);
     assert_eq!(window.end(), 100);
-    window.on_ack(CHILD, true, &Having::all_below(6));
+    window.on_ack(at(1), CHILD, &ack(70, 6, &[], 6), true);
     assert_eq!((window.end(), window.kept_bytes()), (106, 4 * 8));
     assert!(window.packet(5).is_none() && window.packet(6).is_some());
-    window.on_ack(OTHER, true, &Having::all_below(9));
-    assert_eq!(window.end(), 109, "a successor that is a child too counts as both");
+    window.on_ack(at(1), CHILD, &ack(70, 9, &[], 9), true);
+    assert_eq!(window.end(), 108);
     window.check();
 }
 
 #[test]
-fn what_is_not_acknowledged_in_time_is_repaired_again_and_again() {
-    let mut window = window_of(3, &[NEXT], false);
-    assert_eq!(window.poll_repair(at(3), PATIENCE), None);
-    assert_eq!(window.next_repair(PATIENCE), Some(at(4)));
-    let mut has = Having::all_below(1);
-    has.insert(2);
-    window.on_ack(NEXT, false, &has);
-    assert_eq!(window.poll_repair(at(4), PATIENCE), Some((NEXT, 1, payload(1))));
-    assert_eq!(window.poll_repair(at(4), PATIENCE), None);
-    assert_eq!(window.next_repair(PATIENCE), Some(at(8)));
-    assert_eq!(window.poll_repair(at(8), PATIENCE), Some((NEXT, 1, payload(1))));
-    window.on_ack(NEXT, false, &Having::all_below(3));
-    assert_eq!((window.next_repair(PATIENCE), window.kept_bytes()), (None, 0));
-}
-
-#[test]
-fn who_gets_a_repair_passes_it_on_at_once_and_then_waits_as_long_as_ever() {
-    let mut window = window_of(0, &[NEXT, OTHER], false);
-    let mut has = Having::default();
-    has.insert(5);
-    window.on_ack(OTHER, false, &has);
-    assert_eq!(window.on_packet(at(1), 5, payload(5)), Arrival::New);
-    assert_eq!(window.pass_on(at(2), 5), [NEXT]);
-    assert_eq!(window.next_repair(PATIENCE), Some(at(6)));
-    assert_eq!(window.pass_on(at(2), 6), []);
-}
-
-#[test]
-fn somebody_new_is_served_with_all_that_is_kept() {
-    let mut window = window_of(10, &[NEXT], false);
-    window.on_ack(NEXT, false, &Having::all_below(7));
-    window.serve(at(5), &[OTHER], true);
-    let mut repaired = Vec::new();
-    while let Some((node, packet, _)) = window.poll_repair(at(9), PATIENCE) {
-        assert_eq!(node, OTHER);
-        repaired.push(packet);
+fn a_packet_is_kept_until_the_application_has_taken_it() {
+    let mut window = RepairWindow::new(0, 100, PATIENCE);
+    for number in [0, 1, 3] {
+        window.on_packet(at(0), number, packet(number));
     }
-    assert_eq!(repaired, [7, 8, 9]);
-    window.serve(at(9), &[], false);
+    assert_eq!(window.end(), 100);
+    assert!(window.take().is_some());
+    assert_eq!((window.end(), window.taken_to()), (101, 1));
+    assert!(window.take().is_some() && window.take().is_none(), "packet 2 is missing");
+    window.check();
+}
+
+#[test]
+fn what_is_known_to_be_missing_is_repaired_soon_and_what_nothing_is_known_of_later() {
+    let mut window = window_of(4, &[(RING, NEXT)], false);
+    window.on_ack(at(1), NEXT, &ack(RING, 1, &[2], 3), false);
+    assert_eq!(window.next_repair(), Some(at(5)));
+    assert_eq!(repairs(&mut window, 4), []);
+    assert_eq!(repairs(&mut window, 5), [(NEXT, 1)]);
+    assert_eq!(window.next_repair(), Some(at(10)));
+    assert_eq!(repairs(&mut window, 10), [(NEXT, 3)]);
+    assert_eq!(repairs(&mut window, 13), [(NEXT, 1)], "it was not acknowledged");
+    window.on_ack(at(14), NEXT, &ack(RING, 4, &[], 4), false);
+    assert_eq!((window.next_repair(), window.kept_bytes()), (None, 0));
+}
+
+#[test]
+fn an_acknowledgement_counts_in_its_ring_only() {
+    let mut window = window_of(4, &[(RING, NEXT)], false);
+    window.on_ack(at(1), NEXT, &ack(UPPER, 4, &[], 4), false);
+    assert_eq!(window.kept_bytes(), 4 * 8);
+}
+
+#[test]
+fn who_gets_a_repair_passes_it_on_at_once_to_those_who_are_known_to_lack_it() {
+    let mut window = window_of(0, &[(RING, NEXT), (UPPER, OTHER)], false);
+    window.on_ack(at(0), OTHER, &ack(UPPER, 0, &[7], 8), false);
+    assert_eq!(window.on_packet(at(1), 5, packet(5)), Arrival::New);
+    assert_eq!(window.pass_on(at(1), 5, false), [OTHER], "of the next nothing is known");
+    assert_eq!(window.on_packet(at(2), 9, packet(9)), Arrival::New);
+    assert_eq!(window.pass_on(at(2), 9, true), [NEXT, OTHER], "nobody knew of it");
+    assert_eq!(repairs(&mut window, 8), []);
+    assert_eq!(repairs(&mut window, 9), [(OTHER, 5)]);
+    window.check();
+}
+
+#[test]
+fn who_does_not_answer_is_not_flooded() {
+    let mut window = window_of(100, &[(RING, NEXT)], false);
+    assert_eq!(repairs(&mut window, 10).len(), 20);
+    assert_eq!(repairs(&mut window, 17), []);
+    assert_eq!(repairs(&mut window, 18).len(), 1, "it may have come back");
+    window.on_ack(at(19), NEXT, &ack(RING, 0, &[], 0), false);
+    assert_eq!(repairs(&mut window, 19).len(), 20);
+    window.check();
+}
+
+#[test]
+fn somebody_new_is_served_with_all_that_is_kept_and_a_former_successor_for_a_while() {
+    let mut window = window_of(10, &[(RING, NEXT)], false);
+    window.on_ack(at(0), NEXT, &ack(RING, 7, &[], 7), false);
+    serve(&mut window, 5, &[(RING, OTHER)], true);
+    let repaired = repairs(&mut window, 15);
+    let both = [7, 8, 9].map(|number| (NEXT, number)).into_iter();
+    assert_eq!(repaired, both.chain([7, 8, 9].map(|number| (OTHER, number))).collect::<Vec<_>>());
+    assert_eq!(window.poll_timeout(), Some(at(205)));
+    window.handle_timeout(at(205));
+    assert_eq!(window.poll_timeout(), None);
+    serve(&mut window, 206, &[], false);
+    window.handle_timeout(at(406));
     assert_eq!(window.kept_bytes(), 0, "nobody needs them");
     window.check();
 }
 
 #[test]
 fn what_there_is_no_room_for_is_refused_and_can_come_again() {
-    let mut window = RepairWindow::new(1000, 2);
-    window.serve(at(0), &[NEXT], false);
-    assert_eq!(window.on_packet(at(0), 999, payload(9)), Arrival::Known);
-    assert_eq!(window.on_packet(at(0), 1001, payload(1)), Arrival::New);
-    assert_eq!(window.on_packet(at(0), 1002, payload(2)), Arrival::Beyond);
-    assert_eq!(window.on_packet(at(0), u64::MAX, payload(2)), Arrival::Beyond);
-    assert_eq!(window.on_packet(at(0), 1000, payload(0)), Arrival::New);
-    window.on_ack(NEXT, false, &Having::all_below(1001));
-    assert_eq!(window.on_packet(at(0), 1002, payload(2)), Arrival::New);
+    let mut window = RepairWindow::new(1000, 2, PATIENCE);
+    serve(&mut window, 0, &[(RING, NEXT)], false);
+    assert_eq!(window.on_packet(at(0), 999, packet(9)), Arrival::Known);
+    assert_eq!(window.on_packet(at(0), 1001, packet(1)), Arrival::New);
+    assert_eq!(window.on_packet(at(0), 1002, packet(2)), Arrival::Beyond);
+    assert_eq!(window.on_packet(at(0), u64::MAX, packet(2)), Arrival::Beyond);
+    assert_eq!(window.on_packet(at(0), 1000, packet(0)), Arrival::New);
+    while window.take().is_some() {}
+    window.on_ack(at(0), NEXT, &ack(RING, 1001, &[], 1001), false);
+    assert_eq!(window.on_packet(at(0), 1002, packet(2)), Arrival::New);
     window.check();
+}
+
+#[test]
+fn the_tree_does_not_reach_who_gets_all_by_repair_while_its_predecessor_does_not() {
+    let cut_after = Duration::from_millis(200);
+    let mut window = window_of(50, &[(RING, NEXT)], false);
+    let is_cut = |window: &mut RepairWindow, ms, by_tree| {
+        let successor = window.successors_mut().next().expect("there is one");
+        successor.is_cut(at(ms), by_tree, cut_after)
+    };
+    assert!(!is_cut(&mut window, 0, 0));
+    assert_eq!(repairs(&mut window, 10).len(), 20);
+    assert!(!is_cut(&mut window, 100, 20), "it is too early");
+    assert!(!is_cut(&mut window, 250, 5), "its predecessor is not reached either");
+    assert!(is_cut(&mut window, 250, 20));
+    assert!(!is_cut(&mut window, 260, 50), "it was reported");
+    assert_eq!(repairs(&mut window, 300).len(), 1);
+    let by_tree = RingAck { by_tree: 3, ..ack(RING, 0, &[], 0) };
+    window.on_ack(at(300), NEXT, &by_tree, false);
+    assert_eq!(repairs(&mut window, 301).len(), 20);
+    assert!(!is_cut(&mut window, 480, 90), "it got something by the tree meanwhile");
 }
 
 proptest! {
@@ -104,32 +184,34 @@ proptest! {
         packets in 1..200_u64, loss in 0.0..0.7_f64, seed in any::<u64>(),
     ) {
         let mut rng = Rng::new(seed);
-        let mut window = RepairWindow::new(0, 32);
-        window.serve(at(0), &[NEXT], false);
+        let mut window = RepairWindow::new(0, 32, PATIENCE);
+        serve(&mut window, 0, &[(RING, NEXT)], false);
         let mut has = Having::default();
         let (mut sent, mut ms) = (0, 0);
         while has.next() < packets {
             ms += 1;
             prop_assert!(ms < 100_000, "it comes to an end");
             while sent < packets.min(window.end()) {
-                prop_assert_eq!(window.on_packet(at(ms), sent, payload(sent)), Arrival::New);
+                prop_assert_eq!(window.on_packet(at(ms), sent, packet(sent)), Arrival::New);
                 if !rng.chance(loss) {
                     has.insert(sent);
                 }
                 sent += 1;
+                while window.take().is_some() {}
             }
-            while let Some((_, packet, bytes)) = window.poll_repair(at(ms), PATIENCE) {
-                prop_assert_eq!(bytes, payload(packet));
+            while let Some((_, number)) = window.poll_repair(at(ms)) {
+                prop_assert!(window.packet(number).is_some());
                 if !rng.chance(loss) {
-                    has.insert(packet);
+                    has.insert(number);
                 }
             }
             if !rng.chance(loss) {
-                window.on_ack(NEXT, false, &has);
+                let known_to = has.end();
+                window.on_ack(at(ms), NEXT, &RingAck::new(RING, &has, known_to, 0, 0), false);
             }
             window.check();
         }
-        window.on_ack(NEXT, false, &has);
+        window.on_ack(at(ms), NEXT, &RingAck::new(RING, &has, has.end(), 0, 0), false);
         prop_assert_eq!(window.kept_bytes(), 0);
     }
 }

@@ -5,11 +5,11 @@ use alloc::collections::VecDeque;
 use super::config::Config;
 use super::counters::Counters;
 use super::names::Process;
-use super::outbox::Outbox;
 use super::packet::{FORWARD, PART_BYTES, Packet};
 use super::reach::Reach;
 use super::sending::Sizes;
 use super::{RingEvent, RingNews, parts};
+use crate::outbox::Outbox;
 use crate::{
     Class, Destination, Event, GroupId, LossCause, Lost, NodeId, Rng, SeqNo, Time, Timers, Transmit,
 };

@@ -132,7 +132,6 @@ mod looking;
 mod names;
 mod news;
 mod notices;
-mod outbox;
 pub mod packet;
 mod parts;
 mod qos;
@@ -161,12 +160,12 @@ use self::looking::Looks;
 pub use self::looking::{LookError, LookId, LookOptions, Looked, RingSight};
 pub use self::names::{Epoch, Place, Process, Timestamp};
 pub use self::news::{Removal, RingEvent, RingNews};
-use self::outbox::Outbox;
 use self::packet::{NewList, NonMemberData, Packet};
 use self::parts::Parts;
 pub use self::qos::Qos;
 pub use self::stream::Data;
 pub use self::view::{Member, Partition, RingView};
+use crate::outbox::Outbox;
 
 /// The RMP engine of one node.
 pub struct Rmp {

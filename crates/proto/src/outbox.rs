@@ -7,7 +7,7 @@ use crate::Transmit;
 
 /// What the driver has not taken yet.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(crate) struct Outbox {
     bytes: Vec<u8>,
     /// Where the first datagram begins that was not taken.
     taken_to: usize,
@@ -20,7 +20,7 @@ const KEPT_BYTES: usize = 256 << 10;
 
 impl Outbox {
     /// Adds the datagram that `write` appends; returns its bytes.
-    pub(super) fn push(&mut self, transmit: Transmit, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+    pub(crate) fn push(&mut self, transmit: Transmit, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let start = self.bytes.len();
         write(&mut self.bytes);
         self.waiting.push_back((transmit, self.bytes.len()));
@@ -28,13 +28,13 @@ impl Outbox {
     }
 
     /// Takes the last one, of so many bytes, back.
-    pub(super) fn take_back(&mut self, bytes: usize) -> Vec<u8> {
+    pub(crate) fn take_back(&mut self, bytes: usize) -> Vec<u8> {
         self.waiting.pop_back();
         self.bytes.split_off(self.bytes.len() - bytes)
     }
 
     /// Appends the first one to `out`, and takes it away.
-    pub(super) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+    pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let (transmit, end) = self.waiting.pop_front()?;
         out.extend_from_slice(&self.bytes[self.taken_to..end]);
         self.taken_to = end;

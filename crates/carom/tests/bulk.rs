@@ -1,0 +1,98 @@
+//! Bulk groups between real nodes on loopback.
+
+mod network;
+
+use std::thread;
+use std::time::Duration;
+
+use carom::{Builder, Bytes, Event, Group, Loss, LossCause, Node, Profile};
+use network::{PATIENCE, multicast_port, on_loopback, wait_for};
+
+/// So many nodes in one bulk group, all of whom see one another.
+fn cluster(count: usize, build: impl Fn(usize, Builder) -> Builder) -> (Vec<Node>, Vec<Group>) {
+    let port = multicast_port();
+    let start = |which| build(which, on_loopback(port)).start().expect("a node");
+    let nodes: Vec<Node> = (0..count).map(start).collect();
+    let join = |node: &Node| node.join("images", Profile::bulk()).expect("a group");
+    let groups: Vec<Group> = nodes.iter().map(join).collect();
+    for (node, group) in nodes.iter().zip(&groups) {
+        wait_for(node, "all in the group", |_| group.members().len() == count - 1);
+    }
+    (nodes, groups)
+}
+
+fn message(index: u32) -> Bytes {
+    let mut bytes = index.to_be_bytes().to_vec();
+    bytes.resize(MESSAGE_BYTES, index as u8);
+    bytes.into()
+}
+
+/// The messages up to `count`, in order, whoever has them.
+fn take(group: &Group, count: u32) {
+    for index in 0..count {
+        loop {
+            let event = group.recv_timeout(PATIENCE).expect("an event in time");
+            match event.expect("an open group") {
+                Event::Message(got) => {
+                    assert_eq!(got.payload, message(index), "message {index}");
+                    break;
+                }
+                Event::Lost(lost) => panic!("{lost:?}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn everybody_gets_all_in_order_though_datagrams_are_lost() {
+    let lossy = |which, builder: Builder| match which {
+        0 => builder,
+        _ => builder.loss(Loss::Uniform(0.02)),
+    };
+    let (_nodes, groups) = cluster(4, lossy);
+    thread::scope(|scope| {
+        for group in &groups[1..] {
+            scope.spawn(move || take(group, MESSAGES));
+        }
+        (0..MESSAGES).for_each(|it| drop(groups[0].publish(message(it)).expect("published")));
+        let safe = groups[0].confirm(PATIENCE).expect("confirmed");
+        assert_eq!((safe.members, &safe.incomplete[..]), (3, &[][..]));
+    });
+}
+
+#[test]
+fn who_publishes_waits_for_an_application_that_takes_nothing_and_loses_nothing() {
+    let (_nodes, groups) = cluster(3, |_, builder| builder.queue(16));
+    thread::scope(|scope| {
+        let [sender, sleeper, other] = &groups[..] else { panic!("three groups") };
+        scope.spawn(|| take(other, MESSAGES));
+        scope.spawn(|| {
+            (0..MESSAGES).for_each(|it| drop(sender.publish(message(it)).expect("published")));
+        });
+        // More than all buffers hold: until somebody takes it, it cannot be published.
+        thread::sleep(Duration::from_millis(300));
+        take(sleeper, MESSAGES);
+    });
+}
+
+#[test]
+fn a_second_sender_is_told_so() {
+    let (nodes, groups) = cluster(3, |_, builder| builder);
+    groups[0].publish(message(0)).expect("published");
+    take(&groups[1], 1);
+    groups[1].publish(message(1)).expect("it is not known yet");
+    loop {
+        match groups[1].recv_timeout(PATIENCE).expect("an event in time").expect("open") {
+            Event::Lost(lost) => {
+                assert_eq!((lost.sender, lost.cause), (nodes[1].id(), LossCause::AnotherSender));
+                break;
+            }
+            Event::Message(message) => panic!("{message:?}"),
+            _ => {}
+        }
+    }
+}
+
+const MESSAGE_BYTES: usize = 64 << 10;
+const MESSAGES: u32 = 800;

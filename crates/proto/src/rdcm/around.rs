@@ -1,0 +1,61 @@
+//! What a group is given to act with: the time, and where its packets and events go.
+
+use alloc::collections::VecDeque;
+
+use super::config::Config;
+use super::counters::Counters;
+use super::packet::Packet;
+use crate::outbox::Outbox;
+use crate::{
+    Class, Destination, Event, GroupId, LossCause, Lost, NodeId, Rng, SeqNo, Time, Transmit,
+};
+
+/// What is around one group while it is called.
+pub(super) struct Around<'a> {
+    pub(super) now: Time,
+    pub(super) node: NodeId,
+    pub(super) group: GroupId,
+    /// The number of the stream that is sent or received.
+    pub(super) stream: u32,
+    pub(super) config: &'a Config,
+    pub(super) outbox: &'a mut Outbox,
+    pub(super) events: &'a mut VecDeque<Event>,
+    pub(super) counters: &'a mut Counters,
+    pub(super) rng: &'a mut Rng,
+}
+
+impl Around<'_> {
+    /// Sends to one node.
+    pub(super) fn unicast(&mut self, to: NodeId, packet: &Packet) {
+        self.send(Destination::Node(to), packet);
+    }
+
+    /// Sends to all members.
+    pub(super) fn multicast(&mut self, packet: &Packet) {
+        self.send(Destination::Group(self.group), packet);
+    }
+
+    fn send(&mut self, destination: Destination, packet: &Packet) {
+        let class = match packet {
+            Packet::Data(_) => Class::Retransmission,
+            _ => Class::Control,
+        };
+        let (group, node, stream) = (self.group, self.node, self.stream);
+        let transmit = Transmit { destination, class };
+        self.outbox.push(transmit, |out| packet.encode(group, node, stream, out));
+    }
+
+    /// Tells the application that packets from `first` to before `end` will not come.
+    pub(super) fn lose(&mut self, sender: NodeId, first: u64, end: u64, cause: LossCause) {
+        if first < end {
+            let (first, last) = (seqno(first), seqno(end - 1));
+            let group = self.group;
+            self.events.push_back(Event::Lost(Lost { group, sender, first, last, cause }));
+        }
+    }
+}
+
+/// A packet's number as the application sees it.
+pub(super) fn seqno(number: u64) -> SeqNo {
+    SeqNo(number as u32)
+}

@@ -1,0 +1,106 @@
+//! Messages out of the packets of a stream, which come in order.
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::window::Kept;
+use crate::NodeId;
+
+/// The message that is being put together.
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    /// `None` until a message begins.
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    first: u64,
+    bytes: Vec<u8>,
+    repaired_by: Option<NodeId>,
+}
+
+/// A message that is whole.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Whole {
+    /// The number of its first packet.
+    pub(super) first: u64,
+    pub(super) payload: Bytes,
+    /// Who repaired its last packet that was repaired, if any was.
+    pub(super) repaired_by: Option<NodeId>,
+}
+
+impl Assembly {
+    /// The next packet. Packets before the beginning of a message are left out, and a message that
+    /// would be larger than `limit`: no honest sender sends either.
+    pub(super) fn push(&mut self, number: u64, packet: Kept, limit: usize) -> Option<Whole> {
+        let Kept { piece, repaired_by } = packet;
+        if piece.is_first {
+            self.open = None;
+            if piece.is_last {
+                return Some(Whole { first: number, payload: piece.bytes, repaired_by });
+            }
+            self.open = Some(Open { first: number, bytes: Vec::new(), repaired_by: None });
+        }
+        let open = self.open.as_mut()?;
+        open.bytes.extend_from_slice(&piece.bytes);
+        open.repaired_by = repaired_by.or(open.repaired_by);
+        if open.bytes.len() > limit {
+            self.open = None;
+            return None;
+        }
+        if !piece.is_last {
+            return None;
+        }
+        let Open { first, bytes, repaired_by } = self.open.take()?;
+        Some(Whole { first, payload: bytes.into(), repaired_by })
+    }
+
+    /// The number of the first packet of the message that is not whole yet.
+    pub(super) fn begun_at(&self) -> Option<u64> {
+        self.open.as_ref().map(|open| open.first)
+    }
+
+    /// Bytes of the message that is not whole yet.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.open.as_ref().map_or(0, |open| open.bytes.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::packet::Piece;
+    use super::*;
+
+    fn packet(bytes: &'static str, is_first: bool, is_last: bool, by: Option<u64>) -> Kept {
+        let piece = Piece { is_first, is_last, bytes: bytes.into() };
+        Kept { piece, repaired_by: by.map(NodeId) }
+    }
+
+    #[test]
+    fn messages_come_out_whole_with_who_repaired_them() {
+        let mut assembly = Assembly::default();
+        assert_eq!(assembly.push(4, packet("tail of another", false, true, None), 100), None);
+        let whole = assembly.push(5, packet("one", true, true, None), 100).expect("a message");
+        assert_eq!((whole.first, &whole.payload[..], whole.repaired_by), (5, &b"one"[..], None));
+        assert_eq!(assembly.push(6, packet("tw", true, false, Some(3)), 100), None);
+        assert_eq!(assembly.held_bytes(), 2);
+        let whole = assembly.push(7, packet("o", false, true, None), 100).expect("a message");
+        assert_eq!((whole.first, &whole.payload[..]), (6, &b"two"[..]));
+        assert_eq!(whole.repaired_by, Some(NodeId(3)));
+        assert_eq!(assembly.held_bytes(), 0);
+    }
+
+    #[test]
+    fn a_message_without_an_end_is_given_up() {
+        let mut assembly = Assembly::default();
+        assembly.push(1, packet("abc", true, false, None), 5);
+        assert_eq!(assembly.push(2, packet("def", false, false, None), 5), None);
+        assert_eq!(assembly.held_bytes(), 0);
+        assert_eq!(assembly.push(3, packet("g", false, true, None), 5), None);
+        assembly.push(4, packet("abc", true, false, None), 5);
+        let whole = assembly.push(5, packet("x", true, true, None), 5).expect("a message");
+        assert_eq!(whole.first, 5, "the one that never ended is forgotten");
+    }
+}

@@ -1,0 +1,257 @@
+//! How one node's RDCM engine is set.
+
+use std::collections::BTreeMap;
+
+use core::time::Duration;
+
+use super::packet::DATA_BYTES;
+use super::topology::{Topology, Vertex};
+use crate::NodeId;
+
+/// The settings of an [`Rdcm`](super::Rdcm) engine. The defaults are for a local network of
+/// which nothing is known.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Bytes of the largest IP packet on the path: no packet of ours is ever cut by IP.
+    /// Default 1500.
+    pub path_mtu: u16,
+    /// Bytes of the largest message; larger ones are refused. Default and most: 1 MiB.
+    pub message_bytes: usize,
+    /// Bytes of messages that a sender keeps until all receivers have them; when it is full, more
+    /// are refused. Default 32 MiB.
+    pub send_bytes: usize,
+    /// Packets that a receiver keeps for itself and for those whom it serves, at most; larger than
+    /// the largest message. With packets of 1500 bytes the default, 16384, is 24 MiB.
+    pub window_packets: u32,
+    /// What the rate follows. Default BIC.
+    pub congestion: Congestion,
+    /// Bytes in a second that a sender multicasts at most, headers of IP and UDP included.
+    /// Default: no limit.
+    pub rate: Option<u64>,
+    /// Packets that a sender multicasts at once, at most. Default 48: a system call's worth.
+    pub burst_packets: u32,
+    /// Whether repairs go over links of the tree, as they do where a host has one link only: a
+    /// receiver then expects as many packets less as it lacks (3.5). Default true.
+    pub repairs_share_path: bool,
+    /// How long a receiver waits before it repairs what its successor does not have, though it has
+    /// later ones: the time to detect a loss (4). Default 4 ms, the paper's; zero is at once.
+    pub detect_after: Duration,
+    /// A repair that was not acknowledged is sent again after this time. Default 8 ms.
+    pub resend_after: Duration,
+    /// Packets that one acknowledgement is for, at most. Default 64.
+    pub ack_every: u32,
+    /// How long an acknowledgement waits for more packets, at most. Default 1 ms.
+    pub ack_delay: Duration,
+    /// Repairs to one successor that may be under way without a word from it. Default 256.
+    pub repairs_under_way: u32,
+    /// A receiver that has not come further for this time asks the sender. Default 40 ms.
+    pub ask_after: Duration,
+    /// Each receiver tells the sender so often how far it is, or less often in a large group: so
+    /// that the sender hears 10,000 reports in a second at most. Default 20 ms.
+    pub report_every: Duration,
+    /// How often the sender says how far it is, when it multicasts nothing. Default 20 ms as long
+    /// as somebody lacks something, ten times that when nobody does.
+    pub announce_every: Duration,
+    /// A receiver that gets nothing by the tree for this time, while its predecessor does, is
+    /// reported: a link of the tree must be dead. Default 200 ms.
+    pub cut_after: Duration,
+    /// A link that is believed dead is tried again after this time. Default 30 s.
+    pub retry_link_after: Duration,
+    /// A receiver of which nothing is heard for this time is left behind: the others go on, and it
+    /// may come back. Default 400 ms.
+    pub gone_after: Duration,
+    /// A receiver that holds the others up for this time is left behind. Default 5 s; `None` if it
+    /// is to be waited for, whatever it takes.
+    pub slow_after: Option<Duration>,
+    /// Who was left behind is let in again after this time at the earliest. Default 200 ms.
+    pub readmit_after: Duration,
+    /// What receivers still repair for each other when the sender is gone, they repair within this
+    /// time. Default 1 s.
+    pub linger: Duration,
+    /// The network, as far as it is known. Only the sender's setting counts.
+    pub network: Network,
+}
+
+/// What the sending rate follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Congestion {
+    /// The window of the slowest receiver, by BIC (3.5), which begins with so many packets.
+    Bic {
+        /// Packets.
+        initial: u32,
+    },
+    /// The room that receivers have: only for networks where nothing else is sent, and with a rate
+    /// that they carry.
+    Room,
+}
+
+/// The network that the multicast tree and the overlay are built in.
+#[derive(Clone, Debug)]
+pub enum Network {
+    /// Nothing is known: hosts are taken to be in racks of 32, in the order in which they come.
+    Unknown,
+    /// A topology, and which node is where.
+    Known {
+        /// The topology.
+        topology: Box<Topology>,
+        /// The hosts of the nodes. Who is not among them cannot be a receiver.
+        hosts: BTreeMap<NodeId, Vertex>,
+    },
+}
+
+/// What is wrong with settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The path is too narrow.
+    #[error("a path MTU of {0} bytes: at least {LEAST_MTU} are needed")]
+    PathMtu(u16),
+    /// The largest message is too large.
+    #[error("messages of {0} bytes: at most {MAX_MESSAGE_BYTES} are possible")]
+    MessageBytes(usize),
+    /// A buffer does not hold the largest message.
+    #[error("{0} is too small for the largest message")]
+    Room(&'static str),
+    /// A number or a time is zero that must not be.
+    #[error("{0} must not be zero")]
+    Zero(&'static str),
+    /// More receivers at one switch than the place of a receiver can tell.
+    #[error("{0} links at one point of the topology: at most {MAX_PORTS} are possible")]
+    Ports(usize),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            path_mtu: 1500,
+            message_bytes: MAX_MESSAGE_BYTES,
+            send_bytes: 32 << 20,
+            window_packets: 1 << 14,
+            congestion: Congestion::Bic { initial: 32 },
+            rate: None,
+            burst_packets: 48,
+            repairs_share_path: true,
+            detect_after: ms(4),
+            resend_after: ms(8),
+            ack_every: 64,
+            ack_delay: ms(1),
+            repairs_under_way: 256,
+            ask_after: ms(40),
+            report_every: ms(20),
+            announce_every: ms(20),
+            cut_after: ms(200),
+            retry_link_after: ms(30_000),
+            gone_after: ms(400),
+            slow_after: Some(ms(5000)),
+            readmit_after: ms(200),
+            linger: ms(1000),
+            network: Network::Unknown,
+        }
+    }
+}
+
+impl Config {
+    /// Bytes of a message that fit a packet.
+    pub fn piece_bytes(&self) -> usize {
+        usize::from(self.path_mtu) - UDP_AND_IP_BYTES - DATA_BYTES
+    }
+
+    /// Packets that a message of so many bytes takes; an empty one takes one.
+    pub(super) fn packets_of(&self, bytes: usize) -> usize {
+        bytes.div_ceil(self.piece_bytes()).max(1)
+    }
+
+    /// How often each of so many receivers reports.
+    pub(super) fn report_interval(&self, receivers: u32) -> Duration {
+        self.report_every.max(REPORT_SHARE * receivers)
+    }
+
+    /// Checks the bounds.
+    ///
+    /// # Errors
+    /// What is out of bounds.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if usize::from(self.path_mtu) < LEAST_MTU {
+            return Err(ConfigError::PathMtu(self.path_mtu));
+        }
+        if self.message_bytes > MAX_MESSAGE_BYTES {
+            return Err(ConfigError::MessageBytes(self.message_bytes));
+        }
+        if self.send_bytes < self.message_bytes {
+            return Err(ConfigError::Room("send_bytes"));
+        }
+        if (self.window_packets as usize) <= self.packets_of(self.message_bytes) {
+            return Err(ConfigError::Room("window_packets"));
+        }
+        if let Network::Known { topology, .. } = &self.network {
+            let vertices = (0..topology.len() as u32).map(Vertex);
+            let ports = vertices.map(|vertex| topology.neighbours(vertex).len()).max();
+            if let Some(ports) = ports.filter(|ports| *ports > MAX_PORTS) {
+                return Err(ConfigError::Ports(ports));
+            }
+        }
+        self.check_zeros()
+    }
+
+    fn check_zeros(&self) -> Result<(), ConfigError> {
+        let zeros = [
+            (self.rate == Some(0), "rate"),
+            (self.burst_packets == 0, "burst_packets"),
+            (self.ack_every == 0, "ack_every"),
+            (self.repairs_under_way == 0, "repairs_under_way"),
+            (self.congestion == Congestion::Bic { initial: 0 }, "the initial window"),
+            (self.resend_after.is_zero(), "resend_after"),
+            (self.ack_delay.is_zero(), "ack_delay"),
+            (self.ask_after.is_zero(), "ask_after"),
+            (self.report_every.is_zero(), "report_every"),
+            (self.announce_every.is_zero(), "announce_every"),
+            (self.cut_after.is_zero(), "cut_after"),
+            (self.gone_after.is_zero(), "gone_after"),
+            (self.slow_after == Some(Duration::ZERO), "slow_after"),
+        ];
+        match zeros.iter().find(|(is_zero, _)| *is_zero) {
+            Some((_, name)) => Err(ConfigError::Zero(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Bytes of the headers of IP (version 6) and UDP.
+pub(super) const UDP_AND_IP_BYTES: usize = 48;
+/// The largest message that any configuration takes.
+pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
+/// The narrowest path: a packet must hold the place of a receiver with all its overlay children.
+const LEAST_MTU: usize = 1280;
+/// The most links at one point of a topology.
+pub(super) const MAX_PORTS: usize = 128;
+/// The sender hears a report in this time, on average, or less often.
+const REPORT_SHARE: Duration = Duration::from_micros(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid_and_each_bound_is_checked() {
+        assert_eq!(Config::default().validate(), Ok(()));
+        let refused = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.validate().expect_err("it is out of bounds")
+        };
+        assert_eq!(refused(|it| it.path_mtu = 576), ConfigError::PathMtu(576));
+        let bytes = MAX_MESSAGE_BYTES + 1;
+        assert_eq!(
+            refused(|it| it.message_bytes = MAX_MESSAGE_BYTES + 1),
+            ConfigError::MessageBytes(bytes)
+        );
+        assert_eq!(refused(|it| it.send_bytes = 1000), ConfigError::Room("send_bytes"));
+        assert_eq!(refused(|it| it.window_packets = 100), ConfigError::Room("window_packets"));
+        assert_eq!(refused(|it| it.rate = Some(0)), ConfigError::Zero("rate"));
+        let wide = refused(|it| {
+            let topology = Topology::racks(&[200]).expect("a rack");
+            it.network = Network::Known { topology: topology.into(), hosts: BTreeMap::new() };
+        });
+        assert_eq!(wide, ConfigError::Ports(201));
+    }
+}

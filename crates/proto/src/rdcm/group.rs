@@ -1,0 +1,266 @@
+//! One group: whether this node sends there, receives, or waits for either.
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::around::{Around, seqno};
+use super::config::Config;
+use super::packet::{Packet, Way};
+use super::reception::Reception;
+use super::sending::Sending;
+use crate::{Event, GroupId, NodeId, Safe, SendError, SeqNo, Time};
+
+/// A group that the node is in.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// The other members, in order.
+    pub(super) members: Vec<NodeId>,
+    pub(super) role: Role,
+    /// The number of the stream that is sent or received.
+    pub(super) stream: u32,
+    /// Who is heard to send here, though this node has no place in its stream yet.
+    heard: Option<NodeId>,
+}
+
+/// What the node does in a group.
+#[derive(Debug)]
+pub(super) enum Role {
+    /// Nobody sends, as far as is known here, or it has no place yet.
+    Waiting,
+    /// It sends.
+    Sending(Box<Sending>),
+    /// It receives.
+    Receiving(Box<Reception>),
+}
+
+impl Group {
+    pub(super) fn new() -> Self {
+        Self { members: Vec::new(), role: Role::Waiting, stream: 0, heard: None }
+    }
+
+    /// Takes a message to be sent. `stream` is the number of the stream if one begins now.
+    pub(super) fn send(
+        &mut self,
+        around: &mut Around<'_>,
+        stream: u32,
+        payload: Bytes,
+    ) -> Result<SeqNo, SendError> {
+        if let Some(sender) = self.sender() {
+            return Err(SendError::HasSender { sender });
+        }
+        self.end_orphan(around);
+        if let Role::Waiting = self.role {
+            around.stream = stream;
+            let Ok(sending) = Sending::new(around, &self.members) else {
+                return Err(SendError::NoPlace);
+            };
+            self.stream = stream;
+            self.role = Role::Sending(Box::new(sending));
+        }
+        match &mut self.role {
+            Role::Sending(sending) => sending.send(around, payload),
+            Role::Waiting | Role::Receiving(_) => Err(SendError::NotReady),
+        }
+    }
+
+    /// The other node that sends here.
+    pub(super) fn sender(&self) -> Option<NodeId> {
+        match &self.role {
+            Role::Receiving(reception) if !reception.is_orphan() => Some(reception.sender),
+            Role::Waiting => self.heard,
+            Role::Receiving(_) | Role::Sending(_) => None,
+        }
+    }
+
+    /// Who has sent nothing has it confirmed at once.
+    pub(super) fn confirm(&mut self, around: &mut Around<'_>) {
+        match &mut self.role {
+            Role::Sending(sending) => sending.confirm(around),
+            Role::Waiting | Role::Receiving(_) => around.events.push_back(Event::Safe(Safe {
+                group: around.group,
+                up_to: seqno(0),
+                members: self.members.len(),
+                incomplete: Vec::new(),
+            })),
+        }
+    }
+
+    pub(super) fn hold(&mut self, around: &mut Around<'_>, is_held: bool) {
+        if let Role::Receiving(reception) = &mut self.role {
+            reception.hold(around, is_held);
+        }
+    }
+
+    pub(super) fn on_joined(&mut self, around: &mut Around<'_>, node: NodeId) {
+        if let Err(place) = self.members.binary_search(&node) {
+            self.members.insert(place, node);
+            if let Role::Sending(sending) = &mut self.role {
+                sending.on_joined(around, node);
+            }
+        }
+    }
+
+    pub(super) fn on_gone(&mut self, around: &mut Around<'_>, node: NodeId) {
+        let Ok(place) = self.members.binary_search(&node) else { return };
+        self.members.remove(place);
+        if self.heard == Some(node) {
+            self.heard = None;
+        }
+        match &mut self.role {
+            Role::Sending(sending) => sending.on_gone(around, node),
+            Role::Receiving(reception) if reception.sender == node => {
+                reception.on_sender_gone(around);
+            }
+            Role::Receiving(_) | Role::Waiting => {}
+        }
+    }
+
+    /// A packet of a stream from `from`.
+    pub(super) fn on_packet(
+        &mut self,
+        around: &mut Around<'_>,
+        from: NodeId,
+        stream: u32,
+        packet: Packet,
+    ) {
+        let is_of_sender = match &packet {
+            Packet::Data(data) => data.way != Way::Repair,
+            Packet::Announce { .. } | Packet::Place(_) => true,
+            _ => false,
+        };
+        if is_of_sender && !self.accepts_sender(around, from, stream) {
+            around.counters.foreign += 1;
+            return;
+        }
+        if let Packet::Place(place) = packet {
+            self.on_place(around, from, stream, place);
+        } else if stream != self.stream {
+            around.counters.data_unplaced += u64::from(is_of_sender);
+        } else {
+            self.on_packet_of_stream(around, from, packet);
+        }
+    }
+
+    /// A packet of the stream that the node sends or receives.
+    fn on_packet_of_stream(&mut self, around: &mut Around<'_>, from: NodeId, packet: Packet) {
+        match (&mut self.role, packet) {
+            (Role::Receiving(reception), Packet::Data(data)) => {
+                reception.on_data(around, from, data);
+            }
+            (Role::Receiving(reception), Packet::Announce { end }) => {
+                reception.on_announce(around, end);
+            }
+            (Role::Receiving(reception), Packet::Ack(acks)) => {
+                around.counters.acks_received += 1;
+                reception.on_ack(around, from, &acks);
+            }
+            (Role::Sending(sending), Packet::Ack(acks)) => {
+                around.counters.acks_received += 1;
+                sending.on_ack(around, from, &acks);
+            }
+            (Role::Sending(sending), Packet::Report(report)) => {
+                sending.on_report(around, from, &report);
+            }
+            (Role::Sending(sending), Packet::Ask(ranges)) => sending.on_ask(around, from, &ranges),
+            (Role::Sending(sending), Packet::Cut { ring, successor }) => {
+                sending.on_cut(around, ring, successor);
+            }
+            (Role::Sending(sending), Packet::Silent { successor }) => {
+                sending.on_silent(around, successor);
+            }
+            _ => around.counters.foreign += 1,
+        }
+    }
+
+    /// Whether `from` may be the sender of the group. Of two the one with the smaller id goes on,
+    /// and the other gives way.
+    fn accepts_sender(&mut self, around: &mut Around<'_>, from: NodeId, stream: u32) -> bool {
+        match &mut self.role {
+            Role::Waiting => {
+                self.heard = Some(from);
+                true
+            }
+            Role::Sending(sending) => {
+                if from > around.node {
+                    return false;
+                }
+                sending.give_way(around);
+                self.role = Role::Waiting;
+                self.heard = Some(from);
+                true
+            }
+            Role::Receiving(reception) if reception.sender == from => {
+                stream.wrapping_sub(self.stream) as i32 >= 0
+            }
+            Role::Receiving(reception) => reception.is_orphan() || from < reception.sender,
+        }
+    }
+
+    fn on_place(
+        &mut self,
+        around: &mut Around<'_>,
+        from: NodeId,
+        stream: u32,
+        place: super::packet::Place,
+    ) {
+        if let Role::Receiving(reception) = &mut self.role {
+            if (reception.sender, self.stream) == (from, stream) {
+                reception.on_place(around, place);
+                return;
+            }
+            reception.end(around);
+        }
+        self.stream = stream;
+        around.stream = stream;
+        self.heard = None;
+        self.role = Role::Receiving(Box::new(Reception::new(around, from, place)));
+    }
+
+    /// The stream of a sender that is gone is over now.
+    fn end_orphan(&mut self, around: &mut Around<'_>) {
+        if let Role::Receiving(reception) = &mut self.role
+            && reception.is_orphan()
+        {
+            reception.end(around);
+            self.role = Role::Waiting;
+        }
+    }
+
+    pub(super) fn handle_timeout(&mut self, around: &mut Around<'_>) {
+        match &mut self.role {
+            Role::Waiting => {}
+            Role::Sending(sending) => sending.handle_timeout(around),
+            Role::Receiving(reception) => {
+                reception.handle_timeout(around);
+                if reception.is_over(around.now) {
+                    self.end_orphan(around);
+                }
+            }
+        }
+    }
+
+    pub(super) fn poll_timeout(&mut self, now: Time, config: &Config) -> Time {
+        match &mut self.role {
+            Role::Waiting => Time::MAX,
+            Role::Sending(sending) => sending.poll_timeout(now, config),
+            Role::Receiving(reception) => reception.poll_timeout(config),
+        }
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        match &self.role {
+            Role::Waiting => 0,
+            Role::Sending(sending) => sending.held_bytes(),
+            Role::Receiving(reception) => reception.held_bytes(),
+        }
+    }
+
+    pub(super) fn check(&self, config: &Config, group: GroupId) {
+        match &self.role {
+            Role::Waiting => {}
+            Role::Sending(sending) => sending.check(config, group),
+            Role::Receiving(reception) => reception.check(),
+        }
+    }
+}

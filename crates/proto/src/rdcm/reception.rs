@@ -1,0 +1,489 @@
+//! A receiver of a stream: what comes, whom it serves and whom it tells (sections 3.3 and 3.5).
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::acks::Acks;
+use super::around::{Around, seqno};
+use super::assembly::{Assembly, Whole};
+use super::config::{Config, Congestion};
+use super::congestion::Bic;
+use super::packet::{DataPacket, Packet, Place, RingAck, Way};
+use super::successor::Patience;
+use super::window::{Arrival, Kept, RepairWindow};
+use crate::{Event, How, LossCause, Message, NodeId, Time};
+
+mod asking;
+mod telling;
+
+/// A receiver of one stream.
+#[derive(Debug)]
+pub(super) struct Reception {
+    pub(super) sender: NodeId,
+    place: Place,
+    window: RepairWindow,
+    assembly: Assembly,
+    /// The other overlay children of the rings whose parent this receiver is.
+    children: BTreeMap<NodeId, Child>,
+    /// `None` if the rate does not follow losses.
+    bic: Option<Bic>,
+    /// The number after the last packet that came by the tree for the first time.
+    tree_next: u64,
+    /// The number after the last packet that is known to have been sent.
+    known_to: u64,
+    by_tree: u64,
+    by_repair: u64,
+    /// Acknowledgements in the leaf ring, of what is here.
+    acks: Acks,
+    /// Acknowledgements in the proxy ring, of what the branch has.
+    branch_acks: Acks,
+    /// The first packet that the branch lacked when it was told so last.
+    told_hole: u64,
+    /// What the sender said last to be the end.
+    announced_to: u64,
+    report_at: Time,
+    /// What the sender was told last to be the first packet that is missing.
+    reported_next: u64,
+    /// Since when the first missing packet is the same, or when it was asked for.
+    stuck_since: Time,
+    /// The first packet that was missing when it was looked at last.
+    progress: u64,
+    /// The number after the last packet that the sender was asked for, as long as it answers.
+    asked_to: Option<u64>,
+    watch_at: Time,
+    /// Whether the application takes nothing for now.
+    is_held: bool,
+    /// Until when receivers repair for each other, when the sender is gone.
+    ends_at: Option<Time>,
+}
+
+/// An overlay child.
+#[derive(Clone, Copy, Debug)]
+struct Child {
+    /// Up to where it is known what its branch lacks.
+    known_to: u64,
+    /// The number after the last packet that its branch expects.
+    limit: u64,
+}
+
+impl Reception {
+    pub(super) fn new(around: &mut Around<'_>, sender: NodeId, place: Place) -> Self {
+        let (now, config, first) = (around.now, around.config, place.first);
+        let mut reception = Self {
+            sender,
+            window: RepairWindow::new(first, config.window_packets, config.patience()),
+            assembly: Assembly::default(),
+            children: BTreeMap::new(),
+            bic: new_bic(config),
+            tree_next: first,
+            known_to: first,
+            by_tree: 0,
+            by_repair: 0,
+            acks: Acks::default(),
+            branch_acks: Acks::default(),
+            told_hole: 0,
+            announced_to: first,
+            report_at: now,
+            reported_next: 0,
+            stuck_since: now,
+            progress: first,
+            asked_to: None,
+            watch_at: now + config.watch_every(),
+            is_held: false,
+            ends_at: None,
+            place,
+        };
+        reception.take_seats(around);
+        reception
+    }
+
+    /// The receiver has another place.
+    pub(super) fn on_place(&mut self, around: &mut Around<'_>, place: Place) {
+        // The sender does not know yet that this place is taken.
+        self.report_at = around.now;
+        if place.epoch <= self.place.epoch {
+            return;
+        }
+        let next = self.window.own().next();
+        if place.first > next {
+            self.begin_anew(around, place.first);
+        }
+        self.place = place;
+        self.take_seats(around);
+    }
+
+    /// The others have gone on: the stream goes on with packet `first` here.
+    fn begin_anew(&mut self, around: &mut Around<'_>, first: u64) {
+        around.lose(self.sender, self.undelivered(), first, LossCause::TooFarBehind);
+        let config = around.config;
+        self.window = RepairWindow::new(first, config.window_packets, config.patience());
+        self.assembly = Assembly::default();
+        self.bic = new_bic(config);
+        self.tree_next = first;
+        self.known_to = self.known_to.max(first);
+        self.told_hole = 0;
+        self.progress = first;
+        self.asked_to = None;
+        self.stuck_since = around.now;
+    }
+
+    fn take_seats(&mut self, around: &mut Around<'_>) {
+        around.counters.places_taken += 1;
+        let (now, node) = (around.now, around.node);
+        let seats = [Some(self.place.leaf), self.place.proxy].into_iter().flatten();
+        let successors: Vec<(u32, NodeId)> =
+            seats.map(|seat| (seat.ring, seat.successor)).filter(|it| it.1 != node).collect();
+        let children = &self.place.children;
+        self.children.retain(|child, _| children.contains(child));
+        let limit = self.known_to + initial_window(around.config);
+        for child in children.iter().filter(|child| **child != node) {
+            self.children.entry(*child).or_insert(Child { known_to: 0, limit });
+        }
+        let has_children = !self.children.is_empty();
+        self.window.serve(now, &successors, has_children, around.config.linger_at_ring());
+        self.branch_acks = Acks::default();
+        self.tell_at_once(now);
+    }
+
+    /// A packet of the stream.
+    pub(super) fn on_data(&mut self, around: &mut Around<'_>, from: NodeId, data: DataPacket) {
+        let DataPacket { number, piece, way } = data;
+        let is_news = number >= self.known_to;
+        if way == Way::Tree {
+            self.on_tree(around, number);
+        } else {
+            around.counters.repairs_received += u64::from(way == Way::Repair);
+        }
+        self.known_to = self.known_to.max(number + 1);
+        let by = if way == Way::Repair { Some(from) } else { None };
+        if way == Way::Repair {
+            self.window.on_repair_from(from, number);
+        }
+        match self.window.on_packet(around.now, number, Kept { piece, repaired_by: by }) {
+            Arrival::Beyond => {
+                around.counters.data_beyond += 1;
+                return;
+            }
+            Arrival::Known => {
+                around.counters.repairs_useless += u64::from(way != Way::Tree);
+                if way != Way::Tree {
+                    // Who sent it does not know that it is here.
+                    self.tell_soon(around);
+                }
+                return;
+            }
+            Arrival::New => {}
+        }
+        match way {
+            Way::Tree => {
+                self.by_tree += 1;
+                self.tell_soon(around);
+            }
+            Way::Again | Way::Repair => {
+                self.by_repair += 1;
+                // Others may be about to send it, too.
+                self.tell_at_once(around.now);
+                self.pass_on(around, number, is_news);
+            }
+        }
+        self.on_progress(around);
+    }
+
+    /// What has come is told to the neighbours in the rings, with what comes soon after.
+    fn tell_soon(&mut self, around: &Around<'_>) {
+        let (every, delay) = (around.config.ack_every, around.config.ack_delay);
+        self.acks.on_packet(around.now, every, delay);
+        if self.place.proxy.is_some() {
+            self.branch_acks.on_packet(around.now, every, delay);
+        }
+    }
+
+    fn tell_at_once(&mut self, now: Time) {
+        self.acks.at_once(now);
+        if self.place.proxy.is_some() {
+            self.branch_acks.at_once(now);
+        }
+    }
+
+    /// A packet came by the tree: what lies between it and the one before is lost there.
+    fn on_tree(&mut self, around: &mut Around<'_>, number: u64) {
+        around.counters.data_received += 1;
+        let Some(gap) = number.checked_sub(self.tree_next) else { return };
+        if gap > 0 {
+            self.acks.at_once(around.now);
+        }
+        if let Some(bic) = &mut self.bic {
+            if gap > 0 {
+                bic.on_loss(self.tree_next, number);
+            }
+            bic.on_arrival();
+        }
+        self.tree_next = number + 1;
+    }
+
+    /// Whoever gets a repair passes it on at once.
+    fn pass_on(&mut self, around: &mut Around<'_>, number: u64, is_news: bool) {
+        for node in self.window.pass_on(around.now, number, is_news) {
+            around.counters.repairs_passed_on += 1;
+            self.repair(around, node, number);
+        }
+    }
+
+    fn repair(&mut self, around: &mut Around<'_>, to: NodeId, number: u64) {
+        let Some(kept) = self.window.packet(number) else { return };
+        let data = DataPacket { number, piece: kept.piece.clone(), way: Way::Repair };
+        around.counters.repairs_sent += 1;
+        around.unicast(to, &Packet::Data(data));
+    }
+
+    /// Perhaps something can be delivered.
+    fn on_progress(&mut self, around: &mut Around<'_>) {
+        let next = self.window.own().next();
+        if next > self.progress {
+            self.progress = next;
+            self.stuck_since = around.now;
+        }
+        self.deliver(around);
+        if next < self.known_to {
+            return;
+        }
+        self.asked_to = None;
+        if next == self.announced_to && self.reported_next < next {
+            // All is there: the sender may be waiting for that, and perhaps for many.
+            let jitter = around.rng.fraction() * f64::from(self.place.receivers.min(10_000));
+            let soon = around.now + Duration::from_micros(jitter as u64 * 100);
+            self.report_at = self.report_at.min(soon);
+        }
+    }
+
+    fn deliver(&mut self, around: &mut Around<'_>) {
+        while !self.is_held
+            && let number = self.window.taken_to()
+            && let Some(kept) = self.window.take()
+        {
+            let limit = around.config.message_bytes;
+            if let Some(whole) = self.assembly.push(number, kept, limit) {
+                self.hand_out(around, whole);
+            }
+        }
+    }
+
+    fn hand_out(&self, around: &mut Around<'_>, whole: Whole) {
+        let Whole { first, payload, repaired_by } = whole;
+        around.counters.delivered += 1;
+        around.counters.bytes_delivered += payload.len() as u64;
+        around.events.push_back(Event::Message(Message {
+            group: around.group,
+            sender: self.sender,
+            seqno: seqno(first),
+            payload,
+            how: repaired_by.map_or(How::Direct, How::Retransmitted),
+            age: None,
+            missing_for: Duration::ZERO,
+            place: None,
+        }));
+    }
+
+    /// The application takes nothing for now, or does again.
+    pub(super) fn hold(&mut self, around: &mut Around<'_>, is_held: bool) {
+        self.is_held = is_held;
+        self.deliver(around);
+        self.tell_at_once(around.now);
+    }
+
+    /// The sender says how far it is.
+    pub(super) fn on_announce(&mut self, around: &mut Around<'_>, end: u64) {
+        self.known_to = self.known_to.max(end);
+        self.announced_to = self.known_to;
+        if self.window.own().next() < self.known_to {
+            self.tell_at_once(around.now);
+        } else {
+            self.tell_soon(around);
+            self.on_progress(around);
+        }
+    }
+
+    /// Others of a ring have acknowledged packets.
+    pub(super) fn on_ack(&mut self, around: &mut Around<'_>, from: NodeId, acks: &[RingAck]) {
+        for ack in acks {
+            let child = self.children.get_mut(&from);
+            let child = child.filter(|_| ack.ring == self.place.children_ring);
+            let is_child = child.is_some();
+            if let Some(child) = child {
+                child.known_to = child.known_to.max(ack.known_to);
+                child.limit = ack.limit;
+            }
+            self.window.on_ack(around.now, from, ack, is_child);
+            if is_child {
+                self.on_child(around);
+            }
+        }
+        self.send_repairs(around);
+    }
+
+    /// A child has told something that is perhaps to be told further.
+    fn on_child(&mut self, around: &mut Around<'_>) {
+        if self.place.proxy.is_none() {
+            return;
+        }
+        let hole = self.window.branch().map_or(0, |branch| branch.next());
+        if hole < self.branch_known_to() && hole != self.told_hole {
+            self.told_hole = hole;
+            self.branch_acks.at_once(around.now);
+        } else {
+            self.branch_acks.within(around.now, around.config.ack_delay);
+        }
+    }
+
+    /// Up to where it is known what nobody of the branch has.
+    fn branch_known_to(&self) -> u64 {
+        self.children.values().map(|child| child.known_to).fold(self.known_to, u64::min)
+    }
+
+    /// Time has passed.
+    pub(super) fn handle_timeout(&mut self, around: &mut Around<'_>) {
+        let now = around.now;
+        self.window.handle_timeout(now);
+        self.send_repairs(around);
+        self.acknowledge(around);
+        if self.ends_at.is_none() {
+            if self.report_at <= now {
+                self.report(around);
+            }
+            if self.ask_at(around.config).is_some_and(|at| at <= now) {
+                self.ask(around);
+            }
+        }
+        if self.watch_at <= now {
+            self.watch_at = now + around.config.watch_every();
+            self.watch(around);
+        }
+    }
+
+    fn send_repairs(&mut self, around: &mut Around<'_>) {
+        while let Some((node, number)) = self.window.poll_repair(around.now) {
+            self.repair(around, node, number);
+        }
+    }
+
+    /// Looks whether successors are reached by the tree, or at all.
+    fn watch(&mut self, around: &mut Around<'_>) {
+        let (now, config) = (around.now, around.config);
+        let mut packets = Vec::new();
+        for successor in self.window.successors_mut() {
+            if successor.until().is_some() {
+                continue;
+            }
+            if successor.is_cut(now, self.by_tree, config.cut_after) {
+                around.counters.cuts_reported += 1;
+                let (ring, successor) = (successor.ring, successor.node);
+                packets.push(Packet::Cut { ring, successor });
+            } else if successor.is_silent(now, config.gone_after) {
+                around.counters.silences_reported += 1;
+                packets.push(Packet::Silent { successor: successor.node });
+            }
+        }
+        packets.iter().for_each(|packet| around.unicast(self.sender, packet));
+    }
+
+    /// The sender is gone: what receivers have they give each other, for a while.
+    pub(super) fn on_sender_gone(&mut self, around: &mut Around<'_>) {
+        self.ends_at.get_or_insert(around.now + around.config.linger);
+    }
+
+    /// Whether the sender is gone.
+    pub(super) fn is_orphan(&self) -> bool {
+        self.ends_at.is_some()
+    }
+
+    /// Whether it is over.
+    pub(super) fn is_over(&self, now: Time) -> bool {
+        self.ends_at.is_some_and(|at| at <= now)
+    }
+
+    /// What has not come does not come any more.
+    pub(super) fn end(&mut self, around: &mut Around<'_>) {
+        self.is_held = false;
+        self.deliver(around);
+        around.lose(self.sender, self.undelivered(), self.known_to, LossCause::AttemptsSpent);
+    }
+
+    /// The first packet of the first message that was not delivered.
+    fn undelivered(&self) -> u64 {
+        self.assembly.begun_at().unwrap_or(self.window.taken_to())
+    }
+
+    /// When [`Reception::handle_timeout`] is to be called.
+    pub(super) fn poll_timeout(&mut self, config: &Config) -> Time {
+        let mut due = self.watch_at.min(self.ends_at.unwrap_or(Time::MAX));
+        if self.ends_at.is_none() {
+            due = due.min(self.report_at);
+            due = due.min(self.ask_at(config).unwrap_or(Time::MAX));
+        }
+        let acks = [self.acks.due(), self.branch_acks.due()];
+        let times = [self.window.next_repair(), self.window.poll_timeout()];
+        acks.into_iter().chain(times).flatten().fold(due, Time::min)
+    }
+
+    /// Bytes of packets and of the message that is not whole.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.window.kept_bytes() + self.assembly.held_bytes()
+    }
+
+    /// Packets that came by the tree, and as repairs.
+    pub(super) fn arrived(&self) -> (u64, u64) {
+        (self.by_tree, self.by_repair)
+    }
+
+    /// The place that it is in.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(super) fn check(&self) {
+        self.window.check();
+        assert!(self.window.own().end() <= self.known_to, "a packet came that is not known of");
+        assert!(self.tree_next <= self.known_to, "the tree is further than what is known of");
+    }
+}
+
+impl Config {
+    /// How long a receiver waits for its successors.
+    pub(super) fn patience(&self) -> Patience {
+        Patience {
+            detect_after: self.detect_after,
+            silent_after: self.detect_after + SILENT_DELAYS * self.ack_delay,
+            resend_after: self.resend_after,
+            under_way: self.repairs_under_way,
+        }
+    }
+
+    /// How often a receiver looks at its successors.
+    fn watch_every(&self) -> Duration {
+        self.cut_after.min(self.gone_after) / 4
+    }
+
+    /// How long a former successor is served.
+    fn linger_at_ring(&self) -> Duration {
+        self.cut_after
+    }
+}
+
+fn new_bic(config: &Config) -> Option<Bic> {
+    match config.congestion {
+        Congestion::Bic { initial } => Some(Bic::new(initial, config.window_packets)),
+        Congestion::Room => None,
+    }
+}
+
+/// Packets that are expected of a stream of which nothing has come yet.
+pub(super) fn initial_window(config: &Config) -> u64 {
+    match config.congestion {
+        Congestion::Bic { initial } => initial.into(),
+        Congestion::Room => config.window_packets.into(),
+    }
+}
+
+/// An acknowledgement that takes longer than so many of the longest delays will not come.
+const SILENT_DELAYS: u32 = 4;

@@ -1,0 +1,48 @@
+//! A receiver asks the sender for what nobody repairs (section 3.4).
+
+use alloc::vec::Vec;
+
+use super::super::around::Around;
+use super::super::config::Config;
+use super::super::packet::{MAX_RANGES, Packet};
+use super::Reception;
+use crate::Time;
+
+impl Reception {
+    /// When the sender is to be asked for what others do not repair.
+    pub(super) fn ask_at(&self, config: &Config) -> Option<Time> {
+        let next = self.window.own().next();
+        if next >= self.known_to || next >= self.window.end() {
+            return None;
+        }
+        // What was asked for has come, and more is missing: it goes on like that.
+        let goes_on = self.asked_to.is_some_and(|end| next >= end);
+        let wait = if goes_on { config.ack_delay } else { config.ask_after };
+        Some(self.stuck_since + wait)
+    }
+
+    pub(super) fn ask(&mut self, around: &mut Around<'_>) {
+        self.stuck_since = around.now;
+        let end = self.known_to.min(self.window.end());
+        let own = self.window.own();
+        let tail = own.end()..end.max(own.end());
+        let mut left = ASKED_AT_ONCE;
+        let mut ranges = Vec::new();
+        for range in own.missing().chain([tail]).filter(|range| !range.is_empty()) {
+            if left == 0 || ranges.len() == MAX_RANGES {
+                break;
+            }
+            let range = range.start..range.end.min(range.start + left);
+            left -= range.end - range.start;
+            ranges.push(range);
+        }
+        if let Some(last) = ranges.last() {
+            self.asked_to = Some(last.end);
+            around.counters.asks_sent += 1;
+            around.unicast(self.sender, &Packet::Ask(ranges));
+        }
+    }
+}
+
+/// Packets that the sender is asked for at once.
+const ASKED_AT_ONCE: u64 = 256;

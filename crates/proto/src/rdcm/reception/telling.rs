@@ -1,0 +1,82 @@
+//! What a receiver tells others: its neighbours in the rings, and the sender.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use super::super::around::Around;
+use super::super::config::Config;
+use super::super::packet::{Packet, Report, RingAck, Seat};
+use super::Reception;
+use crate::NodeId;
+
+impl Reception {
+    /// Acknowledges what is due, in one packet to each neighbour.
+    pub(super) fn acknowledge(&mut self, around: &mut Around<'_>) {
+        let (now, config) = (around.now, around.config);
+        let mut to: BTreeMap<NodeId, Vec<RingAck>> = BTreeMap::new();
+        if self.acks.take_due(now) {
+            let seat = self.place.leaf;
+            let ack = self.own_ack(config);
+            to.insert(seat.predecessor, alloc::vec![ack.clone()]);
+            to.insert(seat.parent, alloc::vec![ack]);
+        }
+        if let Some(seat) = self.place.proxy
+            && self.branch_acks.take_due(now)
+        {
+            let ack = self.branch_ack(seat, config);
+            for node in BTreeSet::from([seat.predecessor, seat.parent]) {
+                to.entry(node).or_default().push(ack.clone());
+            }
+        }
+        to.remove(&around.node);
+        for (node, acks) in to {
+            around.counters.acks_sent += 1;
+            around.unicast(node, &Packet::Ack(acks));
+        }
+    }
+
+    fn own_ack(&self, config: &Config) -> RingAck {
+        let (limit, by_tree) = (self.limit(config), self.by_tree as u32);
+        RingAck::new(self.place.leaf.ring, self.window.own(), self.known_to, limit, by_tree)
+    }
+
+    fn branch_ack(&self, seat: Seat, config: &Config) -> RingAck {
+        let has = self.window.branch().unwrap_or_else(|| self.window.own().clone());
+        let limits = self.children.values().map(|child| child.limit);
+        let limit = limits.fold(self.limit(config), u64::min);
+        RingAck::new(seat.ring, &has, self.branch_known_to(), limit, self.by_tree as u32)
+    }
+
+    pub(super) fn report(&mut self, around: &mut Around<'_>) {
+        let next = self.window.own().next();
+        self.reported_next = next;
+        self.report_at = around.now + around.config.report_interval(self.place.receivers);
+        let report = Report {
+            epoch: self.place.epoch,
+            next,
+            limit: self.limit(around.config),
+            by_tree: self.by_tree,
+            by_repair: self.by_repair,
+        };
+        around.counters.reports_sent += 1;
+        around.unicast(self.sender, &Packet::Report(report));
+    }
+
+    /// The number after the last packet that this receiver expects.
+    fn limit(&self, config: &Config) -> u64 {
+        let room = self.window.end();
+        let Some(bic) = &self.bic else { return room };
+        let mut limit = bic.highest_expected(self.known_to);
+        if config.repairs_share_path {
+            let lost: u64 = self.missing_below(self.known_to);
+            limit = limit.saturating_sub(lost).max(self.window.own().next() + 2);
+        }
+        limit.min(room)
+    }
+
+    fn missing_below(&self, end: u64) -> u64 {
+        let own = self.window.own();
+        let inside: u64 = own.missing().map(|range| range.end - range.start).sum();
+        inside + end.saturating_sub(own.end())
+    }
+}

@@ -1,0 +1,495 @@
+//! The sender of a stream: what it keeps, when it multicasts, and who holds it up (sections 3.3
+//! and 3.5).
+//!
+//! By the paper a sender lets a packet go when one overlay child has it. Here it keeps it until all
+//! receivers have said that they have it: so who was served by somebody that crashes is served by
+//! the sender (3.4), and the application knows who has what.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use bytes::Bytes;
+
+use super::around::{Around, seqno};
+use super::config::{Config, Congestion, UDP_AND_IP_BYTES};
+use super::multicast_manager::ManagerError;
+use super::pacing::Pacing;
+use super::packet::{DATA_BYTES, DataPacket, Packet, Piece, Report, RingAck, Way};
+use super::placing::{Placing, ReceiverState};
+use super::reception::initial_window;
+use super::successor::{Patience, Successor};
+use crate::{Event, GroupId, LossCause, NodeId, Safe, SendError, SeqNo, Slow, Time};
+
+/// The sender of one stream.
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub(super) placing: Placing,
+    /// Packets that are kept, from `base` on.
+    kept: VecDeque<Piece>,
+    base: u64,
+    kept_bytes: usize,
+    /// The number of the next packet to be multicast.
+    next: u64,
+    /// What the overlay children have told.
+    children: BTreeMap<NodeId, Child>,
+    /// The overlay children as one: what nobody of them has is multicast again.
+    all: Successor,
+    pacing: Pacing,
+    /// Until when data waits for the receivers to take their places.
+    starts_at: Option<Time>,
+    announce_at: Time,
+    watch_at: Time,
+    /// Who holds the others up, and since when.
+    slowest: Option<(NodeId, Time)>,
+    /// The packets up to which was asked to confirm, each the number after the last.
+    marks: VecDeque<u64>,
+    /// Packets that receivers did not get, since the last confirmation.
+    missed: BTreeMap<NodeId, u32>,
+}
+
+/// An overlay child of the sender.
+#[derive(Clone, Copy, Debug)]
+struct Child {
+    known_to: u64,
+    limit: u64,
+}
+
+/// The first packet of every stream.
+const FIRST: u64 = 1;
+/// Receivers take their places within this time, or the stream begins without them.
+const START_WITHIN: core::time::Duration = core::time::Duration::from_millis(500);
+/// The ring of the overlay children as one.
+const ALL: u32 = u32::MAX;
+/// A window so many times smaller than all others holds them up.
+const SLOW_PART: u64 = 4;
+
+impl Sending {
+    /// The node begins to send to the `view` of the group.
+    pub(super) fn new(around: &mut Around<'_>, view: &[NodeId]) -> Result<Self, ManagerError> {
+        let (now, config) = (around.now, around.config);
+        let mut placing = Placing::new(around)?;
+        placing.join(around, view, FIRST);
+        let burst = config.burst_packets as usize * usize::from(config.path_mtu);
+        let mut sending = Self {
+            placing,
+            kept: VecDeque::new(),
+            base: FIRST,
+            kept_bytes: 0,
+            next: FIRST,
+            children: BTreeMap::new(),
+            all: Successor::new(now, ALL, around.node, FIRST),
+            pacing: Pacing::new(now, burst, config.rate),
+            starts_at: Some(now + START_WITHIN),
+            announce_at: now + config.announce_every,
+            watch_at: now + config.gone_after / 4,
+            slowest: None,
+            marks: VecDeque::new(),
+            missed: BTreeMap::new(),
+        };
+        sending.take_children(config);
+        Ok(sending)
+    }
+
+    /// Takes a message; returns the number of its first packet.
+    pub(super) fn send(
+        &mut self,
+        around: &mut Around<'_>,
+        payload: Bytes,
+    ) -> Result<SeqNo, SendError> {
+        if self.kept_bytes + payload.len() > around.config.send_bytes {
+            return Err(self.full());
+        }
+        let first = self.end();
+        let size = around.config.piece_bytes();
+        let count = around.config.packets_of(payload.len());
+        for place in 0..count {
+            let bytes = payload.slice(place * size..payload.len().min((place + 1) * size));
+            let (is_first, is_last) = (place == 0, place + 1 == count);
+            self.kept.push_back(Piece { is_first, is_last, bytes });
+        }
+        self.kept_bytes += payload.len();
+        Ok(seqno(first))
+    }
+
+    /// Why no more is taken.
+    fn full(&self) -> SendError {
+        let slowest = self.placing.current().min_by_key(|(_, state)| state.next);
+        match slowest {
+            Some((by, state)) if state.next < self.next => {
+                let behind = u32::try_from(self.next - state.next).unwrap_or(u32::MAX);
+                SendError::HeldBack { by, behind }
+            }
+            _ => SendError::QueueFull { waiting_bytes: self.kept_bytes },
+        }
+    }
+
+    /// The number after the last packet that is kept.
+    fn end(&self) -> u64 {
+        self.base + self.kept.len() as u64
+    }
+
+    /// The first packet that a receiver gets who comes now: one that begins a message.
+    fn first_for_joiner(&self) -> u64 {
+        let unsent = (self.next - self.base) as usize;
+        let begins = self.kept.iter().skip(unsent).position(|piece| piece.is_first);
+        begins.map_or(self.end(), |place| self.next + place as u64)
+    }
+
+    /// A node is in the group.
+    pub(super) fn on_joined(&mut self, around: &mut Around<'_>, node: NodeId) {
+        let first = self.first_for_joiner();
+        self.placing.join(around, &[node], first);
+        self.take_children(around.config);
+    }
+
+    /// A node is not in the group any more.
+    pub(super) fn on_gone(&mut self, around: &mut Around<'_>, node: NodeId) {
+        if let Some(state) = self.placing.receiver(node) {
+            let missed = self.next.saturating_sub(state.next);
+            self.note_missed(node, missed);
+        }
+        self.placing.leave(around, node);
+        self.take_children(around.config);
+        self.on_progress(around);
+    }
+
+    fn note_missed(&mut self, node: NodeId, packets: u64) {
+        if packets > 0 && !self.marks.is_empty() {
+            let missed = self.missed.entry(node).or_default();
+            *missed = missed.saturating_add(u32::try_from(packets).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// The overlay children may be others than before.
+    fn take_children(&mut self, config: &Config) {
+        let now = self.placing.children();
+        self.children.retain(|child, _| now.contains(child));
+        let limit = self.next + initial_window(config);
+        for child in now {
+            self.children.entry(*child).or_insert(Child { known_to: 0, limit });
+        }
+    }
+
+    /// The number after the last packet that may be multicast now.
+    fn limit(&self) -> u64 {
+        self.children.values().map(|child| child.limit).min().unwrap_or(u64::MAX)
+    }
+
+    /// Bytes that may be under way, for pacing; `None` if they do not follow the receivers.
+    fn window_bytes(&self, config: &Config) -> Option<u64> {
+        let Congestion::Bic { .. } = config.congestion else { return None };
+        let acknowledged = self.children.values().map(|child| child.known_to).min()?;
+        let packets = self.limit().saturating_sub(acknowledged.max(self.base)).max(2);
+        Some(packets * u64::from(config.path_mtu))
+    }
+
+    /// Whether the next packet may be multicast as far as receivers are concerned.
+    fn may_send(&self) -> bool {
+        self.starts_at.is_none() && self.next < self.end() && self.next < self.limit()
+    }
+
+    /// Appends the next packet to `out`, if there is one to be multicast now.
+    pub(super) fn poll_data(&mut self, around: &mut Around<'_>, out: &mut Vec<u8>) -> bool {
+        if !self.may_send() {
+            return false;
+        }
+        let (now, config) = (around.now, around.config);
+        let window = self.window_bytes(config);
+        if self.pacing.next_at(now, window) > now {
+            return false;
+        }
+        let number = self.next;
+        let piece = self.kept[(number - self.base) as usize].clone();
+        let bytes = UDP_AND_IP_BYTES + DATA_BYTES + piece.bytes.len();
+        let data = DataPacket { number, piece, way: Way::Tree };
+        Packet::Data(data).encode(around.group, around.node, around.stream, out);
+        around.counters.data_sent += 1;
+        self.pacing.on_sent(now, number, bytes);
+        self.next += 1;
+        if self.children.is_empty() {
+            self.release();
+        } else {
+            let patience = again_after(config);
+            self.all.await_ack(now, number, &patience);
+        }
+        // If nothing follows, the receivers are told soon where the end is.
+        let idle = if self.next == self.end() { config.ack_delay } else { config.announce_every };
+        self.announce_at = now + idle;
+        true
+    }
+
+    /// An overlay child has acknowledged packets.
+    pub(super) fn on_ack(&mut self, around: &mut Around<'_>, from: NodeId, acks: &[RingAck]) {
+        // A child of the sender's acknowledges in the ring in which the sender is the parent: its
+        // highest, which is told last.
+        let Some(child) = self.children.get_mut(&from) else { return };
+        let Some(ack) = acks.last().filter(|ack| ack.has.end() <= self.next) else { return };
+        child.known_to = child.known_to.max(ack.known_to.min(self.next));
+        if ack.limit < child.limit {
+            self.pacing.on_reduction();
+        }
+        child.limit = ack.limit;
+        let known_to = self.children.values().map(|child| child.known_to).min().unwrap_or(0);
+        self.pacing.on_known(around.now, known_to);
+        let all = RingAck::new(ALL, &ack.has, known_to, 0, 0);
+        let fresh = self.all.on_ack(around.now, &all);
+        let due = around.now + around.config.detect_after;
+        for number in fresh.start.max(self.base)..fresh.end {
+            self.all.misses(number, due);
+        }
+    }
+
+    /// A receiver reports how far it is.
+    pub(super) fn on_report(&mut self, around: &mut Around<'_>, from: NodeId, report: &Report) {
+        around.counters.reports_received += 1;
+        if report.next > self.next {
+            around.counters.malformed += 1;
+            return;
+        }
+        let is_current = self.placing.on_report(around.now, from, report);
+        if !is_current {
+            self.readmit(around, from, report);
+        }
+        if self.starts_at.is_some() && self.placing.is_settled() {
+            self.starts_at = None;
+        }
+        self.on_progress(around);
+    }
+
+    /// A receiver that was left behind is there again.
+    fn readmit(&mut self, around: &mut Around<'_>, node: NodeId, report: &Report) {
+        let Some(state) = self.placing.receiver(node) else { return };
+        let since = state.left_behind_at.unwrap_or(around.now);
+        if around.now.since(since) < around.config.readmit_after {
+            return;
+        }
+        let has_all_before = report.epoch > 0 && report.next >= self.base;
+        let first = if has_all_before { report.next } else { self.first_for_joiner() };
+        let missed = first.saturating_sub(report.next);
+        self.note_missed(node, missed);
+        self.placing.readmit(around, node, first);
+        self.take_children(around.config);
+    }
+
+    /// A receiver cannot get packets from others.
+    pub(super) fn on_ask(&mut self, around: &mut Around<'_>, from: NodeId, ranges: &[Range<u64>]) {
+        around.counters.asks_answered += 1;
+        let mut left = ANSWERED_AT_ONCE;
+        for range in ranges {
+            for number in range.start.max(self.base)..range.end.min(self.next) {
+                if left == 0 {
+                    return;
+                }
+                left -= 1;
+                let piece = self.kept[(number - self.base) as usize].clone();
+                around.counters.repairs_asked_for += 1;
+                around.unicast(from, &Packet::Data(DataPacket { number, piece, way: Way::Repair }));
+            }
+        }
+    }
+
+    /// A receiver is not reached by the tree.
+    pub(super) fn on_cut(&mut self, around: &mut Around<'_>, ring: u32, successor: NodeId) {
+        around.counters.cuts_heard += 1;
+        if self.placing.on_cut(around, ring, successor) {
+            self.take_children(around.config);
+        }
+    }
+
+    /// A receiver does not acknowledge anything to its predecessor.
+    pub(super) fn on_silent(&mut self, around: &mut Around<'_>, successor: NodeId) {
+        around.counters.silences_heard += 1;
+        let gone_after = around.config.gone_after / 2;
+        let heard_at = self.placing.receiver(successor).map(|state| state.heard_at);
+        if heard_at.is_some_and(|at| around.now.since(at) >= gone_after) {
+            self.leave_behind(around, successor);
+        }
+    }
+
+    fn leave_behind(&mut self, around: &mut Around<'_>, node: NodeId) {
+        let Some(state) = self.placing.receiver(node) else { return };
+        let behind = u32::try_from(self.next - state.next.min(self.next)).unwrap_or(u32::MAX);
+        if self.placing.leave_behind(around, node) {
+            tracing::info!(group = %around.group, %node, behind, "left behind");
+            let slow = Slow { group: around.group, node, behind };
+            around.events.push_back(Event::Slow(slow));
+            self.take_children(around.config);
+            self.on_progress(around);
+        }
+    }
+
+    /// Receivers may have come further.
+    fn on_progress(&mut self, around: &mut Around<'_>) {
+        self.release();
+        while let Some(mark) = self.marks.front().copied()
+            && mark <= self.base
+        {
+            self.marks.pop_front();
+            let incomplete = core::mem::take(&mut self.missed).into_iter().collect();
+            around.events.push_back(Event::Safe(Safe {
+                group: around.group,
+                up_to: seqno(mark - 1),
+                members: self.placing.current().count(),
+                incomplete,
+            }));
+        }
+    }
+
+    /// Lets go what all receivers have.
+    fn release(&mut self) {
+        let all_below = self.placing.current().map(|(_, state)| state.next).min();
+        let edge = all_below.unwrap_or(self.next).min(self.next);
+        while self.base < edge
+            && let Some(piece) = self.kept.pop_front()
+        {
+            self.kept_bytes -= piece.bytes.len();
+            self.base += 1;
+        }
+    }
+
+    /// Asks for a confirmation of all that was taken so far.
+    pub(super) fn confirm(&mut self, around: &mut Around<'_>) {
+        let mark = self.end();
+        if self.marks.back() != Some(&mark) {
+            self.marks.push_back(mark);
+        }
+        self.on_progress(around);
+    }
+
+    /// Receivers that are not known to have all that was taken.
+    pub(super) fn unconfirmed(&self) -> Vec<NodeId> {
+        let lacks = |it: &(NodeId, &ReceiverState)| it.1.next < self.end();
+        self.placing.all().filter(lacks).map(|(node, _)| node).collect()
+    }
+
+    /// Time has passed.
+    pub(super) fn handle_timeout(&mut self, around: &mut Around<'_>) {
+        let now = around.now;
+        self.placing.handle_timeout(around);
+        if self.starts_at.is_some_and(|at| at <= now) {
+            self.starts_at = None;
+        }
+        self.multicast_again(around);
+        if self.announce_at <= now {
+            self.announce(around);
+        }
+        if self.watch_at <= now {
+            self.watch_at = now + around.config.gone_after / 4;
+            self.watch(around);
+        }
+    }
+
+    /// What nobody has is multicast again (3.3).
+    fn multicast_again(&mut self, around: &mut Around<'_>) {
+        if self.children.is_empty() {
+            return;
+        }
+        let patience = again_after(around.config);
+        let (base, next) = (self.base, self.next);
+        while let Some(number) =
+            self.all.poll_repair(around.now, &patience, |number| (base..next).contains(&number))
+        {
+            let piece = self.kept[(number - self.base) as usize].clone();
+            around.counters.data_multicast_again += 1;
+            around.multicast(&Packet::Data(DataPacket { number, piece, way: Way::Again }));
+        }
+    }
+
+    fn announce(&mut self, around: &mut Around<'_>) {
+        let is_settled = self.base == self.next;
+        let every = around.config.announce_every;
+        self.announce_at = around.now + if is_settled { every * IDLE_PART } else { every };
+        around.counters.announces_sent += 1;
+        around.multicast(&Packet::Announce { end: self.next });
+    }
+
+    /// Looks for receivers that are not heard, or that hold the others up.
+    fn watch(&mut self, around: &mut Around<'_>) {
+        let (now, config) = (around.now, around.config);
+        let silent = (config.gone_after * 2).max(self.placing.report_interval(config) * 8);
+        let gone = self.placing.current().filter(|(_, it)| now.since(it.heard_at) >= silent);
+        let gone: Vec<NodeId> = gone.map(|(node, _)| node).collect();
+        gone.into_iter().for_each(|node| self.leave_behind(around, node));
+        let Some(slow_after) = config.slow_after else { return };
+        self.slowest = self.find_slowest().map(|node| match self.slowest {
+            Some((before, since)) if before == node => (node, since),
+            _ => (node, now),
+        });
+        if let Some((node, since)) = self.slowest
+            && now.since(since) >= slow_after
+        {
+            self.slowest = None;
+            self.leave_behind(around, node);
+        }
+    }
+
+    /// The receiver that holds all others up, if there is one: there is something to be sent that
+    /// it does not expect yet, while the others expect much more.
+    fn find_slowest(&self) -> Option<NodeId> {
+        if self.next >= self.end() || self.placing.current().count() < 2 {
+            return None;
+        }
+        let room = |state: &ReceiverState| state.limit.saturating_sub(state.next);
+        let mut by_limit: Vec<(u64, NodeId, u64)> =
+            self.placing.current().map(|(node, it)| (it.limit, node, room(it))).collect();
+        by_limit.sort_unstable();
+        let [(limit, node, least), (_, _, second), ..] = by_limit[..] else { return None };
+        let is_bound = limit <= self.next + u64::from(initial_burst());
+        (is_bound && least * SLOW_PART <= second).then_some(node)
+    }
+
+    /// The node has found another sender in the group, and gives way: what was not confirmed is
+    /// lost.
+    pub(super) fn give_way(&mut self, around: &mut Around<'_>) {
+        around.lose(around.node, self.base, self.end(), LossCause::AnotherSender);
+    }
+
+    /// When [`Sending::handle_timeout`] is to be called.
+    pub(super) fn poll_timeout(&mut self, now: Time, config: &Config) -> Time {
+        let mut due = self.announce_at.min(self.watch_at).min(self.placing.poll_timeout());
+        due = due.min(self.starts_at.unwrap_or(Time::MAX));
+        if self.may_send() {
+            let window = self.window_bytes(config);
+            due = due.min(self.pacing.next_at(now, window));
+        }
+        if !self.children.is_empty() {
+            let again = self.all.next_repair(&again_after(config));
+            due = due.min(again.unwrap_or(Time::MAX));
+        }
+        due
+    }
+
+    /// Bytes that are kept.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    pub(super) fn check(&self, config: &Config, group: GroupId) {
+        self.placing.check();
+        let bytes: usize = self.kept.iter().map(|piece| piece.bytes.len()).sum();
+        assert_eq!(bytes, self.kept_bytes, "{group}: bytes are counted wrongly");
+        assert!(bytes <= config.send_bytes, "{group}: more is kept than there is room for");
+        assert!((self.base..=self.end()).contains(&self.next), "{group}: it is beyond its end");
+        for (node, state) in self.placing.current() {
+            assert!(state.next >= self.base, "{node} lacks what is not kept");
+        }
+    }
+}
+
+/// When the sender multicasts again: later than receivers would find what they lack, for an
+/// acknowledgement comes up through several rings.
+fn again_after(config: &Config) -> Patience {
+    let Patience { detect_after, silent_after, resend_after, under_way } = config.patience();
+    Patience { detect_after, silent_after: silent_after * 4, resend_after, under_way }
+}
+
+/// Packets by which a receiver's report may be behind what it expects by now.
+fn initial_burst() -> u32 {
+    64
+}
+
+/// Packets that are sent to who asks, at once.
+const ANSWERED_AT_ONCE: u64 = 256;
+/// A sender that has nothing to send announces itself so many times less often.
+const IDLE_PART: u32 = 10;

@@ -1,0 +1,261 @@
+//! Somebody whom a receiver repairs for, and what is known of it (section 3.3).
+//!
+//! What a successor is known to lack (it acknowledged later packets) is due after the time to
+//! detect a loss. Of what lies beyond all that it acknowledged nothing is known: that is due when
+//! its acknowledgement would have come.
+
+use alloc::collections::VecDeque;
+use core::ops::Range;
+use core::time::Duration;
+
+use super::having::Having;
+use super::packet::RingAck;
+use crate::{NodeId, Time, Timers};
+
+/// Somebody whom a receiver repairs for in one ring.
+#[derive(Debug)]
+pub struct Successor {
+    /// Who it is.
+    pub node: NodeId,
+    /// The ring that both are in.
+    pub ring: u32,
+    has: Having,
+    /// Below this number it is known what it lacks.
+    known_to: u64,
+    /// Packets of which nothing is known, by when they came here, the oldest first.
+    unknown: VecDeque<(Time, u64)>,
+    /// Packets that it lacks, and when each is to be sent.
+    missing: Timers<u64>,
+    /// Repairs since it was last heard, and when the last one was sent.
+    under_way: u32,
+    sent_at: Time,
+    heard_at: Time,
+    watch: Watch,
+    /// Until when it is served, if somebody else serves it from now on.
+    until: Option<Time>,
+}
+
+/// Whether the tree reaches a successor.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watch {
+    since: Time,
+    /// What it has got by the tree, as it says.
+    by_tree: u32,
+    /// What its predecessor had got at the same time.
+    own_by_tree: u64,
+    /// Repairs that it was sent since.
+    repairs: u32,
+}
+
+/// How long a receiver waits for its successors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Before what a successor is known to lack is sent to it.
+    pub detect_after: Duration,
+    /// Before what it has said nothing of is taken to be lacking.
+    pub silent_after: Duration,
+    /// Before what it was sent is sent again.
+    pub resend_after: Duration,
+    /// Repairs without a word from it, at most.
+    pub under_way: u32,
+}
+
+/// A link is not dead because of a few losses.
+const REPAIRS_BEFORE_CUT: u32 = 8;
+
+impl Successor {
+    /// A successor of which nothing is known but that it does not need packets below `base`.
+    pub(super) fn new(now: Time, ring: u32, node: NodeId, base: u64) -> Self {
+        Self {
+            node,
+            ring,
+            has: Having::all_below(base),
+            known_to: base,
+            unknown: VecDeque::new(),
+            missing: Timers::new(),
+            under_way: 0,
+            sent_at: now,
+            heard_at: now,
+            watch: Watch { since: now, ..Watch::default() },
+            until: None,
+        }
+    }
+
+    /// Whether it has a packet.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.has.contains(number)
+    }
+
+    /// The first packet that it lacks.
+    pub(super) fn next(&self) -> u64 {
+        self.has.next()
+    }
+
+    /// Until when it is served; `None` if nobody else serves it.
+    pub(super) fn until(&self) -> Option<Time> {
+        self.until
+    }
+
+    pub(super) fn serve_until(&mut self, until: Option<Time>) {
+        self.until = match (until, self.until) {
+            (Some(until), Some(before)) => Some(until.min(before)),
+            (until, _) => until,
+        };
+    }
+
+    /// A packet has come that is to be acknowledged, or repaired.
+    pub(super) fn await_ack(&mut self, now: Time, number: u64, patience: &Patience) {
+        if self.has(number) {
+            return;
+        }
+        if self.unknown.is_empty() && self.missing.is_empty() {
+            // It had nothing to acknowledge until now.
+            self.heard_at = now;
+        }
+        match number < self.known_to {
+            true => self.misses(number, now + patience.detect_after),
+            false => self.unknown.push_back((now, number)),
+        }
+    }
+
+    /// It has acknowledged packets. Returns the range in which it is known since now what it lacks.
+    pub(super) fn on_ack(&mut self, now: Time, ack: &RingAck) -> Range<u64> {
+        self.has.absorb(&ack.has);
+        let fresh = self.known_to..ack.known_to.max(self.known_to);
+        self.known_to = fresh.end;
+        (self.heard_at, self.under_way) = (now, 0);
+        if ack.by_tree != self.watch.by_tree {
+            self.watch.by_tree = ack.by_tree;
+            (self.watch.since, self.watch.repairs) = (now, 0);
+        }
+        fresh
+    }
+
+    /// It has a packet, though it has not acknowledged it yet.
+    pub(super) fn note_has(&mut self, number: u64) {
+        self.has.insert(number);
+    }
+
+    /// A packet that is kept turns out to be missing there, unless it has it.
+    pub(super) fn misses(&mut self, number: u64, due: Time) {
+        if !self.has(number) && !self.missing.is_set(number) {
+            self.missing.set(number, due);
+        }
+    }
+
+    /// A packet that is to be sent to it.
+    pub(super) fn poll_repair(
+        &mut self,
+        now: Time,
+        patience: &Patience,
+        is_kept: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        if self.under_way >= patience.under_way {
+            if now < self.sent_at + patience.resend_after {
+                return None;
+            }
+            // It may have come back.
+            self.under_way = patience.under_way - 1;
+        }
+        while let Some(number) = self.missing.pop_due(now) {
+            if !self.has(number) && is_kept(number) {
+                return Some(self.sent(now, number, patience));
+            }
+        }
+        loop {
+            self.forget_known();
+            let (since, number) = *self.unknown.front()?;
+            if now < since + patience.silent_after {
+                return None;
+            }
+            self.unknown.pop_front();
+            if is_kept(number) {
+                return Some(self.sent(now, number, patience));
+            }
+        }
+    }
+
+    fn sent(&mut self, now: Time, number: u64, patience: &Patience) -> u64 {
+        self.missing.set(number, now + patience.resend_after);
+        self.under_way += 1;
+        self.sent_at = now;
+        self.watch.repairs = self.watch.repairs.saturating_add(1);
+        number
+    }
+
+    /// When [`Successor::poll_repair`] is to be called.
+    pub(super) fn next_repair(&mut self, patience: &Patience) -> Option<Time> {
+        self.forget_known();
+        let unknown = self.unknown.front().map(|(since, _)| *since + patience.silent_after);
+        let due = [unknown, self.missing.next_due()].into_iter().flatten().min()?;
+        match self.under_way >= patience.under_way {
+            true => Some(due.max(self.sent_at + patience.resend_after)),
+            false => Some(due),
+        }
+    }
+
+    /// Whether a repair that has just come is to be sent to it at once; it counts as sent then.
+    pub(super) fn pass_on(
+        &mut self,
+        now: Time,
+        number: u64,
+        is_news: bool,
+        patience: &Patience,
+    ) -> bool {
+        let is_lacking = !self.has(number) && (number < self.known_to || is_news);
+        let goes = is_lacking && self.under_way < patience.under_way;
+        if goes {
+            self.sent(now, number, patience);
+        } else if is_lacking {
+            self.missing.set(number, now + patience.resend_after);
+        }
+        goes
+    }
+
+    /// Whether it has not been heard for so long, though it has something to acknowledge.
+    pub(super) fn is_silent(&mut self, now: Time, gone_after: Duration) -> bool {
+        self.forget_known();
+        let awaits = !(self.unknown.is_empty() && self.missing.is_empty());
+        awaits && now.since(self.heard_at) >= gone_after
+    }
+
+    /// Whether the tree has not reached it for the time `cut_after`, though it has reached its
+    /// predecessor, who has got `own_by_tree` packets by it. If so it is asked again after the same
+    /// time.
+    pub(super) fn is_cut(&mut self, now: Time, own_by_tree: u64, cut_after: Duration) -> bool {
+        let watch = &mut self.watch;
+        if watch.repairs == 0 {
+            (watch.since, watch.own_by_tree) = (now, own_by_tree);
+        }
+        let repairs = u64::from(REPAIRS_BEFORE_CUT);
+        let is_cut = watch.repairs >= REPAIRS_BEFORE_CUT
+            && own_by_tree - watch.own_by_tree >= repairs
+            && now.since(watch.since) >= cut_after;
+        if is_cut {
+            (watch.since, watch.own_by_tree, watch.repairs) = (now, own_by_tree, 0);
+        }
+        is_cut
+    }
+
+    /// What it has is not waited for any more, and what it is known to lack is not unknown.
+    fn forget_known(&mut self) {
+        while let Some((_, number)) = self.unknown.front()
+            && (*number < self.known_to || self.has(*number) || self.missing.is_set(*number))
+        {
+            self.unknown.pop_front();
+        }
+        while let Some(due) = self.missing.next_due()
+            && let Some(number) = self.missing.pop_due(due)
+        {
+            if !self.has(number) {
+                self.missing.set(number, due);
+                break;
+            }
+        }
+    }
+
+    /// Whether a packet that it lacks will be sent to it.
+    pub(super) fn awaits(&self, number: u64) -> bool {
+        self.missing.is_set(number) || self.unknown.iter().any(|(_, it)| *it == number)
+    }
+}
