@@ -243,15 +243,18 @@ impl Network for UdpNetwork {
         if self.paths.take_change() {
             self.routes.forget();
         }
+        node.set_blocked(self.sender.is_blocked());
         let max_datagrams = self.sockets.unicast.state().max_gso_segments();
         while let Some(Transmit { destination, .. }) = self.next_datagram(node) {
             if let Some(run) = self.sender.add(destination, max_datagrams) {
                 self.send(node, run);
+                node.set_blocked(self.sender.is_blocked());
             }
         }
         if let Some(run) = self.sender.finish() {
             self.send(node, run);
         }
+        node.set_blocked(self.sender.is_blocked());
     }
 
     fn count(&self, stats: &mut Stats) {

@@ -297,6 +297,11 @@ impl Node {
         &self.bulk
     }
 
+    /// The driver's network takes nothing for now, or does again; see [`Rdcm::set_blocked`].
+    pub fn set_blocked(&mut self, is_blocked: bool) {
+        self.bulk.set_blocked(is_blocked);
+    }
+
     /// The application of a bulk group takes no messages for now, or does again; see
     /// [`Rdcm::hold`].
     pub fn hold(&mut self, now: Time, group: GroupId, is_held: bool) {

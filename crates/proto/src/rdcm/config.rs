@@ -25,6 +25,11 @@ pub struct Config {
     pub window_packets: u32,
     /// What the rate follows. Default BIC.
     pub congestion: Congestion,
+    /// The share of the packets that a receiver may lose on the tree before it takes that for
+    /// congestion: receivers repair faster than a window recovers, and many lose a few packets at
+    /// any rate. Default 2 %, as in BBR; zero is BIC as it stands, which shares a link with TCP
+    /// fairly.
+    pub tolerated_loss: f64,
     /// Bytes in a second that a sender multicasts at most, headers of IP and UDP included.
     /// Default: no limit.
     pub rate: Option<u64>,
@@ -100,7 +105,7 @@ pub enum Network {
 }
 
 /// What is wrong with settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// The path is too narrow.
     #[error("a path MTU of {0} bytes: at least {LEAST_MTU} are needed")]
@@ -114,6 +119,9 @@ pub enum ConfigError {
     /// A number or a time is zero that must not be.
     #[error("{0} must not be zero")]
     Zero(&'static str),
+    /// Not a share.
+    #[error("{0} is no share of losses that could be tolerated")]
+    Share(f64),
     /// More receivers at one switch than the place of a receiver can tell.
     #[error("{0} links at one point of the topology: at most {MAX_PORTS} are possible")]
     Ports(usize),
@@ -128,6 +136,7 @@ impl Default for Config {
             send_bytes: 32 << 20,
             window_packets: 1 << 14,
             congestion: Congestion::Bic { initial: 32 },
+            tolerated_loss: 0.02,
             rate: None,
             burst_packets: 48,
             repairs_share_path: true,
@@ -182,6 +191,9 @@ impl Config {
         }
         if (self.window_packets as usize) <= self.packets_of(self.message_bytes) {
             return Err(ConfigError::Room("window_packets"));
+        }
+        if !(0.0..1.0).contains(&self.tolerated_loss) {
+            return Err(ConfigError::Share(self.tolerated_loss));
         }
         if let Network::Known { topology, .. } = &self.network {
             let vertices = (0..topology.len() as u32).map(Vertex);

@@ -240,10 +240,12 @@ impl Group {
         }
     }
 
-    pub(super) fn poll_timeout(&mut self, now: Time, config: &Config) -> Time {
+    /// When [`Group::handle_timeout`] is to be called; data that is to be sent does not count if
+    /// the network is blocked.
+    pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
         match &mut self.role {
             Role::Waiting => Time::MAX,
-            Role::Sending(sending) => sending.poll_timeout(now, config),
+            Role::Sending(sending) => sending.poll_timeout(now, config, is_blocked),
             Role::Receiving(reception) => reception.poll_timeout(config),
         }
     }

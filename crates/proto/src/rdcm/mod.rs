@@ -13,7 +13,7 @@
 //! | 3.3 acknowledgements | `acks`, `reception`, [`packet::RingAck`] |
 //! | 3.3 packet repair: the repair window | [`having`], [`window`], [`successor`] |
 //! | 3.3 the sender multicasts again | `sending` |
-//! | 3.5 congestion control, BIC | [`congestion`], `pacing` |
+//! | 3.5 congestion control, BIC | [`congestion`], `tolerance`, `pacing` |
 //!
 //! # A stream
 //!
@@ -40,6 +40,8 @@
 //! * Whoever is not heard for [`Config::gone_after`], or holds the others up for
 //!   [`Config::slow_after`], is left behind: the others go on. It is told what it has lost, and is
 //!   let in again when it is heard again.
+//! * A window is not reduced for a few losses in a hundred ([`Config::tolerated_loss`]): what
+//!   repairs make up for is no reason to be slow, and BIC at 1 % of loss is.
 //! * The rate within the window is paced by the round trip: a window at once would overflow the
 //!   sender's own link.
 
@@ -72,6 +74,7 @@ mod reception;
 mod sending;
 mod sites;
 pub mod successor;
+mod tolerance;
 pub mod topology;
 #[cfg(test)]
 mod topology_of_tests;
@@ -101,6 +104,8 @@ pub struct Rdcm {
     now: Time,
     /// When the first group wants to be called.
     due: Time,
+    /// Whether the network takes no data for now.
+    is_blocked: bool,
 }
 
 impl Rdcm {
@@ -121,6 +126,16 @@ impl Rdcm {
             streams: 0,
             now: Time::ZERO,
             due: Time::MAX,
+            is_blocked: false,
+        }
+    }
+
+    /// The driver's network takes nothing for now, or does again: data waits here, where it is
+    /// bounded, and not there, where it would be lost. Everything else is given out all the same.
+    pub fn set_blocked(&mut self, is_blocked: bool) {
+        let was_blocked = core::mem::replace(&mut self.is_blocked, is_blocked);
+        if was_blocked && !is_blocked {
+            self.due = self.now;
         }
     }
 
@@ -204,7 +219,7 @@ impl Rdcm {
             rng: &mut self.rng,
         };
         let result = call(state, &mut around);
-        self.due = self.due.min(state.poll_timeout(now, &self.config));
+        self.due = self.due.min(state.poll_timeout(now, &self.config, self.is_blocked));
         Some(result)
     }
 }
@@ -290,6 +305,9 @@ impl Engine for Rdcm {
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         if let Some(transmit) = self.outbox.pop(out) {
             return Some(transmit);
+        }
+        if self.is_blocked {
+            return None;
         }
         let now = self.now;
         let senders = self.groups.iter().filter(|(_, it)| matches!(it.role, Role::Sending(_)));

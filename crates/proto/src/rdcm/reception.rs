@@ -11,6 +11,7 @@ use super::config::{Config, Congestion};
 use super::congestion::Bic;
 use super::packet::{DataPacket, Packet, Place, RingAck, Way};
 use super::successor::Patience;
+use super::tolerance::Tolerance;
 use super::window::{Arrival, Kept, RepairWindow};
 use crate::{Event, How, LossCause, Message, NodeId, Time};
 
@@ -28,6 +29,7 @@ pub(super) struct Reception {
     children: BTreeMap<NodeId, Child>,
     /// `None` if the rate does not follow losses.
     bic: Option<Bic>,
+    tolerance: Tolerance,
     /// The number after the last packet that came by the tree for the first time.
     tree_next: u64,
     /// The number after the last packet that is known to have been sent.
@@ -76,6 +78,7 @@ impl Reception {
             assembly: Assembly::default(),
             children: BTreeMap::new(),
             bic: new_bic(config),
+            tolerance: Tolerance::new(config.tolerated_loss),
             tree_next: first,
             known_to: first,
             by_tree: 0,
@@ -120,6 +123,7 @@ impl Reception {
         self.window = RepairWindow::new(first, config.window_packets, config.patience());
         self.assembly = Assembly::default();
         self.bic = new_bic(config);
+        self.tolerance.on_answer();
         self.tree_next = first;
         self.known_to = self.known_to.max(first);
         self.told_hole = 0;
@@ -214,8 +218,8 @@ impl Reception {
             self.acks.at_once(around.now);
         }
         if let Some(bic) = &mut self.bic {
-            if gap > 0 {
-                bic.on_loss(self.tree_next, number);
+            if self.tolerance.on_arrival(gap) && bic.on_loss(self.tree_next, number) {
+                self.tolerance.on_answer();
             }
             bic.on_arrival();
         }

@@ -445,11 +445,11 @@ impl Sending {
         around.lose(around.node, self.base, self.end(), LossCause::AnotherSender);
     }
 
-    /// When [`Sending::handle_timeout`] is to be called.
-    pub(super) fn poll_timeout(&mut self, now: Time, config: &Config) -> Time {
+    /// When [`Sending::handle_timeout`] is to be called; not for data if the network is blocked.
+    pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
         let mut due = self.announce_at.min(self.watch_at).min(self.placing.poll_timeout());
         due = due.min(self.starts_at.unwrap_or(Time::MAX));
-        if self.may_send() {
+        if self.may_send() && !is_blocked {
             let window = self.window_bytes(config);
             due = due.min(self.pacing.next_at(now, window));
         }

@@ -1,0 +1,78 @@
+//! Whether what a receiver loses on the tree is congestion.
+
+/// Counts what came by the tree and what did not, of the last thousand packets or two.
+#[derive(Clone, Debug)]
+pub(super) struct Tolerance {
+    share: f64,
+    arrived: u32,
+    lost: u32,
+}
+
+/// Packets after which those before count half.
+const SPAN: u32 = 1000;
+/// Losses that say nothing, for they come together now and then.
+const CHANCE: f64 = 4.0;
+
+impl Tolerance {
+    /// Tolerates this share of losses.
+    pub(super) fn new(share: f64) -> Self {
+        Self { share, arrived: 0, lost: 0 }
+    }
+
+    /// A packet came after so many that did not. Whether that is too much.
+    pub(super) fn on_arrival(&mut self, lost_before: u64) -> bool {
+        self.arrived += 1;
+        self.lost = self.lost.saturating_add(u32::try_from(lost_before).unwrap_or(u32::MAX));
+        if lost_before == 0 {
+            if self.arrived >= 2 * SPAN {
+                (self.arrived, self.lost) = (self.arrived / 2, self.lost / 2);
+            }
+            return false;
+        }
+        if self.share <= 0.0 {
+            return true;
+        }
+        let all = f64::from(self.arrived.max(SPAN)) + f64::from(self.lost);
+        f64::from(self.lost) > self.share * all + CHANCE
+    }
+
+    /// The losses were answered.
+    pub(super) fn on_answer(&mut self) {
+        (self.arrived, self.lost) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rng;
+
+    /// How often it is too much, of so many packets of which each is lost with a probability.
+    fn answers(share: f64, loss: f64, packets: u32) -> u32 {
+        let (mut tolerance, mut rng) = (Tolerance::new(share), Rng::new(7));
+        let (mut answers, mut gap) = (0, 0);
+        for _ in 0..packets {
+            if rng.chance(loss) {
+                gap += 1;
+            } else if tolerance.on_arrival(std::mem::take(&mut gap)) {
+                tolerance.on_answer();
+                answers += 1;
+            }
+        }
+        answers
+    }
+
+    #[test]
+    fn few_losses_are_tolerated_and_many_are_not() {
+        assert!(answers(0.02, 0.01, 1_000_000) < 20);
+        assert!(answers(0.02, 0.05, 1_000_000) > 1500);
+        assert_eq!(answers(0.02, 0.0, 10_000), 0);
+    }
+
+    #[test]
+    fn a_burst_is_too_much_at_once_and_nothing_is_tolerated_where_nothing_is_to_be() {
+        assert!(Tolerance::new(0.02).on_arrival(30));
+        assert!(!Tolerance::new(0.02).on_arrival(10));
+        assert!(Tolerance::new(0.0).on_arrival(1));
+    }
+}
