@@ -9,9 +9,10 @@ use crate::tree::{Manifest, Source, Tree};
 
 /// Each crate with its folder and the crates of ours that its product code may import. Tests may
 /// import more (`[dev-dependencies]`), but nobody imports a crate of `LEAVES`.
-const ARROWS: [Arrow; 10] = [
+const ARROWS: [Arrow; 11] = [
     Arrow { name: "carom-proto", folder: "proto", imports: &[] },
     Arrow { name: "carom-baselines", folder: "baselines", imports: &["carom-proto"] },
+    Arrow { name: "carom-files", folder: "files", imports: &[] },
     Arrow { name: "carom-sim", folder: "sim", imports: &["carom-proto"] },
     Arrow { name: "carom", folder: "carom", imports: &["carom-proto", "carom-sim"] },
     Arrow {
@@ -30,6 +31,7 @@ const ARROWS: [Arrow; 10] = [
             "carom-sim",
             "carom-paper",
             "carom-control",
+            "carom-files",
         ],
     },
     Arrow {

@@ -1,0 +1,97 @@
+//! The messages of the multicast stream: parts of pieces.
+//!
+//! All numbers are big-endian.
+//!
+//! | offset | bytes | |
+//! |---|---|---|
+//! | 0 | 2 | `CB` |
+//! | 2 | 1 | version, 1 |
+//! | 3 | 1 | zero |
+//! | 4 | 16 | the first half of the transfer's id |
+//! | 20 | 4 | number of the piece |
+//! | 24 | 4 | where in the piece the bytes belong |
+//! | 28 | | the bytes, at least one |
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+
+use crate::id::TransferId;
+
+/// Bytes of a block before its data.
+pub const BLOCK_HEADER_BYTES: usize = 28;
+
+const MAGIC: [u8; 4] = [b'C', b'B', 1, 0];
+
+/// A part of a piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The first half of the id of the transfer that it is of.
+    pub tag: [u8; 16],
+    /// The number of the piece.
+    pub piece: u32,
+    /// Where in the piece the bytes belong.
+    pub offset: u32,
+    /// The bytes; not empty.
+    pub data: Bytes,
+}
+
+impl Block {
+    /// The message that carries `data`.
+    pub fn encode(id: &TransferId, piece: u32, offset: u32, data: &[u8]) -> Bytes {
+        let mut message = BytesMut::with_capacity(BLOCK_HEADER_BYTES + data.len());
+        message.put_slice(&MAGIC);
+        message.put_slice(&id.tag());
+        message.put_u32(piece);
+        message.put_u32(offset);
+        message.put_slice(data);
+        message.freeze()
+    }
+
+    /// Reads a message; `None` if it is no block. Nothing is copied.
+    pub fn decode(message: &Bytes) -> Option<Self> {
+        if message.len() <= BLOCK_HEADER_BYTES || message[..4] != MAGIC {
+            return None;
+        }
+        let number = |at: usize| {
+            u32::from_be_bytes(message[at..at + 4].try_into().expect("four bytes are four"))
+        };
+        let tag = message[4..20].try_into().expect("sixteen bytes are sixteen");
+        let data = message.slice(BLOCK_HEADER_BYTES..);
+        Some(Self { tag, piece: number(20), offset: number(24), data })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_block_is_written_as_the_table_says() {
+        let id = TransferId(std::array::from_fn(|at| at as u8));
+        let message = Block::encode(&id, 0x0102_0304, 0x0506_0708, b"xy");
+        let mut golden = b"CB\x01\x00".to_vec();
+        golden.extend(0..16);
+        golden.extend([1, 2, 3, 4, 5, 6, 7, 8, b'x', b'y']);
+        assert_eq!(message, golden);
+    }
+
+    proptest! {
+        #[test]
+        fn a_block_is_read_as_it_was_written(
+            id: [u8; 32], piece: u32, offset: u32,
+            data in prop::collection::vec(any::<u8>(), 1..100),
+        ) {
+            let id = TransferId(id);
+            let block = Block::decode(&Block::encode(&id, piece, offset, &data));
+            let data = Bytes::from(data);
+            prop_assert_eq!(block, Some(Block { tag: id.tag(), piece, offset, data }));
+        }
+
+        #[test]
+        fn bytes_that_are_no_block_are_refused(bytes: Vec<u8>) {
+            let block = Block::decode(&Bytes::from(bytes.clone()));
+            prop_assert_eq!(block.is_some(), bytes.len() > 28 && bytes[..4] == MAGIC);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Files for many receivers at once: the object layer of Carom's bulk delivery.
+//!
+//! A [`Sending`] offers files, directories or what a reader gives; each [`Receiving`] gets them
+//! into a directory. The data goes as messages over a multicast stream that somebody else provides:
+//! the sender writes them into a [`BlockSink`], and whoever hears the stream hands them to
+//! [`Receiving::on_block`]. Everything else goes over TCP: the list of files, who has what, and
+//! what the stream did not bring, which receivers fetch from each other.
+//!
+//! The stream may lose, repeat, reorder and corrupt messages. What a receiver gives its final name
+//! has been verified, piece by piece, against hashes that the transfer is named by.
+//! `docs/files.md` has the formats, the states, and what is trusted.
+//!
+//! Here the stream is a queue within the process:
+//!
+//! ```
+//! use carom_files::*;
+//! use std::sync::mpsc::{Sender, channel};
+//!
+//! struct Queue(Sender<bytes::Bytes>);
+//! impl BlockSink for Queue {
+//!     fn send(&mut self, block: bytes::Bytes) -> Result<(), SinkError> {
+//!         self.0.send(block).map_err(|_| SinkError("nobody listens".into()))
+//!     }
+//!     fn largest(&self) -> usize {
+//!         60_000
+//!     }
+//!     fn flush(&mut self) -> Result<(), SinkError> {
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (from, to) = (tempfile::tempdir()?, tempfile::tempdir()?);
+//! std::fs::write(from.path().join("greeting"), "hello")?;
+//! let options = SendOptions { listen: "127.0.0.1:0".parse()?, ..SendOptions::default() };
+//! let sending = Sending::open(vec![Source::Path(from.path().join("greeting"))], options)?;
+//!
+//! let receiving = Receiving::start(sending.offer(), ReceiveOptions::new(to.path()))?;
+//! let (queue, blocks) = channel();
+//! let sender = std::thread::spawn(move || sending.run(&mut Queue(queue)));
+//! blocks.iter().for_each(|block| receiving.on_block(block));
+//! receiving.wait()?;
+//! assert!(sender.join().expect("it does not panic")?.is_success());
+//! assert_eq!(std::fs::read(to.path().join("greeting"))?, b"hello");
+//! # Ok(())
+//! # }
+//! ```
+
+mod block;
+mod error;
+pub mod frame;
+mod holes;
+mod id;
+mod limits;
+mod manifest;
+mod names;
+mod offer;
+mod peers;
+mod piece;
+mod progress;
+mod receiving;
+mod scan;
+mod sending;
+mod sink;
+mod summary;
+
+pub use block::{BLOCK_HEADER_BYTES, Block};
+pub use error::{ReceiveError, SendError, SourceError};
+pub use holes::{Holes, Segment};
+pub use id::TransferId;
+pub use limits::*;
+pub use manifest::{Entry, Kind, Manifest, ManifestError, Modified};
+pub use names::{EntryPath, NameError, check_link};
+pub use offer::{NoOffer, Offer};
+pub use piece::{Hash, PieceSet, Place};
+pub use progress::{Event, Reporter, events};
+pub use receiving::{ReceiveOptions, Receiving};
+pub use scan::Source;
+pub use sending::{SendHandle, SendOptions, Sending, StartWhen};
+pub use sink::{BlockSink, SinkError};
+pub use summary::{Received, ReceiverRow, State, Summary};

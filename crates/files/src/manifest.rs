@@ -1,0 +1,405 @@
+//! What is sent: all names, sizes and hashes.
+//!
+//! Encoded, a manifest is a version byte, then by `postcard` a head with the piece size and the
+//! numbers of entries and pieces, and the entries, each followed by its holes as pairs of the bytes
+//! since the end of the one before and its own bytes; then the hashes of all pieces, 32 bytes each.
+//! The decoder takes one entry and one hole at a time, so that a manifest takes no more memory than
+//! a small multiple of its bytes, whatever it claims.
+
+use serde::{Deserialize, Serialize};
+
+use crate::holes::Holes;
+use crate::id::TransferId;
+use crate::limits::{
+    MAX_ENTRIES, MAX_FILE_BYTES, MAX_HOLES, MAX_MANIFEST_BYTES, MAX_PIECE_BYTES, MAX_PIECES,
+    MIN_PIECE_BYTES,
+};
+use crate::names::{EntryPath, NameError, check_link};
+use crate::piece::{Hash, Place};
+
+const VERSION: u8 = 1;
+/// What the id is a hash of begins with this, so that it is a hash of nothing else.
+const ID_OF: &[u8] = b"carom transfer 1";
+/// The permissions that are carried: nobody's program gets to run as somebody else.
+pub(crate) const MODE_BITS: u16 = 0o777;
+
+/// All entries in order, parents first, and the hashes of their pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    id: TransferId,
+    piece_bytes: u32,
+    entries: Vec<Entry>,
+    /// The number of the first piece of each entry, or of the next one if it has none.
+    first_pieces: Vec<u32>,
+    hashes: Vec<Hash>,
+}
+
+/// A file, directory or symlink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it belongs.
+    pub path: EntryPath,
+    /// Its permissions, of the nine bits.
+    pub mode: u16,
+    /// When it was last changed, if that is known.
+    pub modified: Option<Modified>,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// A time since 1970 in universal time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Modified {
+    /// Seconds, negative before 1970.
+    pub seconds: i64,
+    /// Nanoseconds after them, less than 1,000,000,000.
+    pub nanoseconds: u32,
+}
+
+/// What an entry is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File {
+        /// Its length, holes included.
+        bytes: u64,
+        /// What of it is not sent, as it holds nothing.
+        holes: Holes,
+    },
+    /// A symlink to a place in the same tree.
+    Symlink {
+        /// Where it leads, as it is written in it.
+        target: Box<[u8]>,
+    },
+}
+
+/// Why bytes are no manifest, or entries make none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// Not what a manifest looks like.
+    #[error("the manifest cannot be read")]
+    Malformed,
+    /// Written by a version of this program that is not known here.
+    #[error("the manifest has version {0}, this program knows {VERSION}")]
+    Version(u8),
+    /// More than there may be of something.
+    #[error("the transfer has too many {0}")]
+    TooMany(&'static str),
+    /// A name that is refused.
+    #[error("the name {path} is refused: {error}")]
+    Name {
+        /// The name, made fit to be shown.
+        path: String,
+        /// What is wrong with it.
+        error: NameError,
+    },
+    /// Not in order, twice the same, or in a directory that is not in the manifest.
+    #[error("{0} is not in its place in the manifest")]
+    Misplaced(String),
+    /// A size, mode or time that cannot be.
+    #[error("{0} has a size, mode or time that cannot be")]
+    Unbelievable(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    piece_bytes: u32,
+    entries: u32,
+    pieces: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct EntryHead<'a> {
+    path: &'a [u8],
+    mode: u16,
+    modified: Option<Modified>,
+    kind: KindHead<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum KindHead<'a> {
+    Directory,
+    File { bytes: u64, holes: u32 },
+    Symlink { target: &'a [u8] },
+}
+
+impl Manifest {
+    /// Joins entries and the hashes of their pieces, which are in the same order.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn new(
+        piece_bytes: u32,
+        entries: Vec<Entry>,
+        hashes: Vec<Hash>,
+    ) -> Result<Self, ManifestError> {
+        let mut checked = Checked::new(piece_bytes)?;
+        entries.iter().try_for_each(|entry| checked.push(entry))?;
+        if checked.pieces as usize != hashes.len() {
+            return Err(ManifestError::Malformed);
+        }
+        let first_pieces = checked.first_pieces;
+        let id = TransferId([0; 32]);
+        let mut manifest = Self { id, piece_bytes, entries, first_pieces, hashes };
+        manifest.id = manifest.hash();
+        Ok(manifest)
+    }
+
+    /// The name of the transfer.
+    pub fn id(&self) -> TransferId {
+        self.id
+    }
+
+    /// The length of a piece that is not the last of its file.
+    pub fn piece_bytes(&self) -> u32 {
+        self.piece_bytes
+    }
+
+    /// All entries.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// How many pieces there are.
+    pub fn pieces(&self) -> u32 {
+        self.hashes.len() as u32
+    }
+
+    /// What `piece` must hash to.
+    ///
+    /// # Panics
+    /// If there is no such piece.
+    pub fn hash_of(&self, piece: u32) -> &Hash {
+        &self.hashes[piece as usize]
+    }
+
+    /// Whether these are the bytes of `piece`; not if there is no such piece.
+    pub fn is_piece(&self, piece: u32, bytes: &[u8]) -> bool {
+        self.hashes.get(piece as usize).is_some_and(|hash| blake3::hash(bytes) == *hash)
+    }
+
+    /// Where `piece` belongs; `None` if there is no such piece.
+    pub fn place(&self, piece: u32) -> Option<Place> {
+        if piece >= self.pieces() {
+            return None;
+        }
+        // Entries without pieces have the number of the next that has.
+        let entry = self.first_pieces.partition_point(|first| *first <= piece) - 1;
+        let packed = u64::from(piece - self.first_pieces[entry]) * u64::from(self.piece_bytes);
+        let left = self.entries[entry].data_bytes() - packed;
+        let bytes = left.min(self.piece_bytes.into()) as u32;
+        Some(Place { entry, packed, bytes })
+    }
+
+    /// The pieces of an entry.
+    pub fn pieces_of(&self, entry: usize) -> std::ops::Range<u32> {
+        let next = self.first_pieces.get(entry + 1).copied();
+        self.first_pieces[entry]..next.unwrap_or(self.pieces())
+    }
+
+    /// Bytes of all files, holes included.
+    pub fn total_bytes(&self) -> u64 {
+        self.entries.iter().map(Entry::file_bytes).sum()
+    }
+
+    /// Bytes of all pieces.
+    pub fn data_bytes(&self) -> u64 {
+        self.entries.iter().map(Entry::data_bytes).sum()
+    }
+
+    /// As it travels.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut encoded = vec![VERSION];
+        let entries = self.entries.len() as u32;
+        let head = Head { piece_bytes: self.piece_bytes, entries, pieces: self.pieces() };
+        append(&head, &mut encoded);
+        for entry in &self.entries {
+            entry.encode(entry.mode, entry.modified, &mut encoded);
+        }
+        encoded.extend(self.hashes.as_flattened());
+        encoded
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if bytes.len() > MAX_MANIFEST_BYTES as usize {
+            return Err(ManifestError::TooMany("bytes of names and hashes"));
+        }
+        let (version, rest) = bytes.split_first().ok_or(ManifestError::Malformed)?;
+        if *version != VERSION {
+            return Err(ManifestError::Version(*version));
+        }
+        let (head, mut rest): (Head, _) = take(rest)?;
+        let mut checked = Checked::new(head.piece_bytes)?;
+        let mut entries = Vec::new();
+        for _ in 0..head.entries {
+            let (entry, left) = Entry::decode(rest)?;
+            checked.push(&entry)?;
+            entries.push(entry);
+            rest = left;
+        }
+        let (hashes, left) = rest.as_chunks::<32>();
+        let is_whole = left.is_empty() && hashes.len() == head.pieces as usize;
+        if !is_whole {
+            return Err(ManifestError::Malformed);
+        }
+        Self::new(head.piece_bytes, entries, hashes.to_vec())
+    }
+
+    /// The hash over everything but modes and times.
+    fn hash(&self) -> TransferId {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(ID_OF);
+        hasher.update(&self.piece_bytes.to_be_bytes());
+        let mut encoded = Vec::new();
+        for entry in &self.entries {
+            encoded.clear();
+            entry.encode(0, None, &mut encoded);
+            hasher.update(&(encoded.len() as u64).to_be_bytes());
+            hasher.update(&encoded);
+        }
+        hasher.update(self.hashes.as_flattened());
+        TransferId(hasher.finalize().into())
+    }
+}
+
+impl Entry {
+    /// The length of a file, holes included; 0 for anything else.
+    pub fn file_bytes(&self) -> u64 {
+        if let Kind::File { bytes, .. } = &self.kind { *bytes } else { 0 }
+    }
+
+    /// What of a file is sent; 0 for anything else.
+    pub fn data_bytes(&self) -> u64 {
+        if let Kind::File { bytes, holes } = &self.kind { bytes - holes.bytes() } else { 0 }
+    }
+
+    fn encode(&self, mode: u16, modified: Option<Modified>, into: &mut Vec<u8>) {
+        let kind = match &self.kind {
+            Kind::Directory => KindHead::Directory,
+            Kind::File { bytes, holes } => {
+                KindHead::File { bytes: *bytes, holes: holes.len() as u32 }
+            }
+            Kind::Symlink { target } => KindHead::Symlink { target },
+        };
+        append(&EntryHead { path: self.path.as_bytes(), mode, modified, kind }, into);
+        if let Kind::File { holes, .. } = &self.kind {
+            let mut end = 0;
+            for (at, bytes) in holes.iter() {
+                append(&(at - end, bytes), into);
+                end = at + bytes;
+            }
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), ManifestError> {
+        let (head, mut rest): (EntryHead<'_>, _) = take(bytes)?;
+        let shown = || head.path.escape_ascii().to_string();
+        let path = EntryPath::new(head.path);
+        let path = path.map_err(|error| ManifestError::Name { path: shown(), error })?;
+        let kind = match head.kind {
+            KindHead::Directory => Kind::Directory,
+            KindHead::Symlink { target } => Kind::Symlink { target: target.into() },
+            KindHead::File { bytes, holes: count } => {
+                let mut holes = Holes::default();
+                let mut end: u64 = 0;
+                for _ in 0..count {
+                    let ((gap, hole), left): ((u64, u64), _) = take(rest)?;
+                    let at = end.saturating_add(gap);
+                    if holes.len() >= MAX_HOLES as usize || !holes.push(at, hole, bytes) {
+                        return Err(ManifestError::Unbelievable(shown()));
+                    }
+                    (end, rest) = (at + hole, left);
+                }
+                Kind::File { bytes, holes }
+            }
+        };
+        Ok((Self { path, mode: head.mode, modified: head.modified, kind }, rest))
+    }
+}
+
+/// Holds entries, one after the other, against the rules of a manifest.
+struct Checked {
+    piece_bytes: u32,
+    first_pieces: Vec<u32>,
+    pieces: u32,
+    holes: u32,
+    last: Option<EntryPath>,
+    /// The directories that the last entry is in or is, from the top.
+    inside: Vec<EntryPath>,
+}
+
+impl Checked {
+    fn new(piece_bytes: u32) -> Result<Self, ManifestError> {
+        let sizes = MIN_PIECE_BYTES..=MAX_PIECE_BYTES;
+        if !sizes.contains(&piece_bytes) || !piece_bytes.is_power_of_two() {
+            return Err(ManifestError::Malformed);
+        }
+        let (first_pieces, inside) = (Vec::new(), Vec::new());
+        Ok(Self { piece_bytes, first_pieces, pieces: 0, holes: 0, last: None, inside })
+    }
+
+    fn push(&mut self, entry: &Entry) -> Result<(), ManifestError> {
+        if self.first_pieces.len() >= MAX_ENTRIES as usize {
+            return Err(ManifestError::TooMany("entries"));
+        }
+        self.check_place(entry)?;
+        let nanoseconds = entry.modified.map_or(0, |modified| modified.nanoseconds);
+        let is_possible = entry.mode & !MODE_BITS == 0
+            && nanoseconds < 1_000_000_000
+            && entry.file_bytes() <= MAX_FILE_BYTES;
+        if !is_possible {
+            return Err(ManifestError::Unbelievable(entry.path.to_string()));
+        }
+        if let Kind::Symlink { target } = &entry.kind {
+            let path = || entry.path.to_string();
+            check_link(&entry.path, target)
+                .map_err(|error| ManifestError::Name { path: path(), error })?;
+        }
+        if let Kind::File { holes, .. } = &entry.kind {
+            self.holes = self.holes.saturating_add(holes.len() as u32);
+        }
+        self.first_pieces.push(self.pieces);
+        let pieces = entry.data_bytes().div_ceil(self.piece_bytes.into());
+        let pieces = u64::from(self.pieces) + pieces;
+        if pieces > MAX_PIECES.into() {
+            return Err(ManifestError::TooMany("pieces"));
+        }
+        if self.holes > MAX_HOLES {
+            return Err(ManifestError::TooMany("holes"));
+        }
+        self.pieces = pieces as u32;
+        Ok(())
+    }
+
+    /// Entries come in the order of their components, so that none can come twice, and each
+    /// directory right before what is in it.
+    fn check_place(&mut self, entry: &Entry) -> Result<(), ManifestError> {
+        let path = &entry.path;
+        let is_next = self.last.as_ref().is_none_or(|last| last.components().lt(path.components()));
+        while self.inside.last().is_some_and(|dir| Some(dir.as_bytes()) != path.parent()) {
+            self.inside.pop();
+        }
+        if !is_next || (self.inside.is_empty() && !path.is_root()) {
+            return Err(ManifestError::Misplaced(path.to_string()));
+        }
+        if entry.kind == Kind::Directory {
+            self.inside.push(path.clone());
+        }
+        self.last = Some(path.clone());
+        Ok(())
+    }
+}
+
+fn append(value: &impl Serialize, into: &mut Vec<u8>) {
+    *into = postcard::to_extend(value, std::mem::take(into)).expect("a Vec takes all");
+}
+
+fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), ManifestError> {
+    postcard::take_from_bytes(bytes).map_err(|_| ManifestError::Malformed)
+}

@@ -1,0 +1,106 @@
+//! What a sender says to all: that there is something to be had, and where.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::id::TransferId;
+use crate::limits::{MAX_ADDRESSES, MAX_OFFER_BYTES, MAX_TEXT_BYTES};
+
+/// The first bytes of an encoded offer: its kind and version.
+const MAGIC: [u8; 4] = *b"CFO1";
+
+/// A transfer that receivers can connect to; small enough for one datagram, to be sent again and
+/// again by the caller as long as the transfer runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Which transfer.
+    pub id: TransferId,
+    /// Where the sender listens; the first that answers is taken.
+    pub addresses: Vec<SocketAddr>,
+    /// What is sent, for people: the name of the first path.
+    pub name: String,
+    /// Bytes of all files; holes count.
+    pub total_bytes: u64,
+    /// Files, directories and symlinks.
+    pub entries: u32,
+}
+
+/// Why bytes are no offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this is not an offer")]
+pub struct NoOffer;
+
+impl Offer {
+    /// Bytes to send, at most [`MAX_OFFER_BYTES`].
+    ///
+    /// # Panics
+    /// With more addresses or a longer name than an offer holds; the offers of a
+    /// [`Sending`](crate::Sending) have neither.
+    pub fn encode(&self) -> Bytes {
+        assert!(self.is_bounded(), "an offer has few addresses and a short name");
+        let encoded = postcard::to_extend(self, MAGIC.to_vec()).expect("a Vec takes all");
+        assert!(encoded.len() <= MAX_OFFER_BYTES, "an offer within its bounds fits a datagram");
+        encoded.into()
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    /// For any other bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, NoOffer> {
+        if bytes.len() > MAX_OFFER_BYTES {
+            return Err(NoOffer);
+        }
+        let rest = bytes.strip_prefix(&MAGIC).ok_or(NoOffer)?;
+        let (offer, rest): (Self, _) = postcard::take_from_bytes(rest).map_err(|_| NoOffer)?;
+        if rest.is_empty() && offer.is_bounded() { Ok(offer) } else { Err(NoOffer) }
+    }
+
+    fn is_bounded(&self) -> bool {
+        self.addresses.len() <= MAX_ADDRESSES && self.name.len() <= MAX_TEXT_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn largest() -> Offer {
+        Offer {
+            id: TransferId([0xFF; 32]),
+            addresses: vec![SocketAddr::from(([0xFFFF; 8], u16::MAX)); MAX_ADDRESSES],
+            name: "n".repeat(MAX_TEXT_BYTES),
+            total_bytes: u64::MAX,
+            entries: u32::MAX,
+        }
+    }
+
+    #[test]
+    fn the_largest_offer_fits_a_datagram_and_is_read_again() {
+        let encoded = largest().encode();
+        assert!(encoded.len() <= MAX_OFFER_BYTES);
+        assert_eq!(Offer::decode(&encoded), Ok(largest()));
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_that_are_no_offer_are_refused(mut bytes: Vec<u8>, begins: bool) {
+            if begins {
+                bytes.splice(0..0, MAGIC);
+            }
+            if let Ok(offer) = Offer::decode(&bytes) {
+                prop_assert!(offer.is_bounded());
+            }
+        }
+
+        #[test]
+        fn what_follows_an_offer_makes_it_none(tail in prop::collection::vec(any::<u8>(), 1..9)) {
+            let bytes = [&largest().encode()[..], &tail].concat();
+            prop_assert_eq!(Offer::decode(&bytes), Err(NoOffer));
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Pieces over TCP: who gives them and who asks for them. Receivers do both, the sender gives.
+
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::frame::{self, FetchFailure, Opening, PieceAnswer};
+use crate::id::TransferId;
+use crate::limits::{SILENCE, STACK_BYTES};
+
+/// The longest [`Opening`] or [`PieceAnswer`].
+pub(crate) const MAX_OPENING_BYTES: u32 = 512;
+/// How long an answer to a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How often somebody who waits for connections looks whether to go on.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Whoever gives pieces.
+pub(crate) trait Pieces: Send + Sync + 'static {
+    /// The bytes of `piece` of the transfer `id`, verified; `None` if it is not to be had here.
+    fn piece(&self, id: &TransferId, piece: u32) -> Option<Bytes>;
+}
+
+/// A thread that takes connections, and at most so many threads for them.
+pub(crate) struct Listening {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Listening {
+    /// Runs `serve` for each connection; those beyond `most` at a time are closed at once.
+    pub(crate) fn start(
+        listener: TcpListener,
+        most: usize,
+        serve: impl Fn(TcpStream, SocketAddr) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let end = Arc::new(AtomicBool::new(false));
+        let (serve, ending) = (Arc::new(serve), Arc::clone(&end));
+        let open = Arc::new(AtomicUsize::new(0));
+        let accept = move || {
+            while !ending.load(Ordering::Relaxed) {
+                let mut ready = [PollFd::new(&listener, PollFlags::IN)];
+                let _ = poll(&mut ready, Some(&LOOK));
+                let (stream, from) = match listener.accept() {
+                    Ok(accepted) => accepted,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                    Err(error) => {
+                        // No more files, for instance: that does not pass at once.
+                        tracing::warn!(%error, "cannot take a connection");
+                        std::thread::sleep(Duration::from_millis(100));
+                        continue;
+                    }
+                };
+                if open.load(Ordering::Relaxed) >= most || stream.set_nonblocking(false).is_err() {
+                    tracing::debug!(%from, "too many connections");
+                    continue;
+                }
+                let (serve, open) = (Arc::clone(&serve), Place::taken(&open));
+                let serving = move || {
+                    serve(stream, from);
+                    drop(open);
+                };
+                if let Err(error) = small_thread("carom-link", serving) {
+                    tracing::warn!(%from, %error, "no thread for a connection");
+                }
+            }
+        };
+        Ok(Self { end, thread: Some(small_thread("carom-listen", accept)?) })
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It cannot panic but by our own bug, which it has reported then.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One of a bounded number of places; free again when it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn taken(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A thread with a small stack.
+pub(crate) fn small_thread(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(run)
+}
+
+/// Both directions give up after so long without a byte.
+pub(crate) fn set_limits(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    stream.set_write_timeout(Some(SILENCE))
+}
+
+/// Gives pieces over a connection, beginning with the one already asked for, until it is closed.
+pub(crate) fn give(mut stream: &TcpStream, pieces: &dyn Pieces, first: Opening) -> io::Result<()> {
+    let mut asked = first;
+    loop {
+        let Opening::Ask { id, piece } = asked else {
+            return Err(frame::nonsense("a connection for pieces is for pieces"));
+        };
+        match pieces.piece(&id, piece) {
+            Some(bytes) => {
+                frame::write(&mut stream, &PieceAnswer::Piece { bytes: bytes.len() as u32 })?;
+                stream.write_all(&bytes)?;
+            }
+            None => frame::write(&mut stream, &PieceAnswer::NotThere)?,
+        }
+        asked = frame::read(&mut stream, MAX_OPENING_BYTES)?;
+    }
+}
+
+/// A connection to somebody who gives pieces, kept for the next one.
+#[derive(Default)]
+pub(crate) struct Asking(Option<(SocketAddr, TcpStream)>);
+
+impl Asking {
+    /// Asks for a piece of exactly `bytes` bytes. They are not verified.
+    pub(crate) fn ask(
+        &mut self,
+        address: SocketAddr,
+        id: TransferId,
+        piece: u32,
+        bytes: u32,
+    ) -> Result<Vec<u8>, FetchFailure> {
+        let kept = self.0.take().filter(|(kept, _)| *kept == address);
+        let was_kept = kept.is_some();
+        let mut got = kept.map_or_else(
+            || ask_new(address, id, piece, bytes),
+            |(_, stream)| ask_over(stream, id, piece, bytes),
+        );
+        if was_kept && got.is_err() {
+            // The other side may merely have closed what was not used for long.
+            got = ask_new(address, id, piece, bytes);
+        }
+        let (stream, answer) = got.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => FetchFailure::Wrong,
+            _ => FetchFailure::Unreachable,
+        })?;
+        self.0 = Some((address, stream));
+        answer.ok_or(FetchFailure::NotThere)
+    }
+}
+
+type Answered = io::Result<(TcpStream, Option<Vec<u8>>)>;
+
+fn ask_new(address: SocketAddr, id: TransferId, piece: u32, bytes: u32) -> Answered {
+    let stream = TcpStream::connect_timeout(&address, CONNECT)?;
+    set_limits(&stream)?;
+    ask_over(stream, id, piece, bytes)
+}
+
+fn ask_over(mut stream: TcpStream, id: TransferId, piece: u32, bytes: u32) -> Answered {
+    frame::write(&mut stream, &Opening::Ask { id, piece })?;
+    match frame::read(&mut stream, MAX_OPENING_BYTES)? {
+        PieceAnswer::Piece { bytes: length } if length == bytes => {
+            let bytes = frame::read_bytes(&mut stream, length)?;
+            Ok((stream, Some(bytes)))
+        }
+        PieceAnswer::Piece { .. } => Err(frame::nonsense("a piece has another length")),
+        PieceAnswer::NotThere => Ok((stream, None)),
+    }
+}

@@ -1,0 +1,198 @@
+//! Pieces that have come in part.
+//!
+//! At most a fixed number of them is kept. When another begins, the one that has been silent for
+//! the longest is given up, as the stream has gone on without what it lacks; what is given up is
+//! fetched, and further blocks of it are dropped.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use rangemap::RangeSet;
+
+use crate::limits::MAX_BLOCKS_APART;
+use crate::piece::PieceSet;
+
+/// Incomplete pieces.
+pub(crate) struct Assembly {
+    partial: BTreeMap<u32, Partial>,
+    most: usize,
+    given_up: PieceSet,
+    blocks: u64,
+}
+
+struct Partial {
+    bytes: BytesMut,
+    there: RangeSet<u32>,
+    touched: u64,
+}
+
+/// What a block came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Put {
+    /// It was kept, and perhaps a piece was given up for it.
+    Kept(Option<u32>),
+    /// All of it was here already.
+    Duplicate,
+    /// It is of a piece that is given up.
+    Dropped,
+    /// It is of no place in the piece.
+    Nonsense,
+    /// The piece is complete.
+    Complete(Bytes),
+}
+
+impl Assembly {
+    /// For at most `most` incomplete ones of `pieces` pieces.
+    pub(crate) fn new(pieces: u32, most: usize) -> Self {
+        assert!(most > 0, "a piece at least is assembled");
+        let given_up = PieceSet::none_of(pieces);
+        Self { partial: BTreeMap::new(), most, given_up, blocks: 0 }
+    }
+
+    /// Takes a part of `piece`, which has `length` bytes in all.
+    pub(crate) fn put(&mut self, piece: u32, length: u32, offset: u32, data: &Bytes) -> Put {
+        let end = u32::try_from(data.len()).ok().and_then(|bytes| offset.checked_add(bytes));
+        let Some(end) = end.filter(|end| *end <= length) else { return Put::Nonsense };
+        if self.given_up.contains(piece) {
+            return Put::Dropped;
+        }
+        if end - offset == length {
+            // All of it at once needs no room.
+            self.partial.remove(&piece);
+            return Put::Complete(data.clone());
+        }
+        let evicted = self.make_room(piece);
+        self.blocks += 1;
+        let partial = self.partial.entry(piece).or_insert_with(|| Partial::new(length));
+        partial.touched = self.blocks;
+        if !partial.put(offset..end, data) {
+            return Put::Duplicate;
+        }
+        if partial.is_complete(length) {
+            let complete = self.partial.remove(&piece).expect("it was just changed");
+            return Put::Complete(complete.bytes.freeze());
+        }
+        if partial.there.len() > MAX_BLOCKS_APART {
+            self.give_up(piece);
+            return Put::Kept(Some(piece));
+        }
+        Put::Kept(evicted)
+    }
+
+    /// Takes no more of `piece` by the stream.
+    pub(crate) fn give_up(&mut self, piece: u32) {
+        self.given_up.insert(piece);
+        self.partial.remove(&piece);
+    }
+
+    /// Forgets what has come of a piece that is here by other ways.
+    pub(crate) fn forget(&mut self, piece: u32) {
+        self.partial.remove(&piece);
+    }
+
+    /// Forgets all that was given up: a new stream begins.
+    pub(crate) fn restart(&mut self) {
+        self.given_up = PieceSet::none_of(self.given_up.pieces());
+        self.partial.clear();
+    }
+
+    /// Gives up the piece that was silent for longest if there is no room for `piece`.
+    fn make_room(&mut self, piece: u32) -> Option<u32> {
+        if self.partial.len() < self.most || self.partial.contains_key(&piece) {
+            return None;
+        }
+        let silent = self.partial.iter().min_by_key(|(_, partial)| partial.touched);
+        let silent = *silent.expect("no room is taken by something").0;
+        self.give_up(silent);
+        Some(silent)
+    }
+}
+
+impl Partial {
+    fn new(length: u32) -> Self {
+        Self { bytes: BytesMut::zeroed(length as usize), there: RangeSet::new(), touched: 0 }
+    }
+
+    /// Keeps what is not here yet; false if all of it is.
+    fn put(&mut self, at: Range<u32>, data: &[u8]) -> bool {
+        let gaps: Vec<Range<u32>> = self.there.gaps(&at).collect();
+        for gap in &gaps {
+            let from = &data[(gap.start - at.start) as usize..(gap.end - at.start) as usize];
+            self.bytes[gap.start as usize..gap.end as usize].copy_from_slice(from);
+        }
+        self.there.insert(at);
+        !gaps.is_empty()
+    }
+
+    fn is_complete(&self, length: u32) -> bool {
+        self.there.gaps(&(0..length)).next().is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn when_there_is_no_room_the_piece_that_was_silent_for_longest_is_given_up() {
+        let mut assembly = Assembly::new(9, 2);
+        assert_eq!(assembly.put(0, 4, 0, &Bytes::from_static(b"a")), Put::Kept(None));
+        assert_eq!(assembly.put(1, 4, 0, &Bytes::from_static(b"a")), Put::Kept(None));
+        assert_eq!(assembly.put(0, 4, 1, &Bytes::from_static(b"b")), Put::Kept(None));
+        assert_eq!(assembly.put(2, 4, 0, &Bytes::from_static(b"a")), Put::Kept(Some(1)));
+        assert_eq!(assembly.put(1, 4, 1, &Bytes::from_static(b"bcd")), Put::Dropped);
+        assert_eq!(
+            assembly.put(0, 4, 2, &Bytes::from_static(b"cd")),
+            Put::Complete(Bytes::from_static(b"abcd"))
+        );
+        assembly.restart();
+        assert_eq!(
+            assembly.put(1, 1, 0, &Bytes::from_static(b"a")),
+            Put::Complete(Bytes::from_static(b"a"))
+        );
+    }
+
+    #[test]
+    fn blocks_outside_their_piece_are_nonsense() {
+        let mut assembly = Assembly::new(9, 2);
+        assert_eq!(assembly.put(0, 4, 4, &Bytes::from_static(b"a")), Put::Nonsense);
+        assert_eq!(assembly.put(0, 4, 0, &Bytes::from_static(b"abcde")), Put::Nonsense);
+        assert_eq!(assembly.put(0, 4, u32::MAX, &Bytes::from_static(b"ab")), Put::Nonsense);
+    }
+
+    #[test]
+    fn a_piece_in_ever_smaller_parts_is_given_up() {
+        let mut assembly = Assembly::new(1, 1);
+        let parts = 0..2 * MAX_BLOCKS_APART as u32;
+        let last = parts
+            .map(|at| assembly.put(0, 1 << 20, 2 * at, &Bytes::from_static(b"x")))
+            .find(|p| *p == Put::Dropped);
+        assert_eq!(last, Some(Put::Dropped));
+    }
+
+    proptest! {
+        #[test]
+        fn parts_in_any_order_and_number_make_the_piece_when_none_is_missing(
+            cuts in prop::collection::vec((0_usize..40, 1_usize..20), 0..60),
+        ) {
+            let piece: Vec<u8> = (1..=40).collect();
+            let mut there = [false; 40];
+            let mut assembly = Assembly::new(1, 1);
+            for (from, bytes) in cuts {
+                let to = (from + bytes).min(40);
+                let is_new = there[from..to].contains(&false);
+                there[from..to].fill(true);
+                let part = Bytes::copy_from_slice(&piece[from..to]);
+                let put = assembly.put(0, 40, from as u32, &part);
+                if !there.contains(&false) {
+                    prop_assert_eq!(put, Put::Complete(piece.clone().into()));
+                    return Ok(());
+                }
+                prop_assert_eq!(put, if is_new { Put::Kept(None) } else { Put::Duplicate });
+            }
+        }
+    }
+}

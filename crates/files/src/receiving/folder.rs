@@ -1,0 +1,198 @@
+//! Directories by handle, so that no name is ever looked up through a symlink.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use crate::manifest::{Entry, Modified};
+use crate::names::EntryPath;
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct Folder(OwnedFd);
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Nothing,
+    Directory,
+    File,
+    Symlink,
+    Special,
+}
+
+const DIRECTORY: OFlags =
+    OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
+const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+
+impl Folder {
+    /// The directory that the user named; here symlinks are followed.
+    pub(crate) fn named(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        Ok(Self(rustix::fs::openat(CWD, path, flags, Mode::empty())?))
+    }
+
+    /// A directory in this one.
+    pub(crate) fn folder(&self, name: &OsStr) -> io::Result<Self> {
+        Ok(Self(rustix::fs::openat(&self.0, name, DIRECTORY, Mode::empty())?))
+    }
+
+    /// A directory in this one, for this user alone, that is made if it is not there.
+    pub(crate) fn make(&self, name: &OsStr) -> io::Result<Self> {
+        match rustix::fs::mkdirat(&self.0, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => self.folder(name),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The directory at `path`, relative to this one.
+    pub(crate) fn walk<'a>(&self, path: impl Iterator<Item = &'a OsStr>) -> io::Result<Self> {
+        let mut at = Self(self.0.try_clone()?);
+        for component in path {
+            at = at.folder(component)?;
+        }
+        Ok(at)
+    }
+
+    /// The directory that an entry is in.
+    pub(crate) fn parent_of(&self, path: &EntryPath) -> io::Result<Self> {
+        let mut components = path.components();
+        components.next_back();
+        self.walk(components)
+    }
+
+    /// What `name` stands for, without following it.
+    pub(crate) fn look(&self, name: &OsStr) -> io::Result<Found> {
+        match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(Found::Nothing),
+            Err(error) => Err(error.into()),
+            Ok(stat) => Ok(match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => Found::Directory,
+                FileType::RegularFile => Found::File,
+                FileType::Symlink => Found::Symlink,
+                _ => Found::Special,
+            }),
+        }
+    }
+
+    /// Opens a regular file to read.
+    pub(crate) fn read(&self, name: &OsStr) -> io::Result<File> {
+        let file = rustix::fs::openat(&self.0, name, FILE | OFlags::RDONLY, Mode::empty())?;
+        regular(file)
+    }
+
+    /// Opens a regular file to read and write, and makes it if it is not there.
+    pub(crate) fn write(&self, name: &OsStr) -> io::Result<File> {
+        let flags = FILE | OFlags::RDWR | OFlags::CREATE;
+        regular(rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?)
+    }
+
+    /// Opens a regular file to read and append, and makes it if it is not there.
+    pub(crate) fn append(&self, name: &OsStr) -> io::Result<File> {
+        let flags = FILE | OFlags::RDWR | OFlags::CREATE | OFlags::APPEND;
+        regular(rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?)
+    }
+
+    /// Makes a symlink; one that is there already is left.
+    pub(crate) fn symlink(&self, name: &OsStr, target: &[u8]) -> io::Result<()> {
+        match rustix::fs::symlinkat(target, &self.0, name) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Moves `name` to `to`; unless it may `replace`, only if nothing is there.
+    pub(crate) fn rename(
+        &self,
+        name: &OsStr,
+        to: &Self,
+        new_name: &OsStr,
+        replace: bool,
+    ) -> io::Result<()> {
+        if replace {
+            return Ok(rustix::fs::renameat(&self.0, name, &to.0, new_name)?);
+        }
+        let only_new = RenameFlags::NOREPLACE;
+        match rustix::fs::renameat_with(&self.0, name, &to.0, new_name, only_new) {
+            // Not every file system can; between this look and the name somebody else may be quick.
+            Err(Errno::INVAL | Errno::NOSYS) => match to.look(new_name)? {
+                Found::Nothing => Ok(rustix::fs::renameat(&self.0, name, &to.0, new_name)?),
+                _ => Err(Errno::EXIST.into()),
+            },
+            renamed => Ok(renamed?),
+        }
+    }
+
+    /// Removes a file or symlink, if it is there.
+    pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.0, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives this directory the mode and time of an entry.
+    pub(crate) fn dress(&self, entry: &Entry) -> io::Result<()> {
+        rustix::fs::fchmod(&self.0, Mode::from_raw_mode(entry.mode.into()))?;
+        let Some(modified) = entry.modified else { return Ok(()) };
+        Ok(rustix::fs::futimens(&self.0, &timestamps(modified))?)
+    }
+
+    /// Gives a file in this directory, which nobody else writes to, its mode and time, or a symlink
+    /// its time.
+    pub(crate) fn dress_entry(&self, entry: &Entry) -> io::Result<()> {
+        let name = entry.path.name();
+        if self.look(name)? == Found::File {
+            let mode = Mode::from_raw_mode(entry.mode.into());
+            rustix::fs::chmodat(&self.0, name, mode, AtFlags::empty())?;
+        }
+        let Some(modified) = entry.modified else { return Ok(()) };
+        let times = timestamps(modified);
+        Ok(rustix::fs::utimensat(&self.0, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Bytes that the file system has left for this user.
+    pub(crate) fn free_bytes(&self) -> io::Result<u64> {
+        let stat = rustix::fs::fstatvfs(&self.0)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    /// Whether it belongs to this user.
+    pub(crate) fn is_ours(&self) -> io::Result<bool> {
+        Ok(rustix::fs::fstat(&self.0)?.st_uid == rustix::process::geteuid().as_raw())
+    }
+
+    /// Names in it are on the disk.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.0)?)
+    }
+
+    /// Everything of its file system is on the disk.
+    pub(crate) fn sync_all(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.0)?)
+    }
+}
+
+fn timestamps(modified: Modified) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        last_modification: Timespec {
+            tv_sec: modified.seconds,
+            tv_nsec: modified.nanoseconds.into(),
+        },
+    }
+}
+
+fn regular(file: OwnedFd) -> io::Result<File> {
+    let file = File::from(file);
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is not a regular file"))
+    }
+}

@@ -1,0 +1,448 @@
+//! A receiver: what it has, what it lacks, and how that comes.
+
+mod assembly;
+mod fetch;
+mod folder;
+mod journal;
+mod life;
+mod link;
+mod options;
+mod outbox;
+mod publish;
+mod store;
+
+use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use assembly::{Assembly, Put};
+use bytes::Bytes;
+use fetch::{FETCHERS, Fetch};
+use life::Life;
+use link::Greeted;
+pub use options::ReceiveOptions;
+use store::Store;
+
+use crate::block::Block;
+use crate::error::ReceiveError;
+use crate::frame::{self, FromReceiver, Way};
+use crate::id::TransferId;
+use crate::limits::{PIECE_CONNECTIONS, SIGN_OF_LIFE};
+use crate::manifest::Manifest;
+use crate::offer::Offer;
+use crate::peers::{Listening, MAX_OPENING_BYTES, Pieces, give, set_limits, small_thread};
+use crate::progress::Event;
+use crate::summary::Received;
+
+/// A transfer that is being received into a directory.
+///
+/// The caller feeds it with the messages of the multicast stream
+/// ([`on_block`](Self::on_block)) and with further offers of the same transfer, as a sender that
+/// was started again listens elsewhere ([`on_offer`](Self::on_offer)). Everything else happens by
+/// itself; [`wait`](Self::wait) says how it ended.
+///
+/// Dropped before the end, it keeps what it has; another one into the same directory goes on from
+/// there.
+pub struct Receiving {
+    shared: Arc<Shared>,
+    finishing: Option<JoinHandle<()>>,
+    /// Gives pieces to others until this is dropped.
+    _listening: Listening,
+}
+
+/// What all threads of a receiver know.
+pub(crate) struct Shared {
+    store: Store,
+    options: ReceiveOptions,
+    piece_port: u16,
+    assembly: Mutex<Assembly>,
+    life: Mutex<Life>,
+    changed: Condvar,
+}
+
+impl Receiving {
+    /// Connects to the sender of an offer, checks that everything can be written, and takes part.
+    ///
+    /// What is there from an earlier time is read and verified first, which may take long.
+    ///
+    /// # Errors
+    /// If the sender cannot be reached, or what it offers is refused or cannot be written; the
+    /// sender is told.
+    pub fn start(offer: &Offer, options: ReceiveOptions) -> Result<Self, ReceiveError> {
+        let greeted = link::greet(&offer.addresses, offer.id, &options.name, false)?;
+        let told = |error: ReceiveError| {
+            link::tell_failure(&greeted.stream, &error);
+            error
+        };
+        let listener = listen(options.listen, greeted.address).map_err(told)?;
+        let (listener, piece_port) = listener;
+        let store = open_store(&greeted, offer.id, &options).map_err(told)?;
+        let shared = Arc::new(Shared::new(store, options, offer, piece_port));
+        let start = |error: std::io::Error| ReceiveError::Start(error.to_string());
+        let serving = Arc::clone(&shared);
+        let serve = move |stream, _| serve_piece(&serving, &stream);
+        let listening = Listening::start(listener, PIECE_CONNECTIONS, serve).map_err(start)?;
+        shared.link(&greeted)?;
+        let finishing = std::thread::Builder::new().name("carom-finish".into());
+        let finisher = Arc::clone(&shared);
+        let finishing = finishing.spawn(move || finisher.finish()).map_err(start)?;
+        let receiving = Self { shared, finishing: Some(finishing), _listening: listening };
+        receiving.start_threads(greeted).map_err(start)?;
+        Ok(receiving)
+    }
+
+    fn start_threads(&self, greeted: Greeted) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        small_thread("carom-follow", move || link::follow(&shared, greeted.stream))?;
+        let shared = Arc::clone(&self.shared);
+        small_thread("carom-tell", move || link::tell_all(&shared))?;
+        for _ in 0..FETCHERS {
+            let shared = Arc::clone(&self.shared);
+            small_thread("carom-fetch", move || fetch::fetch_all(&shared))?;
+        }
+        Ok(())
+    }
+
+    /// Takes a message of the multicast stream, whatever it is.
+    ///
+    /// It returns when the message is dealt with: a piece that is complete with it has been
+    /// verified and written by then. So a slow disk slows down whoever calls this, which a stream
+    /// with flow control takes to the sender.
+    pub fn on_block(&self, message: Bytes) {
+        self.shared.on_block(&message);
+    }
+
+    /// Takes an offer that was heard. One of another transfer is ignored.
+    pub fn on_offer(&self, offer: &Offer) {
+        if offer.id == self.id() {
+            self.shared.life().addresses.clone_from(&offer.addresses);
+        }
+    }
+
+    /// Which transfer this is.
+    pub fn id(&self) -> TransferId {
+        self.shared.manifest().id()
+    }
+
+    /// What is received.
+    pub fn manifest(&self) -> &Manifest {
+        self.shared.manifest()
+    }
+
+    /// The pieces that are verified and written so far, and their bytes.
+    pub fn progress(&self) -> (u32, u64) {
+        (self.shared.store.have().count(), self.shared.store.verified_bytes())
+    }
+
+    /// Waits until everything has its final name and the sender has ended the transfer, so that
+    /// others could get from here what they lacked; or until it is certain that nothing will come
+    /// of it.
+    ///
+    /// # Errors
+    /// Why nothing came of it.
+    pub fn wait(&self) -> Result<Received, ReceiveError> {
+        let mut life = self.shared.life();
+        loop {
+            if let Some(ended) = &life.ended {
+                return ended.clone().map(|()| life.received.clone());
+            }
+            life = self.shared.changed.wait(life).expect("nobody panics while holding the state");
+        }
+    }
+
+    /// Ends it from another thread as a drop would. If all pieces are here it is finished first.
+    pub fn stop(&self) {
+        self.shared.stop();
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(finishing) = self.finishing.take() {
+            // It cannot panic but by our own bug, which it has reported then.
+            let _ = finishing.join();
+        }
+        self.shared.store.close();
+    }
+}
+
+impl Pieces for Shared {
+    fn piece(&self, id: &TransferId, piece: u32) -> Option<Bytes> {
+        let is_stopped = matches!(self.life().ended, Some(Err(_)));
+        if *id != self.manifest().id() || is_stopped {
+            return None;
+        }
+        self.store.read(piece)
+    }
+}
+
+impl Shared {
+    fn new(store: Store, options: ReceiveOptions, offer: &Offer, piece_port: u16) -> Self {
+        let manifest = &store.manifest;
+        let most = (options.assembly_bytes / manifest.piece_bytes() as usize).max(2);
+        let assembly = Mutex::new(Assembly::new(manifest.pieces(), most));
+        let life = Life::new(store.have(), store.verified_bytes(), offer.addresses.clone());
+        let (life, changed) = (Mutex::new(life), Condvar::new());
+        Self { store, options, piece_port, assembly, life, changed }
+    }
+
+    fn manifest(&self) -> &Manifest {
+        &self.store.manifest
+    }
+
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().expect("nobody panics while holding the state")
+    }
+
+    fn assembly(&self) -> MutexGuard<'_, Assembly> {
+        self.assembly.lock().expect("nobody panics while holding the assembly")
+    }
+
+    fn report(&self, event: Event) {
+        self.options.reporter.report(event);
+    }
+
+    fn on_block(&self, message: &Bytes) {
+        let block = Block::decode(message).filter(|block| block.tag == self.manifest().id().tag());
+        let place = block.as_ref().and_then(|block| self.manifest().place(block.piece));
+        let (Some(block), Some(place)) = (block, place) else {
+            self.life().received.blocks_foreign += 1;
+            return;
+        };
+        let mut life = self.life();
+        life.block_at = Instant::now();
+        if life.known.contains(block.piece) || life.is_ending() {
+            life.received.blocks_duplicate += 1;
+            return;
+        }
+        drop(life);
+        let put = self.assembly().put(block.piece, place.bytes, block.offset, &block.data);
+        match put {
+            Put::Kept(None) => {}
+            Put::Kept(Some(given_up)) => self.missed(given_up, false),
+            Put::Duplicate => self.life().received.blocks_duplicate += 1,
+            Put::Dropped => self.life().received.blocks_dropped += 1,
+            Put::Nonsense => self.life().received.blocks_foreign += 1,
+            Put::Complete(bytes) if self.manifest().is_piece(block.piece, &bytes) => {
+                self.accept(Way::Stream, block.piece, &bytes);
+            }
+            Put::Complete(_) => {
+                self.report(Event::Wrong { piece: block.piece, from: None });
+                self.assembly().give_up(block.piece);
+                self.missed(block.piece, true);
+            }
+        }
+    }
+
+    /// Tells the sender that a piece will not come by the stream any more.
+    fn missed(&self, piece: u32, is_wrong: bool) {
+        let mut life = self.life();
+        life.received.wrong_pieces += u64::from(is_wrong);
+        life.outbox.missed(piece, is_wrong);
+        drop(life);
+        self.changed.notify_all();
+    }
+
+    /// Writes a piece that was verified.
+    fn accept(&self, way: Way, piece: u32, bytes: &[u8]) {
+        match self.store.write(piece, bytes) {
+            Ok(_) => {}
+            Err(error) => return self.fail(error),
+        }
+        if way != Way::Stream {
+            self.assembly().forget(piece);
+        }
+        self.life().accept(way, piece, bytes.len() as u64);
+        let of = self.manifest().data_bytes();
+        self.report(Event::Verified { bytes: self.store.verified_bytes(), of });
+        self.changed.notify_all();
+    }
+
+    /// Nothing will come of it, unless all pieces are here.
+    fn fail(&self, error: ReceiveError) {
+        let mut life = self.life();
+        if !life.is_complete() {
+            life.end(Err(error));
+            self.store.close();
+        }
+        drop(life);
+        self.changed.notify_all();
+    }
+
+    /// The sender has ended the transfer for everybody.
+    fn aborted(&self, reason: String, discard: bool) {
+        let life = self.life();
+        let is_complete = life.is_complete();
+        drop(life);
+        if is_complete {
+            return;
+        }
+        self.fail(ReceiveError::Aborted(reason));
+        if discard {
+            self.store.discard();
+        }
+    }
+
+    /// The sender says that all are done.
+    fn done(&self) {
+        let mut life = self.life();
+        if !life.is_complete() {
+            life.end(Err(ReceiveError::Aborted("it was not waited for".to_owned())));
+        }
+        life.received.sender_knows = life.is_complete();
+        drop(life);
+        self.changed.notify_all();
+    }
+
+    fn stream_is_over(&self) {
+        self.life().over_at = Some(Instant::now());
+        self.changed.notify_all();
+    }
+
+    /// Begins a connection by saying what is here.
+    fn link(&self, greeted: &Greeted) -> Result<(), ReceiveError> {
+        let known = self.life().begin_link();
+        self.assembly().restart();
+        let (has, of) = (known.count(), known.pieces());
+        let ready = FromReceiver::Ready {
+            key: self.store.key(),
+            piece_port: self.piece_port,
+            have: known.to_bytes(),
+        };
+        let lost = |error: std::io::Error| ReceiveError::Unreachable(error.to_string());
+        frame::write(&mut &greeted.stream, &ready).map_err(lost)?;
+        let link = greeted.stream.try_clone().map_err(lost)?;
+        self.life().link = Some((Arc::new(link), greeted.address));
+        self.report(Event::Connected { has, of, bytes: self.manifest().data_bytes() });
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// The connection is lost. False if there is nothing more to get from the sender.
+    fn unlink(&self) -> bool {
+        let mut life = self.life();
+        life.link = None;
+        life.fetches.clear();
+        // The last word is told, or nobody is there to tell it to.
+        life.close();
+        let goes_on = !life.is_complete() && !life.is_ending();
+        drop(life);
+        self.changed.notify_all();
+        goes_on
+    }
+
+    /// Where the sender may be; `None` if it is not looked for any more.
+    fn addresses(&self) -> Option<Vec<SocketAddr>> {
+        let life = self.life();
+        let is_looked_for = !life.is_complete() && !life.is_ending();
+        is_looked_for.then(|| life.addresses.clone())
+    }
+
+    /// Lets some time pass; `None` if the end has come.
+    fn pause(&self, time: Duration) -> Option<()> {
+        let until = Instant::now() + time;
+        let mut life = self.life();
+        while !life.is_ending() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Some(());
+            }
+            let waited = self.changed.wait_timeout(life, left);
+            life = waited.expect("nobody panics while holding the state").0;
+        }
+        None
+    }
+
+    /// Waits for something to fetch, and says where the sender is.
+    fn next_fetch(&self) -> Option<(Fetch, SocketAddr)> {
+        let mut life = self.life();
+        loop {
+            if life.is_ending() {
+                return None;
+            }
+            let sender = life.link.as_ref().map(|(_, address)| *address);
+            if let Some(next) = sender.and_then(|sender| Some((life.fetches.pop()?, sender))) {
+                return Some(next);
+            }
+            life = self.changed.wait(life).expect("nobody panics while holding the state");
+        }
+    }
+
+    fn last_word(&self, is_told: bool) {
+        self.life().last_word(is_told);
+        self.changed.notify_all();
+    }
+
+    /// Gives everything its name when all pieces are here.
+    fn finish(&self) {
+        let mut life = self.life();
+        while !life.is_complete() {
+            if life.is_ending() {
+                return;
+            }
+            life = self.changed.wait(life).expect("nobody panics while holding the state");
+        }
+        drop(life);
+        let published = self.store.publish();
+        if published.is_ok() {
+            self.report(Event::Finished);
+        }
+        self.life().end(published);
+        self.changed.notify_all();
+    }
+
+    fn stop(&self) {
+        let mut life = self.life();
+        if !life.is_complete() {
+            life.end(Err(ReceiveError::Stopped));
+        }
+        // What is complete is finished all the same, but nobody is waited for.
+        life.close();
+        if let Some((link, _)) = &life.link {
+            // If it is closed already, so much the better.
+            let _ = link.shutdown(Shutdown::Both);
+        }
+        drop(life);
+        self.changed.notify_all();
+    }
+}
+
+/// Gives pieces to somebody who has connected.
+fn serve_piece(shared: &Arc<Shared>, stream: &std::net::TcpStream) {
+    let asked = set_limits(stream).and_then(|()| frame::read(&mut &*stream, MAX_OPENING_BYTES));
+    if let Err(error) = asked.and_then(|asked| give(stream, &**shared, asked)) {
+        tracing::trace!(%error, "a connection for pieces has ended");
+    }
+}
+
+/// Checks what the sender has sent, and opens what is there of it.
+fn open_store(
+    greeted: &Greeted,
+    id: TransferId,
+    options: &ReceiveOptions,
+) -> Result<Store, ReceiveError> {
+    let manifest = Arc::new(link::read_manifest(&greeted.manifest, id)?);
+    let mut told_at = Instant::now();
+    let mut alive = || {
+        if told_at.elapsed() >= SIGN_OF_LIFE {
+            told_at = Instant::now();
+            // If the sender is lost, that is noticed when there is something to say.
+            let _ = frame::write(&mut &greeted.stream, &FromReceiver::Alive);
+        }
+    };
+    Store::open(options.directory.clone(), manifest, options.overwrite, &mut alive)
+}
+
+fn listen(at: SocketAddr, sender: SocketAddr) -> Result<(TcpListener, u16), ReceiveError> {
+    let mut at = at;
+    if at.ip().is_unspecified() && sender.is_ipv6() {
+        at.set_ip(Ipv6Addr::UNSPECIFIED.into());
+    }
+    let listener = TcpListener::bind(at).and_then(|listener| {
+        let port = listener.local_addr()?.port();
+        Ok((listener, port))
+    });
+    listener.map_err(|error| ReceiveError::Start(format!("cannot listen at {at}: {error}")))
+}

@@ -1,0 +1,47 @@
+//! How something is received.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::progress::Reporter;
+
+/// How something is received.
+#[derive(Clone)]
+pub struct ReceiveOptions {
+    /// Where it goes; made if it is not there.
+    pub directory: PathBuf,
+    /// What this receiver is called in the sender's summary. Default: the name of the host.
+    pub name: String,
+    /// Whether what is there already may be replaced: files by files, and directories are merged.
+    /// Default: no.
+    pub overwrite: bool,
+    /// Where this receiver gives pieces to others. Default: any free port on all addresses of IPv4.
+    pub listen: SocketAddr,
+    /// After the end of the stream, what has not come within so long after the last block is
+    /// fetched. Default: 250 ms.
+    pub settle: Duration,
+    /// For how long a sender that is lost is waited for. Default: 5 min.
+    pub patience: Duration,
+    /// The most memory for pieces that have come in part; at least two are kept. Default: 64 MiB.
+    pub assembly_bytes: usize,
+    /// Who is told about progress. Default: nobody.
+    pub reporter: Reporter,
+}
+
+impl ReceiveOptions {
+    /// The defaults, into `directory`.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Self {
+            directory: directory.into(),
+            name: host,
+            overwrite: false,
+            listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            settle: Duration::from_millis(250),
+            patience: Duration::from_secs(300),
+            assembly_bytes: 64 << 20,
+            reporter: Reporter::none(),
+        }
+    }
+}

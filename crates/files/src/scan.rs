@@ -1,0 +1,337 @@
+//! Reading what is to be sent: which files there are, where they have holes, and all their hashes.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use crate::error::SourceError;
+use crate::holes::{Holes, Segment};
+use crate::limits::{MAX_ENTRIES, MAX_HOLES, MIN_HOLE_BYTES};
+use crate::manifest::{Entry, Kind, MODE_BITS, Manifest, ManifestError, Modified};
+use crate::names::EntryPath;
+use crate::piece::{Place, piece_bytes};
+use crate::progress::{Event, Reporter};
+
+/// Something to be sent.
+pub enum Source {
+    /// A file, or a directory with all that is in it, under its own last name. A symlink that is
+    /// given here is followed; one inside a directory is sent as a symlink.
+    Path(PathBuf),
+    /// What a reader gives until it ends, standard input for instance, as a file of this name.
+    ///
+    /// All of it is first copied into a temporary file, in the directory for such files or in
+    /// [`SendOptions::spool`](crate::SendOptions::spool), as hashes are told before the data is
+    /// sent and receivers that come late ask for it again. The file has no name and is gone when
+    /// the process ends, however it ends.
+    Reader {
+        /// What the receivers call it.
+        name: String,
+        /// Where it comes from.
+        reader: Box<dyn Read + Send>,
+    },
+}
+
+/// Where the data of an entry is read.
+enum Origin {
+    /// Nowhere: it has none.
+    Nowhere,
+    /// A file of the file system. One inside a directory that was given is not read through a
+    /// symlink that has taken its place since.
+    Path { path: PathBuf, follow: bool },
+    /// A temporary file without a name.
+    Spooled(File),
+}
+
+/// A manifest, and where its pieces are read.
+pub(crate) struct Content {
+    pub(crate) manifest: Manifest,
+    origins: Vec<Origin>,
+}
+
+impl Content {
+    /// Reads all of `sources` once.
+    pub(crate) fn scan(
+        sources: Vec<Source>,
+        spool: Option<&Path>,
+        reporter: &Reporter,
+    ) -> Result<Self, SourceError> {
+        let mut found = Found::default();
+        let mut roots = Vec::new();
+        for source in sources {
+            roots.push(Root::new(source, spool)?);
+        }
+        roots.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some(pair) = roots.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            return Err(SourceError::SameName(pair[0].name.to_string()));
+        }
+        for root in roots {
+            found.add_root(root)?;
+        }
+        if found.entries.is_empty() {
+            return Err(SourceError::Nothing);
+        }
+        found.hash(reporter)
+    }
+
+    /// Reads a piece and holds it against the manifest.
+    pub(crate) fn read(&self, piece: u32) -> Result<Bytes, SourceError> {
+        let place = self.manifest.place(piece).expect("only pieces of the manifest are read");
+        let opened = self.open(place.entry)?;
+        let path = &self.manifest.entries()[place.entry].path;
+        let bytes = read_place(&self.manifest.entries()[place.entry], place, opened.file())
+            .map_err(|error| SourceError::from_read(path, error))?;
+        if self.manifest.is_piece(piece, &bytes) {
+            Ok(bytes.into())
+        } else {
+            Err(SourceError::Changed(path.to_string()))
+        }
+    }
+
+    fn open(&self, entry: usize) -> Result<Opened<'_>, SourceError> {
+        self.origins[entry]
+            .open()
+            .map_err(|error| SourceError::from_read(&self.manifest.entries()[entry].path, error))
+    }
+}
+
+enum Opened<'a> {
+    Here(File),
+    Kept(&'a File),
+}
+
+impl Opened<'_> {
+    fn file(&self) -> &File {
+        match self {
+            Self::Here(file) => file,
+            Self::Kept(file) => file,
+        }
+    }
+}
+
+impl Origin {
+    fn open(&self) -> io::Result<Opened<'_>> {
+        match self {
+            Self::Nowhere => Err(io::Error::other("a directory or symlink has no data")),
+            Self::Path { path, follow } => open(path, *follow).map(Opened::Here),
+            Self::Spooled(file) => Ok(Opened::Kept(file)),
+        }
+    }
+}
+
+/// The bytes at `place`, of what may be shorter now.
+pub(crate) fn read_place(entry: &Entry, place: Place, file: &File) -> io::Result<Vec<u8>> {
+    let Kind::File { holes, .. } = &entry.kind else {
+        return Err(io::Error::other("only files have data"));
+    };
+    let mut bytes = vec![0; place.bytes as usize];
+    let mut rest = &mut bytes[..];
+    for Segment { at, bytes } in holes.segments(place.packed, place.bytes as usize) {
+        let (here, left) = rest.split_at_mut(bytes);
+        file.read_exact_at(here, at)?;
+        rest = left;
+    }
+    Ok(bytes)
+}
+
+/// One source under the name that it is sent by.
+struct Root {
+    name: EntryPath,
+    origin: Origin,
+}
+
+impl Root {
+    fn new(source: Source, spool: Option<&Path>) -> Result<Self, SourceError> {
+        let named = |name: &OsStr| {
+            EntryPath::new(name.as_bytes()).map_err(|error| SourceError::Name {
+                path: name.as_bytes().escape_ascii().to_string(),
+                error,
+            })
+        };
+        match source {
+            Source::Path(path) => {
+                let name = match path.file_name() {
+                    Some(name) => named(name)?,
+                    // `.` and `a/..` have names of their own, which the system knows.
+                    None => {
+                        let real = path.canonicalize().map_err(|e| SourceError::read(&path, e))?;
+                        named(real.file_name().ok_or(SourceError::Nameless(path.clone()))?)?
+                    }
+                };
+                Ok(Self { name, origin: Origin::Path { path, follow: true } })
+            }
+            Source::Reader { name, mut reader } => {
+                let name = named(OsStr::new(&name))?;
+                if !name.is_root() {
+                    return Err(SourceError::Nameless(name.as_path().to_owned()));
+                }
+                let spooled = spool.map_or_else(tempfile::tempfile, tempfile::tempfile_in);
+                let mut file = spooled.map_err(SourceError::Spool)?;
+                io::copy(&mut reader, &mut file).map_err(SourceError::Spool)?;
+                Ok(Self { name, origin: Origin::Spooled(file) })
+            }
+        }
+    }
+}
+
+/// What was found so far, in the order of the manifest.
+#[derive(Default)]
+struct Found {
+    entries: Vec<Entry>,
+    origins: Vec<Origin>,
+    holes: usize,
+}
+
+impl Found {
+    fn add_root(&mut self, root: Root) -> Result<(), SourceError> {
+        match root.origin {
+            Origin::Path { path, .. } => {
+                let metadata = fs::metadata(&path).map_err(|e| SourceError::read(&path, e))?;
+                self.add(root.name, path, &metadata, true)
+            }
+            Origin::Spooled(file) => {
+                let bytes = file.metadata().map_err(SourceError::Spool)?.len();
+                let kind = Kind::File { bytes, holes: Holes::default() };
+                let entry = Entry { path: root.name, mode: 0o644, modified: None, kind };
+                self.push(entry, Origin::Spooled(file))
+            }
+            Origin::Nowhere => unreachable!("a root is a path or spooled"),
+        }
+    }
+
+    fn add(
+        &mut self,
+        name: EntryPath,
+        path: PathBuf,
+        metadata: &Metadata,
+        follow: bool,
+    ) -> Result<(), SourceError> {
+        let mut entry = Entry {
+            path: name,
+            mode: metadata.mode() as u16 & MODE_BITS,
+            modified: Some(Modified {
+                seconds: metadata.mtime(),
+                nanoseconds: metadata.mtime_nsec() as u32,
+            }),
+            kind: Kind::Directory,
+        };
+        if metadata.is_dir() {
+            let name = entry.path.clone();
+            self.push(entry, Origin::Nowhere)?;
+            self.add_children(&name, &path)
+        } else if metadata.is_symlink() {
+            let target = fs::read_link(&path).map_err(|e| SourceError::read(&path, e))?;
+            let target = target.into_os_string().into_vec().into_boxed_slice();
+            crate::names::check_link(&entry.path, &target)
+                .map_err(|error| SourceError::Name { path: entry.path.to_string(), error })?;
+            entry.kind = Kind::Symlink { target };
+            self.push(entry, Origin::Nowhere)
+        } else if metadata.is_file() {
+            let file = open(&path, follow).map_err(|e| SourceError::read(&path, e))?;
+            let bytes = file.metadata().map_err(|e| SourceError::read(&path, e))?.len();
+            let most = MAX_HOLES as usize - self.holes;
+            let holes = find_holes(&file, bytes, most).map_err(|e| SourceError::read(&path, e))?;
+            self.holes += holes.len();
+            entry.kind = Kind::File { bytes, holes };
+            self.push(entry, Origin::Path { path, follow })
+        } else {
+            Err(SourceError::Special(path))
+        }
+    }
+
+    fn add_children(&mut self, name: &EntryPath, path: &Path) -> Result<(), SourceError> {
+        let mut names = Vec::new();
+        for child in fs::read_dir(path).map_err(|e| SourceError::read(path, e))? {
+            names.push(child.map_err(|e| SourceError::read(path, e))?.file_name());
+            if self.entries.len() + names.len() > MAX_ENTRIES as usize {
+                return Err(ManifestError::TooMany("entries").into());
+            }
+        }
+        names.sort();
+        for child in names {
+            let path = path.join(&child);
+            let name = name.join(&child).map_err(|error| SourceError::Name {
+                path: path.as_os_str().as_bytes().escape_ascii().to_string(),
+                error,
+            })?;
+            let metadata = fs::symlink_metadata(&path).map_err(|e| SourceError::read(&path, e))?;
+            self.add(name, path, &metadata, false)?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, entry: Entry, origin: Origin) -> Result<(), SourceError> {
+        if self.entries.len() >= MAX_ENTRIES as usize {
+            return Err(ManifestError::TooMany("entries").into());
+        }
+        self.entries.push(entry);
+        self.origins.push(origin);
+        Ok(())
+    }
+
+    fn hash(self, reporter: &Reporter) -> Result<Content, SourceError> {
+        let total: u64 = self.entries.iter().map(Entry::data_bytes).sum();
+        let size = piece_bytes(total);
+        let mut hashes = Vec::new();
+        let mut done = 0;
+        for (entry, origin) in self.entries.iter().zip(&self.origins) {
+            let read_error = |error| SourceError::from_read(&entry.path, error);
+            if entry.data_bytes() == 0 {
+                continue;
+            }
+            let opened = origin.open().map_err(read_error)?;
+            let mut packed = 0;
+            while packed < entry.data_bytes() {
+                let bytes = (entry.data_bytes() - packed).min(size.into()) as u32;
+                let place = Place { entry: 0, packed, bytes };
+                let data = read_place(entry, place, opened.file()).map_err(read_error)?;
+                hashes.push(blake3::hash(&data).into());
+                packed += u64::from(bytes);
+                done += u64::from(bytes);
+                reporter.report(Event::Scanned { bytes: done, of: total });
+            }
+        }
+        let manifest = Manifest::new(size, self.entries, hashes)?;
+        Ok(Content { manifest, origins: self.origins })
+    }
+}
+
+fn open(path: &Path, follow: bool) -> io::Result<File> {
+    // A pipe that has taken the place of a file must not hang the sender.
+    let mut flags = OFlags::NONBLOCK;
+    if !follow {
+        flags |= OFlags::NOFOLLOW;
+    }
+    fs::OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)
+}
+
+/// The holes that are worth it, at most `most`; none where the file system cannot tell.
+fn find_holes(file: &File, bytes: u64, most: usize) -> io::Result<Holes> {
+    let mut holes = Holes::default();
+    let mut at = 0;
+    while at < bytes && holes.len() < most {
+        let hole = match rustix::fs::seek(file, SeekFrom::Hole(at)) {
+            Ok(hole) if hole < bytes => hole,
+            Ok(_) | Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let data = match rustix::fs::seek(file, SeekFrom::Data(hole)) {
+            Ok(data) => data.min(bytes),
+            // Nothing but the hole up to the end.
+            Err(Errno::NXIO) => bytes,
+            Err(error) => return Err(error.into()),
+        };
+        if data - hole >= MIN_HOLE_BYTES {
+            holes.push(hole, data - hole, bytes);
+        }
+        // A file that changes under us must not keep us here.
+        at = data.max(at + 1);
+    }
+    Ok(holes)
+}

@@ -1,0 +1,200 @@
+//! Connections of receivers to the sender.
+
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+
+use bytes::Bytes;
+
+use crate::frame::{
+    self, FromReceiver, FromSender, Opening, PROTOCOL_VERSION, nonsense, plain_text,
+};
+use crate::id::TransferId;
+use crate::limits::{FRAMES_WAITING, MAX_FRAME_BYTES, PIECE_CONNECTIONS, SIGN_OF_LIFE};
+use crate::peers::{MAX_OPENING_BYTES, Pieces, give, set_limits, small_thread};
+use crate::piece::PieceSet;
+use crate::progress::Event;
+use crate::sending::roster::{Index, Link, Ready, is_in_order};
+use crate::sending::{Phase, Shared};
+use crate::summary::State;
+
+/// Serves a connection, whatever it is for, until it ends.
+pub(crate) fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
+    let opened = set_limits(&stream).and_then(|()| frame::read(&mut &stream, MAX_OPENING_BYTES));
+    let served = match opened {
+        Ok(Opening::Hello { version, id, name, knows_manifest }) => {
+            let hello = Hello { shared, stream: &stream, host: from.ip(), name: plain_text(&name) };
+            hello.answer(version, id, knows_manifest)
+        }
+        Ok(ask) => give(&stream, &**shared, ask),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = served {
+        tracing::debug!(%from, %error, "a connection has ended");
+    }
+    // Its other half may wait in a thread of its own.
+    let _ = stream.shutdown(Shutdown::Both);
+}
+
+impl Pieces for Shared {
+    fn piece(&self, id: &TransferId, piece: u32) -> Option<Bytes> {
+        let manifest = &self.content.manifest;
+        if *id != manifest.id() || piece >= manifest.pieces() || self.has_ended() {
+            return None;
+        }
+        if self.giving.fetch_add(1, Ordering::Relaxed) >= PIECE_CONNECTIONS {
+            self.giving.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let read = self.content.read(piece);
+        self.giving.fetch_sub(1, Ordering::Relaxed);
+        match read {
+            Ok(bytes) => {
+                self.state().served_bytes += bytes.len() as u64;
+                Some(bytes)
+            }
+            Err(error) => {
+                self.break_off(error);
+                None
+            }
+        }
+    }
+}
+
+/// A receiver that has said hello.
+struct Hello<'a> {
+    shared: &'a Arc<Shared>,
+    stream: &'a TcpStream,
+    host: IpAddr,
+    name: String,
+}
+
+impl Hello<'_> {
+    fn answer(self, version: u16, id: TransferId, knows_manifest: bool) -> io::Result<()> {
+        let mut stream = self.stream;
+        let refused = if version != PROTOCOL_VERSION {
+            Some(format!("it speaks version {PROTOCOL_VERSION}, not {version}"))
+        } else if id != self.shared.content.manifest.id() {
+            Some("it sends something else".to_owned())
+        } else if self.shared.is_full() {
+            Some("it has as many receivers as it takes".to_owned())
+        } else {
+            None
+        };
+        if let Some(reason) = refused {
+            return frame::write(&mut stream, &FromSender::Refused { reason });
+        }
+        let manifest = if knows_manifest { &[][..] } else { &self.shared.encoded[..] };
+        let manifest_bytes = manifest.len() as u32;
+        frame::write(&mut stream, &FromSender::Welcome { manifest_bytes })?;
+        stream.write_all(manifest)?;
+        loop {
+            match self.read()? {
+                // It reads what it has from its disk.
+                FromReceiver::Alive => {}
+                FromReceiver::Failed { reason } => {
+                    self.shared.failed_early(self.name, self.host, plain_text(&reason));
+                    return Ok(());
+                }
+                FromReceiver::Ready { key, piece_port, have } => {
+                    return self.take_part(key, piece_port, &have);
+                }
+                _ => return Err(nonsense("a receiver is not ready")),
+            }
+        }
+    }
+
+    fn read(&self) -> io::Result<FromReceiver> {
+        frame::read(&mut &*self.stream, MAX_FRAME_BYTES)
+    }
+
+    fn take_part(self, key: [u8; 16], piece_port: u16, have: &[u8]) -> io::Result<()> {
+        let pieces = self.shared.content.manifest.pieces();
+        let have = PieceSet::from_bytes(have, pieces).ok_or(nonsense("other pieces"))?;
+        let (frames, waiting) = sync_channel(FRAMES_WAITING);
+        let writing = self.stream.try_clone()?;
+        small_thread("carom-link-out", move || write_all(&writing, &waiting))?;
+        let number = self.shared.next_link();
+        let link = Link { number, frames, stream: self.stream.try_clone()? };
+        let name = self.name.clone();
+        let ready = Ready { name, key, host: self.host, piece_port, have, link };
+        self.shared.links_open.fetch_add(1, Ordering::Relaxed);
+        let ended = match self.shared.ready(ready) {
+            Some(index) => {
+                let ended = self.follow(index);
+                self.shared.lost(index, number);
+                ended
+            }
+            None => Ok(()),
+        };
+        self.shared.links_open.fetch_sub(1, Ordering::Relaxed);
+        self.shared.wake();
+        ended
+    }
+
+    /// Reads what the receiver says until it says no more.
+    fn follow(&self, index: Index) -> io::Result<()> {
+        let shared = self.shared;
+        let manifest = &shared.content.manifest;
+        loop {
+            let frame = self.read()?;
+            let mut state = shared.state();
+            let roster = &mut state.roster;
+            match frame {
+                FromReceiver::Alive => continue,
+                FromReceiver::Ready { .. } => return Err(nonsense("ready twice")),
+                FromReceiver::Have { pieces, .. } | FromReceiver::Missed { pieces, .. }
+                    if !is_in_order(&pieces) =>
+                {
+                    return Err(nonsense("pieces out of order"));
+                }
+                FromReceiver::Have { way, pieces } => roster.has(index, way, &pieces, manifest),
+                FromReceiver::Missed { pieces, wrong } => roster.missed(index, &pieces, wrong),
+                FromReceiver::Settled => {
+                    if state.phase == Phase::Over {
+                        state.roster.row_mut(index).want_from_to(0, manifest.pieces());
+                    }
+                }
+                FromReceiver::FetchFailed { piece, why, .. } => {
+                    if roster.fetch_failed(index, piece, why) {
+                        let reason = format!("piece {piece} comes wrong again and again");
+                        roster.row(index).tell(FromSender::Refused { reason });
+                    }
+                }
+                FromReceiver::Finished => {
+                    let row = roster.row_mut(index);
+                    if !row.have.is_full() {
+                        return Err(nonsense("finished without all pieces"));
+                    }
+                    row.told.state = State::Finished;
+                    shared.report(Event::ReceiverFinished { name: self.name.clone() });
+                }
+                FromReceiver::Failed { reason } => {
+                    let reason = plain_text(&reason);
+                    roster.row_mut(index).told.state = State::Failed(reason.clone());
+                    shared.report(Event::ReceiverFailed { name: self.name.clone(), reason });
+                }
+            }
+            drop(state);
+            shared.wake();
+        }
+    }
+}
+
+/// Writes what is waiting, and signs of life in between, until there is no more or it cannot.
+fn write_all(mut stream: &TcpStream, waiting: &Receiver<FromSender>) {
+    loop {
+        let frame = match waiting.recv_timeout(SIGN_OF_LIFE) {
+            Ok(frame) => frame,
+            Err(RecvTimeoutError::Timeout) => FromSender::Alive,
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        if frame::write(&mut stream, &frame).is_err() {
+            break;
+        }
+    }
+    // The receiver closes its side when it has read the end.
+    let _ = stream.shutdown(Shutdown::Write);
+}

@@ -1,0 +1,334 @@
+//! The sender: what it offers, what it multicasts, and who has got what.
+
+mod link;
+mod options;
+mod roster;
+mod stream;
+mod tracker;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+pub use options::{SendOptions, StartWhen};
+use roster::{Index, Ready, Roster};
+
+use crate::error::{SendError, SourceError};
+use crate::frame::{FromSender, plain_text};
+use crate::limits::PIECE_CONNECTIONS;
+use crate::offer::Offer;
+use crate::peers::{Listening, small_thread};
+use crate::progress::Event;
+use crate::scan::{Content, Source};
+use crate::sink::BlockSink;
+use crate::summary::{ReceiverRow, State, Summary};
+
+/// Something that is offered, and sent when [`run`](Self::run) is called.
+///
+/// The offer is made known by the caller: it multicasts [`offer`](Self::offer), again and again,
+/// until `run` returns. Dropped without having run to its end, the sender is gone for its
+/// receivers; they wait, and go on when the same content is offered again.
+pub struct Sending {
+    shared: Arc<Shared>,
+    offer: Offer,
+    /// Taken down in this order: no new connections, then those that are there.
+    listening: Option<Listening>,
+    tracking: Option<JoinHandle<()>>,
+}
+
+/// A way to ask about a transfer, and to end it, from other threads.
+#[derive(Clone)]
+pub struct SendHandle {
+    shared: Arc<Shared>,
+}
+
+/// How far a transfer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It waits for receivers.
+    Waiting,
+    /// The stream is at this piece; those before it are behind.
+    Streaming(u32),
+    /// The stream is over.
+    Over,
+}
+
+/// What all threads of a sender know.
+struct Shared {
+    content: Content,
+    /// The manifest as it travels.
+    encoded: Bytes,
+    options: SendOptions,
+    state: Mutex<TransferState>,
+    changed: Condvar,
+    links: AtomicU64,
+    links_open: AtomicUsize,
+    /// Pieces that are being read and given over TCP.
+    giving: AtomicUsize,
+    ended: AtomicBool,
+}
+
+struct TransferState {
+    roster: Roster,
+    phase: Phase,
+    /// Why the transfer cannot go on.
+    broken: Option<SendError>,
+    /// Bytes of files that were multicast.
+    streamed_bytes: u64,
+    pieces_skipped: u32,
+    /// Bytes of pieces that were given over TCP.
+    served_bytes: u64,
+    /// Something has happened since the last pass over all receivers.
+    is_dirty: bool,
+}
+
+/// How often those who wait look at the time, at least.
+const LOOK: Duration = Duration::from_millis(100);
+/// Many things that happen at once are one pass over all receivers.
+const PAUSE: Duration = Duration::from_millis(2);
+
+impl Sending {
+    /// Reads the sources, listens for receivers, and can be offered.
+    ///
+    /// # Errors
+    /// If a source cannot be read or sent, or the address not be listened at.
+    pub fn open(sources: Vec<Source>, options: SendOptions) -> Result<Self, SendError> {
+        options.check()?;
+        let content = Content::scan(sources, options.spool.as_deref(), &options.reporter)?;
+        let address = options.listen;
+        let listener = TcpListener::bind(address)
+            .and_then(|listener| Ok((listener.local_addr()?, listener)))
+            .map_err(|error| SendError::Listen { address, error });
+        let (address, listener) = listener?;
+        let offer = offer(&content, address, &options.advertise);
+        let most = options.max_receivers + PIECE_CONNECTIONS;
+        let shared = Arc::new(Shared::new(content, options));
+        let serving = Arc::clone(&shared);
+        let serve = move |stream, from| link::serve(&serving, stream, from);
+        let listening = Listening::start(listener, most, serve).map_err(SendError::Start)?;
+        let tracked = Arc::clone(&shared);
+        let tracking = small_thread("carom-tracker", move || tracked.track());
+        let tracking = Some(tracking.map_err(SendError::Start)?);
+        Ok(Self { shared, offer, listening: Some(listening), tracking })
+    }
+
+    /// What to make known to receivers.
+    pub fn offer(&self) -> &Offer {
+        &self.offer
+    }
+
+    /// A way to ask about the transfer from other threads.
+    pub fn handle(&self) -> SendHandle {
+        SendHandle { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Waits for receivers, sends, and waits until each has everything, has failed or is gone for
+    /// longer than the patience.
+    ///
+    /// # Errors
+    /// What ends the transfer for everybody; all receivers are told. What happens to a single
+    /// receiver is no error, but in the summary: [`Summary::is_success`].
+    pub fn run(mut self, sink: &mut dyn BlockSink) -> Result<Summary, SendError> {
+        let ran = self.shared.run(sink);
+        // Who comes now comes too late.
+        self.listening = None;
+        let last = match &ran {
+            Ok(_) => FromSender::Done,
+            Err(error) => FromSender::Aborted {
+                reason: plain_text(&error.to_string()),
+                discard: matches!(error, SendError::Source(SourceError::Changed(_))),
+            },
+        };
+        self.shared.say_goodbye(&last);
+        ran
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
+        self.listening = None;
+        self.shared.wake();
+        if let Some(tracking) = self.tracking.take() {
+            // It cannot panic but by our own bug, which it has reported then.
+            let _ = tracking.join();
+        }
+        let mut state = self.shared.state();
+        (0..state.roster.rows().len()).for_each(|index| state.roster.row_mut(index).cut());
+    }
+}
+
+impl SendHandle {
+    /// All receivers so far.
+    pub fn receivers(&self) -> Vec<ReceiverRow> {
+        self.shared.state().roster.rows().iter().map(|row| row.told.clone()).collect()
+    }
+
+    /// Ends the transfer with [`SendError::Cancelled`]. Receivers keep what they have.
+    pub fn cancel(&self) {
+        self.shared.state().broken.get_or_insert(SendError::Cancelled);
+        self.shared.wake();
+    }
+}
+
+impl Shared {
+    fn new(content: Content, options: SendOptions) -> Self {
+        let state = TransferState {
+            roster: Roster::default(),
+            phase: Phase::Waiting,
+            broken: None,
+            streamed_bytes: 0,
+            pieces_skipped: 0,
+            served_bytes: 0,
+            is_dirty: false,
+        };
+        Self {
+            encoded: content.manifest.encode().into(),
+            content,
+            options,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            links: AtomicU64::new(0),
+            links_open: AtomicUsize::new(0),
+            giving: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, TransferState> {
+        self.state.lock().expect("nobody panics while holding the state")
+    }
+
+    /// Waits a while for something to happen.
+    fn wait<'a>(&self, state: MutexGuard<'a, TransferState>) -> MutexGuard<'a, TransferState> {
+        let waited = self.changed.wait_timeout(state, LOOK);
+        waited.expect("nobody panics while holding the state").0
+    }
+
+    /// Something has happened that others may wait for.
+    fn wake(&self) {
+        self.state().is_dirty = true;
+        self.changed.notify_all();
+    }
+
+    fn report(&self, event: Event) {
+        self.options.reporter.report(event);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    fn next_link(&self) -> u64 {
+        self.links.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn is_full(&self) -> bool {
+        let state = self.state();
+        let rows = state.roster.rows();
+        let connected = rows.iter().filter(|row| row.is_receiving()).count();
+        // Those who came and went are remembered, but not without end either.
+        connected >= self.options.max_receivers || rows.len() >= 2 * self.options.max_receivers
+    }
+
+    /// The source is not what it was: the transfer ends for everybody.
+    fn break_off(&self, error: SourceError) {
+        self.state().broken.get_or_insert(error.into());
+        self.wake();
+    }
+
+    /// Takes a receiver that can begin; `None` if the transfer is over.
+    fn ready(&self, ready: Ready) -> Option<Index> {
+        if self.has_ended() {
+            return None;
+        }
+        let event = Event::ReceiverReady { name: ready.name.clone(), has: ready.have.count() };
+        let manifest = &self.content.manifest;
+        let mut state = self.state();
+        let position = match state.phase {
+            Phase::Waiting => 0,
+            Phase::Streaming(position) => position,
+            Phase::Over => manifest.pieces(),
+        };
+        let index = state.roster.ready(ready, manifest, position);
+        if state.phase == Phase::Over {
+            state.roster.row(index).tell(FromSender::StreamOver);
+        }
+        drop(state);
+        self.report(event);
+        self.wake();
+        Some(index)
+    }
+
+    fn lost(&self, index: Index, link: u64) {
+        let mut state = self.state();
+        if state.roster.lost(index, link) {
+            let told = &state.roster.row(index).told;
+            if told.state == State::Gone {
+                self.report(Event::ReceiverGone { name: told.name.clone() });
+            }
+        }
+        drop(state);
+        self.wake();
+    }
+
+    fn failed_early(&self, name: String, host: std::net::IpAddr, reason: String) {
+        self.report(Event::ReceiverFailed { name: name.clone(), reason: reason.clone() });
+        let pieces = self.content.manifest.pieces();
+        self.state().roster.failed_early(name, host, reason, pieces);
+        self.wake();
+    }
+
+    /// Tells receivers what to fetch, until the transfer ends.
+    fn track(&self) {
+        while !self.has_ended() {
+            let mut state = self.state();
+            if !state.is_dirty {
+                state = self.wait(state);
+            }
+            state.is_dirty = false;
+            // What nobody has yet while the stream runs is on its way to most.
+            let is_over = state.phase == Phase::Over;
+            let from_sender = if is_over { self.options.fetches_from_sender } else { 0 };
+            tracker::assign(&mut state.roster, self.options.fetches_per_peer, from_sender);
+            drop(state);
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// The last word to all, and time for it to be written.
+    fn say_goodbye(&self, last: &FromSender) {
+        let deadline = Instant::now() + crate::limits::SIGN_OF_LIFE;
+        let mut state = self.state();
+        for index in 0..state.roster.rows().len() {
+            state.roster.row(index).tell(last.clone());
+            state.roster.row_mut(index).hang_up();
+        }
+        self.ended.store(true, Ordering::Relaxed);
+        // Each connection ends when the receiver has read the end of it and closed its side.
+        while self.links_open.load(Ordering::Relaxed) > 0 && Instant::now() < deadline {
+            state = self.wait(state);
+        }
+    }
+}
+
+fn offer(content: &Content, address: SocketAddr, advertise: &[SocketAddr]) -> Offer {
+    let mut addresses = advertise.to_vec();
+    if addresses.is_empty() {
+        addresses.push(address);
+    }
+    let unset = addresses.iter_mut().filter(|address| address.port() == 0);
+    unset.for_each(|unset| unset.set_port(address.port()));
+    let manifest = &content.manifest;
+    Offer {
+        id: manifest.id(),
+        addresses,
+        name: plain_text(&manifest.entries()[0].path.to_string()),
+        total_bytes: manifest.total_bytes(),
+        entries: manifest.entries().len() as u32,
+    }
+}

@@ -1,0 +1,373 @@
+//! What the sender knows of each receiver.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::mpsc::SyncSender;
+use std::time::Instant;
+
+use crate::frame::{FetchFailure, FromSender, Ranges, Way};
+use crate::limits::{MAX_RANGES, MAX_WRONG_FROM_SENDER};
+use crate::manifest::Manifest;
+use crate::piece::PieceSet;
+use crate::summary::{ReceiverRow, State};
+
+/// The number of a receiver, in the order of their coming.
+pub(crate) type Index = usize;
+
+/// Whom a receiver was told to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Sender,
+    Peer(Index),
+}
+
+/// All receivers.
+#[derive(Default)]
+pub(crate) struct Roster {
+    rows: Vec<Row>,
+    /// Fetches that the sender itself serves now.
+    pub(crate) from_sender: usize,
+}
+
+/// One receiver.
+pub(crate) struct Row {
+    pub(crate) told: ReceiverRow,
+    host: IpAddr,
+    key: [u8; 16],
+    link: Option<Link>,
+    /// Verified by it.
+    pub(crate) have: PieceSet,
+    /// What it has to fetch: not there, and not to come by the stream any more.
+    pub(crate) wanted: PieceSet,
+    /// What it fetches now.
+    pub(crate) fetching: BTreeMap<u32, Source>,
+    /// Where it gives pieces.
+    piece_address: Option<SocketAddr>,
+    /// Fetches of others that it serves now.
+    pub(crate) serving: usize,
+    /// Whom it is not told to ask again.
+    shunned: BTreeSet<Index>,
+    /// Who got something wrong from it.
+    accusers: BTreeSet<Index>,
+    wrong_from_sender: u32,
+    /// When it last got a piece, or came, or was lost.
+    pub(crate) moved_at: Instant,
+    /// Where to look on for what to fetch.
+    pub(crate) cursor: u32,
+}
+
+/// A connection to a receiver.
+pub(crate) struct Link {
+    /// Which connection, of all.
+    pub(crate) number: u64,
+    pub(crate) frames: SyncSender<FromSender>,
+    pub(crate) stream: TcpStream,
+}
+
+/// What a receiver says when it can begin.
+pub(crate) struct Ready {
+    pub(crate) name: String,
+    pub(crate) key: [u8; 16],
+    pub(crate) host: IpAddr,
+    pub(crate) piece_port: u16,
+    pub(crate) have: PieceSet,
+    pub(crate) link: Link,
+}
+
+/// Two who got something wrong from the same one are believed by all.
+const ACCUSERS_BELIEVED: usize = 2;
+
+impl Roster {
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    pub(crate) fn row(&self, index: Index) -> &Row {
+        &self.rows[index]
+    }
+
+    pub(crate) fn row_mut(&mut self, index: Index) -> &mut Row {
+        &mut self.rows[index]
+    }
+
+    /// Takes a receiver that can begin, for the first time or again, at the moment when the stream
+    /// has passed all pieces before `position`.
+    pub(crate) fn ready(&mut self, ready: Ready, manifest: &Manifest, position: u32) -> Index {
+        let pieces = manifest.pieces();
+        let at = self.known(&ready.key, &ready.name, ready.host);
+        let index = at.unwrap_or(self.rows.len());
+        if at.is_none() {
+            self.rows.push(Row::new(ready.name, ready.host, pieces));
+        }
+        self.release_all(index);
+        let row = &mut self.rows[index];
+        let had = ready.have.iter().filter(|piece| !row.have.contains(*piece));
+        let had = had.filter_map(|piece| manifest.place(piece));
+        row.told.resumed_bytes += had.map(|place| u64::from(place.bytes)).sum::<u64>();
+        row.key = ready.key;
+        row.told.state = State::Receiving;
+        row.told.pieces = ready.have.count();
+        row.have = ready.have;
+        row.wanted = PieceSet::none_of(pieces);
+        row.want_from_to(0, position);
+        row.piece_address = Some(SocketAddr::new(ready.host, ready.piece_port));
+        row.moved_at = Instant::now();
+        // Those who lack the same begin to fetch it at different places.
+        row.cursor = u32::from_be_bytes([ready.key[0], ready.key[1], ready.key[2], ready.key[3]])
+            % pieces.max(1);
+        if let Some(old) = row.link.replace(ready.link) {
+            old.close();
+        }
+        // What others hold against it was said of what it was.
+        for other in &mut self.rows {
+            other.shunned.remove(&index);
+        }
+        index
+    }
+
+    /// Notes one that gave up before it could begin.
+    pub(crate) fn failed_early(&mut self, name: String, host: IpAddr, reason: String, pieces: u32) {
+        let at = self.known(&[0; 16], &name, host);
+        let index = at.unwrap_or(self.rows.len());
+        if at.is_none() {
+            self.rows.push(Row::new(name, host, pieces));
+        }
+        self.rows[index].told.state = State::Failed(reason);
+    }
+
+    /// The row of a receiver that was there before: the same key, or one that is lost or has given
+    /// up under this name on this host.
+    fn known(&self, key: &[u8; 16], name: &str, host: IpAddr) -> Option<Index> {
+        let by_key = self.rows.iter().position(|row| row.key == *key && row.key != [0; 16]);
+        by_key.or_else(|| {
+            self.rows.iter().position(|row| {
+                let is_over = matches!(row.told.state, State::Gone | State::Failed(_));
+                is_over && row.told.name == name && row.host == host
+            })
+        })
+    }
+
+    /// Counts pieces that a receiver has verified.
+    pub(crate) fn has(&mut self, index: Index, way: Way, pieces: &Ranges, manifest: &Manifest) {
+        for piece in within(pieces, manifest.pieces()) {
+            self.release(index, piece);
+            let row = &mut self.rows[index];
+            row.wanted.remove(piece);
+            if row.have.insert(piece) {
+                let bytes = manifest.place(piece).map_or(0, |place| place.bytes.into());
+                *row.told.bytes_by(way) += bytes;
+                row.told.pieces = row.have.count();
+                row.moved_at = Instant::now();
+            }
+        }
+    }
+
+    /// What a receiver does not get by the stream any more.
+    pub(crate) fn missed(&mut self, index: Index, pieces: &Ranges, wrong: u32) {
+        let row = &mut self.rows[index];
+        row.told.wrong_pieces += u64::from(wrong);
+        for piece in within(pieces, row.have.pieces()) {
+            if !row.have.contains(piece) {
+                row.wanted.insert(piece);
+            }
+        }
+    }
+
+    /// A fetch has failed: who did not give is not asked again by this receiver, and who gave
+    /// something wrong to two is asked by nobody. True if the piece is not to be had at all.
+    pub(crate) fn fetch_failed(&mut self, index: Index, piece: u32, why: FetchFailure) -> bool {
+        let Some(source) = self.release(index, piece) else { return false };
+        let is_wrong = why == FetchFailure::Wrong;
+        let row = &mut self.rows[index];
+        row.told.wrong_pieces += u64::from(is_wrong);
+        match source {
+            Source::Sender => row.wrong_from_sender += u32::from(is_wrong),
+            Source::Peer(peer) => {
+                row.shunned.insert(peer);
+                if is_wrong {
+                    self.rows[peer].accusers.insert(index);
+                }
+            }
+        }
+        self.rows[index].wrong_from_sender >= MAX_WRONG_FROM_SENDER
+    }
+
+    /// The connection of a receiver is lost. False if it has another one by now.
+    pub(crate) fn lost(&mut self, index: Index, link: u64) -> bool {
+        if self.rows[index].link.as_ref().is_none_or(|now| now.number != link) {
+            return false;
+        }
+        self.release_all(index);
+        let row = &mut self.rows[index];
+        row.link = None;
+        row.moved_at = Instant::now();
+        if row.told.state == State::Receiving {
+            row.told.state = State::Gone;
+        }
+        true
+    }
+
+    /// Whom `index` can ask for `piece` now. `None` if all who have it are busy.
+    pub(crate) fn source(
+        &self,
+        index: Index,
+        piece: u32,
+        per_peer: usize,
+        from_sender: usize,
+    ) -> Option<(Source, Option<SocketAddr>)> {
+        let row = &self.rows[index];
+        let mut least: Option<(Index, usize)> = None;
+        let mut is_there = false;
+        // Each looks from its own neighbour on, so that they do not all find the same first.
+        let others = (index + 1..self.rows.len()).chain(0..index);
+        for at in others {
+            let other = &self.rows[at];
+            let gives = other.link.is_some()
+                && other.have.contains(piece)
+                && other.accusers.len() < ACCUSERS_BELIEVED
+                && !row.shunned.contains(&at);
+            if !gives {
+                continue;
+            }
+            is_there = true;
+            if other.serving < per_peer && least.is_none_or(|(_, serving)| other.serving < serving)
+            {
+                least = Some((at, other.serving));
+                if other.serving == 0 {
+                    break;
+                }
+            }
+        }
+        if let Some((at, _)) = least {
+            return Some((Source::Peer(at), self.rows[at].piece_address));
+        }
+        let sender_can = !is_there && self.from_sender < from_sender;
+        sender_can.then_some((Source::Sender, None))
+    }
+
+    /// Notes that `index` fetches `piece` from `source`.
+    pub(crate) fn fetch(&mut self, index: Index, piece: u32, source: Source) {
+        if let Source::Peer(peer) = source {
+            self.rows[peer].serving += 1;
+        } else {
+            self.from_sender += 1;
+        }
+        self.rows[index].fetching.insert(piece, source);
+    }
+
+    fn release(&mut self, index: Index, piece: u32) -> Option<Source> {
+        let source = self.rows[index].fetching.remove(&piece)?;
+        match source {
+            Source::Peer(peer) => self.rows[peer].serving -= 1,
+            Source::Sender => self.from_sender -= 1,
+        }
+        Some(source)
+    }
+
+    fn release_all(&mut self, index: Index) {
+        while let Some((piece, _)) = self.rows[index].fetching.first_key_value() {
+            let piece = *piece;
+            self.release(index, piece);
+        }
+    }
+}
+
+impl Row {
+    fn new(name: String, host: IpAddr, pieces: u32) -> Self {
+        let told = ReceiverRow {
+            name,
+            state: State::Gone,
+            pieces: 0,
+            stream_bytes: 0,
+            peer_bytes: 0,
+            sender_bytes: 0,
+            resumed_bytes: 0,
+            wrong_pieces: 0,
+        };
+        Self {
+            told,
+            host,
+            key: [0; 16],
+            link: None,
+            have: PieceSet::none_of(pieces),
+            wanted: PieceSet::none_of(pieces),
+            fetching: BTreeMap::new(),
+            piece_address: None,
+            serving: 0,
+            shunned: BTreeSet::new(),
+            accusers: BTreeSet::new(),
+            wrong_from_sender: 0,
+            moved_at: Instant::now(),
+            cursor: 0,
+        }
+    }
+
+    /// Whether it is connected and has not got everything.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.told.state == State::Receiving && self.link.is_some()
+    }
+
+    /// Whether it is connected, or has everything.
+    pub(crate) fn is_taking_part(&self) -> bool {
+        self.is_receiving() || self.told.state == State::Finished
+    }
+
+    /// Wants what it lacks of these.
+    pub(crate) fn want_from_to(&mut self, from: u32, to: u32) {
+        let mut at = from;
+        while let Some(piece) = self.have.first_missing(at).filter(|piece| *piece < to) {
+            self.wanted.insert(piece);
+            at = piece + 1;
+        }
+    }
+
+    /// Sends a frame, or closes the connection of somebody who does not read.
+    pub(crate) fn tell(&self, frame: FromSender) -> bool {
+        let Some(link) = &self.link else { return false };
+        let is_taken = link.frames.try_send(frame).is_ok();
+        if !is_taken {
+            link.close();
+        }
+        is_taken
+    }
+
+    /// Closes the connection without a word.
+    pub(crate) fn cut(&mut self) {
+        if let Some(link) = self.link.take() {
+            link.close();
+        }
+    }
+
+    /// Lets the connection end when what waits has been written.
+    pub(crate) fn hang_up(&mut self) {
+        self.link = None;
+    }
+}
+
+impl Link {
+    fn close(&self) {
+        // If it is closed already, so much the better.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+impl ReceiverRow {
+    fn bytes_by(&mut self, way: Way) -> &mut u64 {
+        match way {
+            Way::Stream => &mut self.stream_bytes,
+            Way::Peer => &mut self.peer_bytes,
+            Way::Sender => &mut self.sender_bytes,
+        }
+    }
+}
+
+/// Whether ranges are as a receiver writes them: in order, and not too many.
+pub(crate) fn is_in_order(ranges: &Ranges) -> bool {
+    let each = ranges.iter().all(|(first, last)| first <= last);
+    each && ranges.len() <= MAX_RANGES && ranges.windows(2).all(|pair| pair[0].1 < pair[1].0)
+}
+
+/// The pieces of `ranges` that exist.
+fn within(ranges: &Ranges, pieces: u32) -> impl Iterator<Item = u32> {
+    ranges.iter().flat_map(move |(first, last)| *first..last.saturating_add(1).min(pieces))
+}

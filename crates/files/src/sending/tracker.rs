@@ -1,0 +1,44 @@
+//! Who fetches what from whom.
+
+use crate::frame::FromSender;
+use crate::limits::FETCHES_PER_RECEIVER;
+use crate::sending::roster::{Index, Roster, Source};
+
+/// Pieces that one pass looks at for one receiver.
+const LOOKED_AT: usize = 256;
+/// How the sender is called in a [`FromSender::Fetch`].
+const SENDER: u32 = u32::MAX;
+
+/// Tells receivers what to fetch, as far as there are sources with room.
+pub(crate) fn assign(roster: &mut Roster, per_peer: usize, from_sender: usize) {
+    for index in 0..roster.rows().len() {
+        let row = roster.row(index);
+        if row.is_receiving() && row.wanted.count() as usize > row.fetching.len() {
+            assign_to(roster, index, per_peer, from_sender);
+        }
+    }
+}
+
+fn assign_to(roster: &mut Roster, index: Index, per_peer: usize, from_sender: usize) {
+    for _ in 0..LOOKED_AT {
+        let row = roster.row(index);
+        if row.fetching.len() >= FETCHES_PER_RECEIVER {
+            return;
+        }
+        let next = row.wanted.first_in(row.cursor).or_else(|| row.wanted.first_in(0));
+        let Some(piece) = next else { return };
+        let is_fetched = row.fetching.contains_key(&piece);
+        roster.row_mut(index).cursor = piece + 1;
+        if is_fetched {
+            continue;
+        }
+        let Some((source, address)) = roster.source(index, piece, per_peer, from_sender) else {
+            continue;
+        };
+        let number = if let Source::Peer(peer) = source { peer as u32 } else { SENDER };
+        if !roster.row(index).tell(FromSender::Fetch { piece, source: number, address }) {
+            return;
+        }
+        roster.fetch(index, piece, source);
+    }
+}

@@ -1,0 +1,113 @@
+//! Disks that are full and directories that cannot be written. They need root, to mount a small
+//! disk or to be somebody who may not write; else the tests pass and say that they did not run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use carom_files::{ReceiveError, ReceiveOptions, Receiving, State};
+
+use crate::kit::{Places, Wire, into, lacking, names, open, receive, row, run, with_receivers};
+
+/// A file system of 6 MiB.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path) -> Result<Self, String> {
+        fs::create_dir_all(at).map_err(|error| error.to_string())?;
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=6m", "carom-test"]).arg(at);
+        let output = mount.output().map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(Self(at.to_owned())),
+            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily, so that nothing stays if somebody still has a file of it.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn too_little_space_is_known_before_anything_is_received() {
+    let places = Places::new();
+    let _disk = match SmallDisk::mount(&places.folder(0)) {
+        Ok(disk) => disk,
+        Err(why) => return lacking("a disk that is too small", &format!("needs root: {why}")),
+    };
+    let file = places.file("data", 8 << 20);
+    let sending = open(&[&file], with_receivers(1));
+    let started = Receiving::start(sending.offer(), into(&places, 0)).map(drop);
+    let Err(ReceiveError::NoSpace { needed, free }) = started else { panic!("{started:?}") };
+    assert_eq!(needed, 8 << 20);
+    assert!(free <= 6 << 20);
+    assert_eq!(names(&places.folder(0)), [""; 0], "nothing is left beside it");
+    let wire = Wire::whole();
+    receive(sending.offer(), &wire.listeners, into(&places, 1));
+    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let State::Failed(reason) = &row(&summary, "receiver 0").state else { panic!("{summary:?}") };
+    assert!(reason.starts_with("8388608 bytes are needed and "), "{reason}");
+    assert_eq!(row(&summary, "receiver 1").state, State::Finished);
+}
+
+#[test]
+fn a_disk_that_fills_up_on_the_way_is_told_to_the_sender_and_can_be_gone_on_from() {
+    let places = Places::new();
+    let _disk = match SmallDisk::mount(&places.folder(0)) {
+        Ok(disk) => disk,
+        Err(why) => return lacking("a disk that fills up", &format!("needs root: {why}")),
+    };
+    let file = places.file("data", 5 << 20);
+    let sending = open(&[&file], with_receivers(2));
+    let filler = places.folder(0).join("filler");
+    let (offer, fills) = (sending.offer().clone(), filler.clone());
+    let wire = Wire::whole().before(move |block| {
+        if block == 20 {
+            // As much as there is room for, and no byte more.
+            let _ = fs::write(&fills, vec![1; 6 << 20]);
+        }
+        Ok(())
+    });
+    let listeners = Arc::clone(&wire.listeners);
+    let full = receive(&offer, &listeners, into(&places, 0));
+    receive(&offer, &listeners, into(&places, 1));
+    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let error = full.wait().expect_err("there is no room");
+    assert!(matches!(error, ReceiveError::Disk { .. }), "{error:?}");
+    let failed = row(&summary, "receiver 0");
+    let State::Failed(reason) = &failed.state else { panic!("{summary:?}") };
+    assert!(reason.contains("No space left"), "{reason}");
+    assert_eq!(row(&summary, "receiver 1").state, State::Finished);
+    assert!(!names(&places.folder(0)).contains(&"data".to_owned()));
+
+    fs::remove_file(filler).expect("it was made here");
+    let sending = open(&[&file], with_receivers(1));
+    let wire = Wire::whole();
+    receive(sending.offer(), &wire.listeners, into(&places, 0));
+    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    assert!(summary.is_success(), "{summary:?}");
+    assert!(summary.receivers[0].resumed_bytes >= 1 << 20, "{summary:?}");
+    assert_eq!(names(&places.folder(0)), ["data"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_told_to_the_sender() {
+    let places = Places::new();
+    let file = places.file("data", 100);
+    let sending = open(&[&file], with_receivers(1));
+    // No directory, and not even root can make one there.
+    let nowhere = Path::new("/proc/carom").to_owned();
+    let options = ReceiveOptions { directory: nowhere, ..into(&places, 0) };
+    let started = Receiving::start(sending.offer(), options).map(drop);
+    assert!(matches!(started, Err(ReceiveError::Disk { .. })), "{started:?}");
+    let wire = Wire::whole();
+    receive(sending.offer(), &wire.listeners, into(&places, 1));
+    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let State::Failed(reason) = &row(&summary, "receiver 0").state else { panic!("{summary:?}") };
+    assert!(reason.contains("/proc/carom"), "{reason}");
+}

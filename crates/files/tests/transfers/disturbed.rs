@@ -1,0 +1,205 @@
+//! A stream that loses, repeats, reorders and corrupts, and sources that change.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use carom_files::{ReceiveError, ReceiveOptions, SendError, SourceError};
+
+use crate::kit::{Places, Wire, into, noise, open, receive, row, run, send_to, with_receivers};
+
+const BYTES: usize = 6 << 20;
+
+fn assert_received(places: &Places, receivers: usize) {
+    for receiver in 0..receivers {
+        let found = fs::read(places.folder(receiver).join("data")).expect("it is there");
+        assert_eq!(blake3::hash(&found), blake3::hash(&noise("data", BYTES)));
+    }
+}
+
+/// A number that differs for each block and listener, and is the same in each run.
+fn drawn(listener: usize, number: u64) -> u8 {
+    blake3::hash(format!("{listener} {number}").as_bytes()).as_bytes()[0]
+}
+
+#[test]
+fn what_the_stream_loses_is_fetched_from_those_who_got_it() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    // Each loses one block in 64, so that nearly every piece is whole somewhere.
+    let wire = Wire::with(
+        |listener, number, block| {
+            if drawn(listener, number) < 4 { vec![] } else { vec![block.clone()] }
+        },
+    );
+    let summary = send_to(&places, &[&file], wire, 4);
+    assert!(summary.is_success(), "{summary:?}");
+    assert_received(&places, 4);
+    let from_peers: u64 = summary.receivers.iter().map(|row| row.peer_bytes).sum();
+    assert!(from_peers > 0, "{summary:?}");
+}
+
+#[test]
+fn what_nobody_got_is_fetched_from_the_sender_and_passed_on() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let wire =
+        Wire::with(|_, number, block| if number % 36 == 20 { vec![] } else { vec![block.clone()] });
+    let summary = send_to(&places, &[&file], wire, 6);
+    assert!(summary.is_success(), "{summary:?}");
+    assert_received(&places, 6);
+    assert!(summary.sender_bytes > 0, "{summary:?}");
+}
+
+#[test]
+fn nothing_by_the_stream_at_all_is_the_same_only_slower() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let summary = send_to(&places, &[&file], Wire::with(|_, _, _| vec![]), 3);
+    assert!(summary.is_success(), "{summary:?}");
+    assert_received(&places, 3);
+    for row in &summary.receivers {
+        assert_eq!((row.stream_bytes, row.peer_bytes + row.sender_bytes), (0, BYTES as u64));
+    }
+}
+
+#[test]
+fn blocks_that_come_twice_or_in_another_order_change_nothing() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    // Each seventh block waits for the next twelve, each fifth comes twice.
+    let late: Mutex<Vec<(usize, Bytes)>> = Mutex::new(Vec::new());
+    let wire = Wire::with(move |listener, number, block| {
+        let mut late = late.lock().expect("no panic");
+        let mut now = Vec::new();
+        if number % 7 == 0 {
+            late.push((listener, block.clone()));
+        } else {
+            now.push(block.clone());
+        }
+        if number % 5 == 0 {
+            now.extend(now.clone());
+        }
+        if number % 12 == 11 || number + 3 > (BYTES / 59_000) as u64 {
+            now.extend(late.extract_if(.., |(to, _)| *to == listener).map(|(_, block)| block));
+        }
+        now
+    });
+    let summary = send_to(&places, &[&file], wire, 2);
+    assert!(summary.is_success(), "{summary:?}");
+    assert_received(&places, 2);
+}
+
+#[test]
+fn a_piece_with_a_wrong_block_is_counted_and_fetched_from_somebody_else() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let wire = Wire::with(|listener, number, block| {
+        let mut bytes = block.to_vec();
+        if listener == 0 && number % 18 == 9 {
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+        }
+        vec![bytes.into()]
+    });
+    let summary = send_to(&places, &[&file], wire, 2);
+    assert!(summary.is_success(), "{summary:?}");
+    assert_received(&places, 2);
+    let struck = row(&summary, "receiver 0");
+    assert!(struck.wrong_pieces >= 5, "{struck:?}");
+    assert_eq!(struck.peer_bytes, struck.wrong_pieces << 20, "{struck:?}");
+    assert_eq!((row(&summary, "receiver 1").wrong_pieces, summary.sender_bytes), (0, 0));
+}
+
+#[test]
+fn nonsense_in_the_stream_is_counted_and_harmless() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let wire = Wire::with(|_, number, block| {
+        let mut bent = block.to_vec();
+        // Another piece, another place in it, another transfer, no block, in turn.
+        let at = [20, 24, 4, 0][number as usize % 4];
+        bent[at] ^= 0x80;
+        vec![bent.into(), block.slice(..block.len().min(20)), Bytes::new(), block.clone()]
+    });
+    let sending = open(&[&file], with_receivers(1));
+    let receiving = receive(sending.offer(), &wire.listeners, into(&places, 0));
+    assert!(run(sending, wire).join().expect("no panic").expect("it is sent").is_success());
+    let received = receiving.wait().expect("it is received");
+    assert!(received.blocks_foreign > 300, "{received:?}");
+    assert_eq!(received.stream_bytes, BYTES as u64);
+    assert_received(&places, 1);
+}
+
+#[test]
+fn incomplete_pieces_beyond_the_bound_are_dropped_counted_and_fetched() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    // The last block of each piece comes only after all else.
+    let late: Mutex<Vec<Bytes>> = Mutex::new(Vec::new());
+    let wire = Wire::with(move |listener, number, block| {
+        let mut late = late.lock().expect("no panic");
+        let is_last = block.len() < 60_000;
+        if listener == 1 {
+            return vec![block.clone()];
+        }
+        if is_last {
+            late.push(block.clone());
+        }
+        let now = if is_last { vec![] } else { vec![block.clone()] };
+        if late.len() == BYTES >> 20 && number > 0 { late.drain(..).collect() } else { now }
+    });
+    let sending = open(&[&file], with_receivers(2));
+    let options = ReceiveOptions { assembly_bytes: 3 << 20, ..into(&places, 0) };
+    let first = receive(sending.offer(), &wire.listeners, options);
+    receive(sending.offer(), &wire.listeners, into(&places, 1));
+    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    assert!(summary.is_success(), "{summary:?}");
+    let received = first.wait().expect("it is received");
+    assert_eq!((received.stream_bytes, received.peer_bytes), (3 << 20, 3 << 20), "{received:?}");
+    assert_eq!(received.blocks_dropped, 3, "{received:?}");
+    assert_received(&places, 2);
+}
+
+#[test]
+fn a_source_that_changes_meanwhile_ends_the_transfer_for_all_and_finishes_nothing() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let sending = open(&[&file], with_receivers(2));
+    let changed = fs::File::options().write(true).open(&file).expect("it is there");
+    let wire = Wire::whole().before(move |block| {
+        if block == 20 {
+            changed.write_all_at(b"!", 5 << 20).expect("there is room");
+        }
+        Ok(())
+    });
+    let (offer, listeners) = (sending.offer().clone(), Arc::clone(&wire.listeners));
+    let receiving = [0, 1].map(|at| receive(&offer, &listeners, into(&places, at)));
+    let ran = run(sending, wire).join().expect("no panic");
+    let Err(SendError::Source(SourceError::Changed(path))) = ran else { panic!("{ran:?}") };
+    assert_eq!(path, "data");
+    for (at, receiving) in receiving.iter().enumerate() {
+        let why = String::from("data has changed since the transfer began");
+        assert_eq!(receiving.wait(), Err(ReceiveError::Aborted(why)));
+        assert_eq!(crate::kit::names(&places.folder(at)), [""; 0], "nothing of it is of use");
+    }
+}
+
+#[test]
+fn a_stream_that_closes_ends_the_transfer_and_receivers_keep_what_they_have() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let sending = open(&[&file], with_receivers(1));
+    let wire = Wire::whole().before(|block| match block {
+        40 => Err(carom_files::SinkError("no carrier".into())),
+        _ => Ok(()),
+    });
+    let receiving = receive(sending.offer(), &wire.listeners, into(&places, 0));
+    let ran = run(sending, wire).join().expect("no panic");
+    assert!(matches!(ran, Err(SendError::Sink(_))), "{ran:?}");
+    let why = String::from("the multicast stream is closed: no carrier");
+    assert_eq!(receiving.wait(), Err(ReceiveError::Aborted(why)));
+    let kept = crate::kit::names(&places.folder(0));
+    assert!(kept.len() == 1 && kept[0].starts_with(".carom-"), "{kept:?}");
+}

@@ -1,0 +1,221 @@
+//! Senders, receivers and peers that lie.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use carom_files::frame::{self, FromReceiver, FromSender, Opening, PROTOCOL_VERSION, PieceAnswer};
+use carom_files::{
+    Block, MAX_FRAME_BYTES, Manifest, Offer, PieceSet, ReceiveError, ReceiveOptions, Receiving,
+    State, TransferId,
+};
+
+use crate::kit::{
+    Places, Wire, eventually, into, names, noise, open, receive, row, run, with_receivers,
+};
+
+const BYTES: usize = 6 << 20;
+
+/// A receiver that says that it has everything, and gives zeros to whoever asks.
+struct Liar {
+    stream: TcpStream,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Liar {
+    fn join(offer: &Offer) -> Self {
+        let pieces = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let piece_port = pieces.local_addr().expect("it listens").port();
+        let stream = TcpStream::connect(offer.addresses[0]).expect("the sender listens");
+        let id = offer.id;
+        let name = "liar".into();
+        let hello = Opening::Hello { version: PROTOCOL_VERSION, id, name, knows_manifest: false };
+        frame::write(&mut &stream, &hello).expect("the sender reads");
+        let manifest = read_manifest(&stream);
+        let mut all = PieceSet::none_of(manifest.pieces());
+        for piece in 0..manifest.pieces() {
+            all.insert(piece);
+        }
+        let ready = FromReceiver::Ready { key: [7; 16], piece_port, have: all.to_bytes() };
+        frame::write(&mut &stream, &ready).expect("the sender reads");
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for mut peer in pieces.incoming().map_while(Result::ok) {
+                while let Ok(Opening::Ask { piece, .. }) = frame::read(&mut peer, MAX_FRAME_BYTES) {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    let bytes = manifest.place(piece).expect("there is such a piece").bytes;
+                    frame::write(&mut peer, &PieceAnswer::Piece { bytes }).expect("it reads");
+                    peer.write_all(&vec![0; bytes as usize]).expect("it reads");
+                }
+            }
+        });
+        Self { stream, asked }
+    }
+}
+
+fn read_manifest(mut stream: &TcpStream) -> Manifest {
+    match frame::read(&mut stream, MAX_FRAME_BYTES).expect("the sender greets") {
+        FromSender::Welcome { manifest_bytes } => {
+            let bytes = frame::read_bytes(&mut stream, manifest_bytes).expect("it sends all");
+            Manifest::decode(&bytes).expect("it is whole")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_peer_that_gives_wrong_bytes_is_not_asked_again_and_harms_nobody() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let sending = open(&[&file], with_receivers(3));
+    let offer = sending.offer().clone();
+    // Two receivers that hear nothing: all has to be fetched, and the liar has all.
+    let wire = Wire::with(|_, _, _| vec![]);
+    let liar = Liar::join(&offer);
+    let receivers = [0, 1].map(|at| receive(&offer, &wire.listeners, into(&places, at)));
+    let sender = run(sending, wire);
+    for (at, receiving) in receivers.iter().enumerate() {
+        eventually("it is received", || receiving.progress().0 == 6);
+        eventually("it has its name", || names(&places.folder(at)) == ["data"]);
+        let found = fs::read(places.folder(at).join("data")).expect("it is there");
+        assert_eq!(blake3::hash(&found), blake3::hash(&noise("data", BYTES)));
+    }
+    frame::write(&mut &liar.stream, &FromReceiver::Finished).expect("the sender reads");
+    let summary = sender.join().expect("no panic").expect("it is sent");
+    let wrong: u64 = summary.receivers.iter().map(|row| row.wrong_pieces).sum();
+    assert!(wrong >= 2, "{summary:?}");
+    // What was asked before the first answer was found wrong, at most.
+    assert!(liar.asked.load(Ordering::Relaxed) <= 2 * 4, "{summary:?}");
+    for at in 0..2 {
+        assert_eq!(row(&summary, &format!("receiver {at}")).state, State::Finished);
+    }
+}
+
+/// A sender that says what it is told to whoever connects.
+fn hostile(say: impl Fn(TcpStream) + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it listens");
+    let thread = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a receiver connects");
+        let _: Opening = frame::read(&mut &stream, MAX_FRAME_BYTES).expect("it says hello");
+        say(stream);
+    });
+    (address, thread)
+}
+
+fn offer_of(id: TransferId, address: SocketAddr) -> Offer {
+    Offer { id, addresses: vec![address], name: "x".into(), total_bytes: 0, entries: 1 }
+}
+
+/// What a receiver makes of a manifest that a hostile sender has made by hand.
+fn refused(places: &Places, manifest: Vec<u8>) -> ReceiveError {
+    let (address, thread) = hostile(move |mut stream| {
+        let manifest_bytes = manifest.len() as u32;
+        frame::write(&mut stream, &FromSender::Welcome { manifest_bytes }).expect("it reads");
+        stream.write_all(&manifest).expect("it reads");
+        let answer = frame::read(&mut stream, MAX_FRAME_BYTES).expect("it answers");
+        assert!(matches!(answer, FromReceiver::Failed { .. }), "the sender is told: {answer:?}");
+    });
+    let started = Receiving::start(&offer_of(TransferId([1; 32]), address), into(places, 0));
+    thread.join().expect("it is answered");
+    started.map(drop).expect_err("it is refused")
+}
+
+/// A manifest of empty files and symlinks, checked by nobody.
+fn unchecked(entries: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
+    let mut bytes = vec![1];
+    let mut append = |more: Vec<u8>| bytes.extend(more);
+    append(postcard::to_stdvec(&(1_u32 << 20, entries.len() as u32, 0_u32)).expect("it fits"));
+    for (path, target) in entries {
+        append(postcard::to_stdvec(&(path, 0o644_u16, None::<()>)).expect("it fits"));
+        append(match target {
+            Some(target) => postcard::to_stdvec(&(2_u8, target)).expect("it fits"),
+            None => postcard::to_stdvec(&(1_u8, 0_u64, 0_u32)).expect("it fits"),
+        });
+    }
+    bytes
+}
+
+#[test]
+fn a_sender_cannot_write_outside_the_directory() {
+    let places = Places::new();
+    let names_refused: [&[(&[u8], Option<&[u8]>)]; 9] = [
+        &[(b"/etc/cron.d/x", None)],
+        &[(b"../x", None)],
+        &[(b"..", None)],
+        &[(b"a/../../x", None)],
+        &[(b"a\0b", None)],
+        &[(b"link", Some(b"/etc"))],
+        &[(b"link", Some(b"..")), (b"link/x", None)],
+        &[(b".carom-0101010101010101/journal", None)],
+        &[(b"", None)],
+    ];
+    for entries in names_refused {
+        let error = refused(&places, unchecked(entries));
+        assert!(matches!(error, ReceiveError::Manifest(_)), "{entries:?}: {error:?}");
+        assert!(!places.folder(0).exists());
+    }
+    let in_no_directory = refused(&places, unchecked(&[(b"a", None), (b"a/b", None)]));
+    assert!(format!("{in_no_directory:?}").contains("Misplaced"), "{in_no_directory:?}");
+    let twice = refused(&places, unchecked(&[(b"a", None), (b"a", None)]));
+    assert!(format!("{twice:?}").contains("Misplaced"), "{twice:?}");
+    // One that is good in itself, and not what the offer has named.
+    let other = refused(&places, unchecked(&[(b"a", None)]));
+    assert_eq!(other, ReceiveError::OtherManifest);
+}
+
+#[test]
+fn a_sender_that_promises_a_manifest_without_end_is_refused() {
+    let places = Places::new();
+    let (address, thread) = hostile(|mut stream| {
+        let welcome = FromSender::Welcome { manifest_bytes: u32::MAX };
+        frame::write(&mut stream, &welcome).expect("it reads");
+    });
+    let started = Receiving::start(&offer_of(TransferId([1; 32]), address), into(&places, 0));
+    assert!(matches!(started.map(drop), Err(ReceiveError::Manifest(_))));
+    thread.join().expect("no panic");
+}
+
+#[test]
+fn blocks_of_a_forger_are_never_written_under_a_final_name() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let sending = open(&[&file], with_receivers(1));
+    let id = sending.offer().id;
+    // Before each true block comes one with other bytes for the same place.
+    let wire = Wire::with(move |_, _, block| {
+        let place = Block::decode(block).expect("the sender sends blocks");
+        let forged = vec![0; place.data.len()];
+        vec![Block::encode(&id, place.piece, place.offset, &forged), block.clone()]
+    });
+    let receiving = receive(sending.offer(), &wire.listeners, into(&places, 0));
+    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    assert!(summary.is_success(), "{summary:?}");
+    let received = receiving.wait().expect("it is received");
+    assert_eq!((received.wrong_pieces, received.sender_bytes), (6, BYTES as u64));
+    let found = fs::read(places.folder(0).join("data")).expect("it is there");
+    assert_eq!(blake3::hash(&found), blake3::hash(&noise("data", BYTES)));
+}
+
+#[test]
+fn strangers_who_connect_hold_nobody_up() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let sending = open(&[&file], with_receivers(1));
+    let address = sending.offer().addresses[0];
+    let mut strangers: Vec<TcpStream> =
+        (0..20).map(|_| TcpStream::connect(address).expect("it listens")).collect();
+    for stranger in &mut strangers[..10] {
+        stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it is taken");
+    }
+    let wire = Wire::whole();
+    let options = ReceiveOptions { name: "a\u{1b}[2J".into(), ..into(&places, 0) };
+    receive(sending.offer(), &wire.listeners, options);
+    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    assert!(summary.is_success());
+    assert_eq!(summary.receivers[0].name, "a\u{fffd}[2J", "no name moves the cursor");
+}
