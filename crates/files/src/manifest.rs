@@ -403,3 +403,7 @@ fn append(value: &impl Serialize, into: &mut Vec<u8>) {
 fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), ManifestError> {
     postcard::take_from_bytes(bytes).map_err(|_| ManifestError::Malformed)
 }
+
+#[cfg(test)]
+#[path = "manifest_tests.rs"]
+mod tests;

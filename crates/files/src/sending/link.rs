@@ -154,7 +154,9 @@ impl Hello<'_> {
                 FromReceiver::Missed { pieces, wrong } => roster.missed(index, &pieces, wrong),
                 FromReceiver::Settled => {
                     if state.phase == Phase::Over {
-                        state.roster.row_mut(index).want_from_to(0, manifest.pieces());
+                        let row = state.roster.row_mut(index);
+                        row.is_settled = true;
+                        row.want_from_to(0, manifest.pieces());
                     }
                 }
                 FromReceiver::FetchFailed { piece, why, .. } => {

@@ -77,6 +77,7 @@ struct TransferState {
     phase: Phase,
     /// Why the transfer cannot go on.
     broken: Option<SendError>,
+    over_at: Option<Instant>,
     /// Bytes of files that were multicast.
     streamed_bytes: u64,
     pieces_skipped: u32,
@@ -90,6 +91,8 @@ struct TransferState {
 const LOOK: Duration = Duration::from_millis(100);
 /// Many things that happen at once are one pass over all receivers.
 const PAUSE: Duration = Duration::from_millis(2);
+/// So long after the end of the stream everybody should have said what came by it.
+const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 impl Sending {
     /// Reads the sources, listens for receivers, and can be offered.
@@ -175,12 +178,22 @@ impl SendHandle {
     }
 }
 
+impl TransferState {
+    /// Whether what nobody has is to be had from the sender. Before, it may be on its way to most,
+    /// or they have it and have not said so yet.
+    fn is_last_resort(&self) -> bool {
+        let is_late = self.over_at.is_some_and(|over_at| over_at.elapsed() >= SETTLED_AFTER);
+        self.phase == Phase::Over && (is_late || self.roster.is_settled())
+    }
+}
+
 impl Shared {
     fn new(content: Content, options: SendOptions) -> Self {
         let state = TransferState {
             roster: Roster::default(),
             phase: Phase::Waiting,
             broken: None,
+            over_at: None,
             streamed_bytes: 0,
             pieces_skipped: 0,
             served_bytes: 0,
@@ -291,9 +304,8 @@ impl Shared {
                 state = self.wait(state);
             }
             state.is_dirty = false;
-            // What nobody has yet while the stream runs is on its way to most.
-            let is_over = state.phase == Phase::Over;
-            let from_sender = if is_over { self.options.fetches_from_sender } else { 0 };
+            let is_last_resort = state.is_last_resort();
+            let from_sender = if is_last_resort { self.options.fetches_from_sender } else { 0 };
             tracker::assign(&mut state.roster, self.options.fetches_per_peer, from_sender);
             drop(state);
             std::thread::sleep(PAUSE);

@@ -50,6 +50,8 @@ pub(crate) struct Row {
     /// Who got something wrong from it.
     accusers: BTreeSet<Index>,
     wrong_from_sender: u32,
+    /// It has said that nothing comes by the stream any more, and so what it has.
+    pub(crate) is_settled: bool,
     /// When it last got a piece, or came, or was lost.
     pub(crate) moved_at: Instant,
     /// Where to look on for what to fetch.
@@ -111,6 +113,7 @@ impl Roster {
         row.wanted = PieceSet::none_of(pieces);
         row.want_from_to(0, position);
         row.piece_address = Some(SocketAddr::new(ready.host, ready.piece_port));
+        row.is_settled = false;
         row.moved_at = Instant::now();
         // Those who lack the same begin to fetch it at different places.
         row.cursor = u32::from_be_bytes([ready.key[0], ready.key[1], ready.key[2], ready.key[3]])
@@ -171,6 +174,12 @@ impl Roster {
                 row.wanted.insert(piece);
             }
         }
+    }
+
+    /// Whether all who are connected have said what they got by the stream.
+    pub(crate) fn is_settled(&self) -> bool {
+        let mut receiving = self.rows.iter().filter(|row| row.is_receiving());
+        receiving.all(|row| row.is_settled || row.have.is_full())
     }
 
     /// A fetch has failed: who did not give is not asked again by this receiver, and who gave
@@ -297,6 +306,7 @@ impl Row {
             shunned: BTreeSet::new(),
             accusers: BTreeSet::new(),
             wrong_from_sender: 0,
+            is_settled: false,
             moved_at: Instant::now(),
             cursor: 0,
         }

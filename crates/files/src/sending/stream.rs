@@ -101,6 +101,7 @@ impl Shared {
     fn over(&self) {
         let mut state = self.state();
         state.phase = Phase::Over;
+        state.over_at = Some(Instant::now());
         for index in 0..state.roster.rows().len() {
             let row = state.roster.row_mut(index);
             if row.is_receiving() {

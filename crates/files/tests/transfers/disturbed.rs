@@ -158,7 +158,8 @@ fn incomplete_pieces_beyond_the_bound_are_dropped_counted_and_fetched() {
     assert!(summary.is_success(), "{summary:?}");
     let received = first.wait().expect("it is received");
     assert_eq!((received.stream_bytes, received.peer_bytes), (3 << 20, 3 << 20), "{received:?}");
-    assert_eq!(received.blocks_dropped, 3, "{received:?}");
+    // A piece may have been fetched before its last block came.
+    assert_eq!(received.blocks_dropped + received.blocks_duplicate, 3, "{received:?}");
     assert_received(&places, 2);
 }
 

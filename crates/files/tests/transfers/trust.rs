@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use carom_files::frame::{self, FromReceiver, FromSender, Opening, PROTOCOL_VERSION, PieceAnswer};
 use carom_files::{
@@ -42,18 +43,29 @@ impl Liar {
         let ready = FromReceiver::Ready { key: [7; 16], piece_port, have: all.to_bytes() };
         frame::write(&mut &stream, &ready).expect("the sender reads");
         let asked = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&asked);
+        let (manifest, counted) = (Arc::new(manifest), Arc::clone(&asked));
         std::thread::spawn(move || {
-            for mut peer in pieces.incoming().map_while(Result::ok) {
-                while let Ok(Opening::Ask { piece, .. }) = frame::read(&mut peer, MAX_FRAME_BYTES) {
-                    counted.fetch_add(1, Ordering::Relaxed);
-                    let bytes = manifest.place(piece).expect("there is such a piece").bytes;
-                    frame::write(&mut peer, &PieceAnswer::Piece { bytes }).expect("it reads");
-                    peer.write_all(&vec![0; bytes as usize]).expect("it reads");
-                }
+            for peer in pieces.incoming().map_while(Result::ok) {
+                let (manifest, counted) = (Arc::clone(&manifest), Arc::clone(&counted));
+                std::thread::spawn(move || give_zeros(peer, &manifest, &counted));
+            }
+        });
+        let alive = stream.try_clone().expect("it is open");
+        std::thread::spawn(move || {
+            while frame::write(&mut &alive, &FromReceiver::Alive).is_ok() {
+                std::thread::sleep(Duration::from_secs(1));
             }
         });
         Self { stream, asked }
+    }
+}
+
+fn give_zeros(mut peer: TcpStream, manifest: &Manifest, counted: &AtomicUsize) {
+    while let Ok(Opening::Ask { piece, .. }) = frame::read(&mut peer, MAX_FRAME_BYTES) {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let bytes = manifest.place(piece).expect("there is such a piece").bytes;
+        frame::write(&mut peer, &PieceAnswer::Piece { bytes }).expect("it reads");
+        peer.write_all(&vec![0; bytes as usize]).expect("it reads");
     }
 }
 
@@ -143,18 +155,17 @@ fn unchecked(entries: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
 #[test]
 fn a_sender_cannot_write_outside_the_directory() {
     let places = Places::new();
-    let names_refused: [&[(&[u8], Option<&[u8]>)]; 9] = [
-        &[(b"/etc/cron.d/x", None)],
+    for entries in [
+        &[(&b"/etc/cron.d/x"[..], None)][..],
         &[(b"../x", None)],
         &[(b"..", None)],
         &[(b"a/../../x", None)],
         &[(b"a\0b", None)],
-        &[(b"link", Some(b"/etc"))],
+        &[(b"link", Some(&b"/etc"[..]))],
         &[(b"link", Some(b"..")), (b"link/x", None)],
         &[(b".carom-0101010101010101/journal", None)],
         &[(b"", None)],
-    ];
-    for entries in names_refused {
+    ] {
         let error = refused(&places, unchecked(entries));
         assert!(matches!(error, ReceiveError::Manifest(_)), "{entries:?}: {error:?}");
         assert!(!places.folder(0).exists());
