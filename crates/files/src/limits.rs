@@ -41,9 +41,17 @@ pub(crate) const MAX_RANGES: usize = 4096;
 pub(crate) const MAX_BLOCKS_APART: usize = 4096;
 
 /// Fetches that a receiver is told to make at a time.
-pub(crate) const FETCHES_PER_RECEIVER: usize = 8;
-/// Connections for pieces that a receiver or the sender serves at a time.
-pub(crate) const PIECE_CONNECTIONS: usize = 64;
+pub(crate) const FETCHES_PER_RECEIVER: usize = 6;
+/// Connections for pieces that a receiver or the sender has at a time; most of them wait.
+pub(crate) const PIECE_CONNECTIONS: usize = 256;
+/// Pieces that a receiver or the sender reads and gives at a time, whoever asks.
+pub(crate) const PIECES_GIVEN_AT_A_TIME: usize = 16;
+/// Who asks for pieces and does not ask for another one so soon has to connect again.
+pub(crate) const PIECE_PAUSE: Duration = Duration::from_millis(250);
+/// A piece that comes at a lower rate than so many bytes a second is given up.
+pub(crate) const SLOWEST_PIECE: u32 = 128 << 10;
+/// What a receiver got by the stream it says so often; what others wait for, at once.
+pub(crate) const REPORT: Duration = Duration::from_millis(200);
 /// Frames that wait to be written to one receiver.
 pub(crate) const FRAMES_WAITING: usize = 64;
 /// Who says nothing for so long, while something is expected, is taken for gone.

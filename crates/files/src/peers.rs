@@ -1,18 +1,18 @@
 //! Pieces over TCP: who gives them and who asks for them. Receivers do both, the sender gives.
 
-use std::io::{self, Write as _};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::frame::{self, FetchFailure, Opening, PieceAnswer};
 use crate::id::TransferId;
-use crate::limits::{SILENCE, STACK_BYTES};
+use crate::limits::{PIECE_PAUSE, PIECES_GIVEN_AT_A_TIME, SILENCE, SLOWEST_PIECE, STACK_BYTES};
 
 /// The longest [`Opening`] or [`PieceAnswer`].
 pub(crate) const MAX_OPENING_BYTES: u32 = 512;
@@ -117,20 +117,92 @@ pub(crate) fn set_limits(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(SILENCE))
 }
 
+/// Bounds the pieces that are in memory because somebody asked for them.
+#[derive(Default)]
+pub(crate) struct Gate {
+    inside: Mutex<usize>,
+    left: Condvar,
+}
+
+/// One of those inside; out when it is dropped.
+struct Inside<'a>(&'a Gate);
+
+impl Gate {
+    /// Waits until there is room.
+    fn enter(&self) -> Inside<'_> {
+        let mut inside = self.inside.lock().expect("nobody panics while holding the number");
+        while *inside >= PIECES_GIVEN_AT_A_TIME {
+            inside = self.left.wait(inside).expect("nobody panics while holding the number");
+        }
+        *inside += 1;
+        Inside(self)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        *self.0.inside.lock().expect("nobody panics while holding the number") -= 1;
+        self.0.left.notify_one();
+    }
+}
+
+/// A connection that has to be done with a piece within some time, and not only with each byte.
+struct Hurried<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+}
+
+impl<'a> Hurried<'a> {
+    fn new(stream: &'a TcpStream, bytes: usize) -> Self {
+        let time = SILENCE + Duration::from_secs(1) * (bytes as u32 / SLOWEST_PIECE);
+        Self { stream, until: Instant::now() + time }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if Instant::now() < self.until { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
+    }
+}
+
+impl Read for Hurried<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.check()?;
+        self.stream.read(into)
+    }
+}
+
+impl Write for Hurried<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.check()?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 /// Gives pieces over a connection, beginning with the one already asked for, until it is closed.
-pub(crate) fn give(mut stream: &TcpStream, pieces: &dyn Pieces, first: Opening) -> io::Result<()> {
+pub(crate) fn give(
+    mut stream: &TcpStream,
+    pieces: &dyn Pieces,
+    gate: &Gate,
+    first: Opening,
+) -> io::Result<()> {
     let mut asked = first;
+    stream.set_read_timeout(Some(PIECE_PAUSE))?;
     loop {
         let Opening::Ask { id, piece } = asked else {
             return Err(frame::nonsense("a connection for pieces is for pieces"));
         };
+        let inside = gate.enter();
         match pieces.piece(&id, piece) {
             Some(bytes) => {
                 frame::write(&mut stream, &PieceAnswer::Piece { bytes: bytes.len() as u32 })?;
-                stream.write_all(&bytes)?;
+                Hurried::new(stream, bytes.len()).write_all(&bytes)?;
             }
             None => frame::write(&mut stream, &PieceAnswer::NotThere)?,
         }
+        drop(inside);
         asked = frame::read(&mut stream, MAX_OPENING_BYTES)?;
     }
 }
@@ -154,8 +226,8 @@ impl Asking {
             || ask_new(address, id, piece, bytes),
             |(_, stream)| ask_over(stream, id, piece, bytes),
         );
-        if was_kept && got.is_err() {
-            // The other side may merely have closed what was not used for long.
+        if was_kept && got.as_ref().is_err_and(is_closed) {
+            // The other side does so with what was not used for a while.
             got = ask_new(address, id, piece, bytes);
         }
         let (stream, answer) = got.map_err(|error| match error.kind() {
@@ -165,6 +237,11 @@ impl Asking {
         self.0 = Some((address, stream));
         answer.ok_or(FetchFailure::NotThere)
     }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 type Answered = io::Result<(TcpStream, Option<Vec<u8>>)>;
@@ -179,7 +256,8 @@ fn ask_over(mut stream: TcpStream, id: TransferId, piece: u32, bytes: u32) -> An
     frame::write(&mut stream, &Opening::Ask { id, piece })?;
     match frame::read(&mut stream, MAX_OPENING_BYTES)? {
         PieceAnswer::Piece { bytes: length } if length == bytes => {
-            let bytes = frame::read_bytes(&mut stream, length)?;
+            let mut hurried = Hurried::new(&stream, length as usize);
+            let bytes = frame::read_bytes(&mut hurried, length)?;
             Ok((stream, Some(bytes)))
         }
         PieceAnswer::Piece { .. } => Err(frame::nonsense("a piece has another length")),

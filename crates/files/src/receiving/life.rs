@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::ReceiveError;
 use crate::frame::{FromReceiver, Way, plain_text};
+use crate::limits::REPORT;
 use crate::piece::PieceSet;
 use crate::receiving::fetch::Fetches;
 use crate::receiving::outbox::Outbox;
@@ -89,10 +90,11 @@ impl Life {
         }
     }
 
-    /// Whether the sender has to be told something now.
-    pub(crate) fn has_to_tell(&self, settle: Duration) -> bool {
-        let has_news = self.link.is_some() && (!self.outbox.is_empty() || self.settles(settle));
-        has_news || (self.ending.is_some() && !self.last_word_taken)
+    /// Whether the sender has to be told something now, after so long a silence.
+    pub(crate) fn has_to_tell(&self, silence: Duration, settle: Duration) -> bool {
+        let is_time = self.outbox.is_urgent() || self.is_complete() || silence >= REPORT;
+        let has_news = (is_time && !self.outbox.is_empty()) || self.settles(settle);
+        (has_news && self.link.is_some()) || (self.ending.is_some() && !self.last_word_taken)
     }
 
     /// What to tell, and to whom. Without a connection it waits for the next one.

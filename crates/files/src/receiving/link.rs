@@ -161,7 +161,9 @@ pub(crate) fn tell_all(shared: &Arc<Shared>) {
     loop {
         let mut life = shared.life();
         let settle = shared.options.settle;
-        while life.ended.is_none() && !life.has_to_tell(settle) && told_at.elapsed() < SIGN_OF_LIFE
+        while life.ended.is_none()
+            && !life.has_to_tell(told_at.elapsed(), settle)
+            && told_at.elapsed() < SIGN_OF_LIFE
         {
             let waited = shared.changed.wait_timeout(life, LOOK);
             life = waited.expect("nobody panics while holding the state").0;

@@ -31,7 +31,7 @@ use crate::id::TransferId;
 use crate::limits::{PIECE_CONNECTIONS, SIGN_OF_LIFE};
 use crate::manifest::Manifest;
 use crate::offer::Offer;
-use crate::peers::{Listening, MAX_OPENING_BYTES, Pieces, give, set_limits, small_thread};
+use crate::peers::{Gate, Listening, MAX_OPENING_BYTES, Pieces, give, set_limits, small_thread};
 use crate::progress::Event;
 use crate::summary::Received;
 
@@ -57,6 +57,7 @@ pub(crate) struct Shared {
     options: ReceiveOptions,
     piece_port: u16,
     assembly: Mutex<Assembly>,
+    gate: Gate,
     life: Mutex<Life>,
     changed: Condvar,
 }
@@ -185,7 +186,8 @@ impl Shared {
         let assembly = Mutex::new(Assembly::new(manifest.pieces(), most));
         let life = Life::new(store.have(), store.verified_bytes(), offer.addresses.clone());
         let (life, changed) = (Mutex::new(life), Condvar::new());
-        Self { store, options, piece_port, assembly, life, changed }
+        let gate = Gate::default();
+        Self { store, options, piece_port, assembly, gate, life, changed }
     }
 
     fn manifest(&self) -> &Manifest {
@@ -412,7 +414,7 @@ impl Shared {
 /// Gives pieces to somebody who has connected.
 fn serve_piece(shared: &Arc<Shared>, stream: &std::net::TcpStream) {
     let asked = set_limits(stream).and_then(|()| frame::read(&mut &*stream, MAX_OPENING_BYTES));
-    if let Err(error) = asked.and_then(|asked| give(stream, &**shared, asked)) {
+    if let Err(error) = asked.and_then(|asked| give(stream, &**shared, &shared.gate, asked)) {
         tracing::trace!(%error, "a connection for pieces has ended");
     }
 }

@@ -14,20 +14,30 @@ pub(crate) struct Outbox {
     missed: RangeSet<u32>,
     wrong: u32,
     fetches_failed: Vec<(u32, u32, FetchFailure)>,
+    is_urgent: bool,
 }
 
 impl Outbox {
     pub(crate) fn have(&mut self, way: Way, piece: u32) {
         self.have.entry(way).or_default().insert(piece..piece + 1);
+        // A fetch that has come to its end makes room for another.
+        self.is_urgent |= way != Way::Stream;
     }
 
     pub(crate) fn missed(&mut self, piece: u32, is_wrong: bool) {
         self.missed.insert(piece..piece + 1);
         self.wrong += u32::from(is_wrong);
+        self.is_urgent = true;
     }
 
     pub(crate) fn fetch_failed(&mut self, piece: u32, source: u32, why: FetchFailure) {
         self.fetches_failed.push((piece, source, why));
+        self.is_urgent = true;
+    }
+
+    /// Whether something is in it that others wait for.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.is_urgent
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -39,7 +49,7 @@ impl Outbox {
 
     /// Takes all that waits, as frames.
     pub(crate) fn take(&mut self) -> Vec<FromReceiver> {
-        let Self { have, missed, mut wrong, fetches_failed } = std::mem::take(self);
+        let Self { have, missed, mut wrong, fetches_failed, .. } = std::mem::take(self);
         let mut frames = Vec::new();
         for (way, set) in have {
             frames.extend(parts(&set).map(|pieces| FromReceiver::Have { way, pieces }));

@@ -185,6 +185,11 @@ impl Store {
     pub(crate) fn discard(&self) {
         self.close();
         let stage = self.path.join(stage_name(&self.manifest));
+        // What tells that all is done goes last, so that a death in between is no loss.
+        for folder in [DATA, TREE] {
+            let _ = fs::remove_dir_all(stage.join(folder));
+        }
+        let _ = fs::remove_file(stage.join(JOURNAL));
         if let Err(error) = fs::remove_dir_all(&stage) {
             tracing::warn!(stage = %stage.display(), %error, "cannot be removed");
         }
@@ -235,30 +240,29 @@ impl Store {
     fn make_room(&self, alive: &mut dyn FnMut()) -> Result<(), ReceiveError> {
         let disk = |error| ReceiveError::disk(self.path.display(), error);
         let mut allocated: u64 = 0;
-        for (index, entry) in self.manifest.entries().iter().enumerate() {
-            if entry.data_bytes() > 0 && self.find(index).is_none() {
-                alive();
-                continue;
+        let with_data = self.manifest.entries().iter().enumerate();
+        let with_data = with_data.filter(|(_, entry)| entry.data_bytes() > 0);
+        let mut unsized_files = Vec::new();
+        for (index, entry) in with_data {
+            let metadata = self.find(index).and_then(|file| file.metadata().ok());
+            let (blocks, bytes) = metadata.map_or((0, 0), |found| (found.blocks(), found.len()));
+            allocated += (blocks * 512).min(entry.data_bytes());
+            if bytes != entry.file_bytes() {
+                unsized_files.push(index);
             }
-            if entry.data_bytes() > 0 {
-                let file = self.find(index).map(|file| file.metadata());
-                let blocks = file.and_then(Result::ok).map_or(0, |metadata| metadata.blocks());
-                allocated += (blocks * 512).min(entry.data_bytes());
-                alive();
-            }
+            alive();
         }
         let needed = self.manifest.data_bytes() - allocated;
         let free = self.target.free_bytes().map_err(disk)?;
         if needed > free {
             return Err(ReceiveError::NoSpace { needed, free });
         }
-        for (index, entry) in self.manifest.entries().iter().enumerate() {
-            if entry.data_bytes() > 0 && self.find(index).is_none() {
-                let file = self.data.write(&data_name(index));
-                let sized = file.and_then(|file| file.set_len(entry.file_bytes()));
-                sized.map_err(|error| self.disk(entry, error))?;
-                alive();
-            }
+        for index in unsized_files {
+            let entry = &self.manifest.entries()[index];
+            let file = self.data.write(&data_name(index));
+            let sized = file.and_then(|file| file.set_len(entry.file_bytes()));
+            sized.map_err(|error| self.disk(entry, error))?;
+            alive();
         }
         Ok(())
     }

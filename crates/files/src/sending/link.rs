@@ -12,7 +12,7 @@ use crate::frame::{
     self, FromReceiver, FromSender, Opening, PROTOCOL_VERSION, nonsense, plain_text,
 };
 use crate::id::TransferId;
-use crate::limits::{FRAMES_WAITING, MAX_FRAME_BYTES, PIECE_CONNECTIONS, SIGN_OF_LIFE};
+use crate::limits::{FRAMES_WAITING, MAX_FRAME_BYTES, SIGN_OF_LIFE};
 use crate::peers::{MAX_OPENING_BYTES, Pieces, give, set_limits, small_thread};
 use crate::piece::PieceSet;
 use crate::progress::Event;
@@ -22,13 +22,14 @@ use crate::summary::State;
 
 /// Serves a connection, whatever it is for, until it ends.
 pub(crate) fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
-    let opened = set_limits(&stream).and_then(|()| frame::read(&mut &stream, MAX_OPENING_BYTES));
+    let stream = Arc::new(stream);
+    let opened = set_limits(&stream).and_then(|()| frame::read(&mut &*stream, MAX_OPENING_BYTES));
     let served = match opened {
         Ok(Opening::Hello { version, id, name, knows_manifest }) => {
             let hello = Hello { shared, stream: &stream, host: from.ip(), name: plain_text(&name) };
             hello.answer(version, id, knows_manifest)
         }
-        Ok(ask) => give(&stream, &**shared, ask),
+        Ok(ask) => give(&stream, &**shared, &shared.gate, ask),
         Err(error) => Err(error),
     };
     if let Err(error) = served {
@@ -44,13 +45,7 @@ impl Pieces for Shared {
         if *id != manifest.id() || piece >= manifest.pieces() || self.has_ended() {
             return None;
         }
-        if self.giving.fetch_add(1, Ordering::Relaxed) >= PIECE_CONNECTIONS {
-            self.giving.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        let read = self.content.read(piece);
-        self.giving.fetch_sub(1, Ordering::Relaxed);
-        match read {
+        match self.content.read(piece) {
             Ok(bytes) => {
                 self.state().served_bytes += bytes.len() as u64;
                 Some(bytes)
@@ -66,14 +61,14 @@ impl Pieces for Shared {
 /// A receiver that has said hello.
 struct Hello<'a> {
     shared: &'a Arc<Shared>,
-    stream: &'a TcpStream,
+    stream: &'a Arc<TcpStream>,
     host: IpAddr,
     name: String,
 }
 
 impl Hello<'_> {
     fn answer(self, version: u16, id: TransferId, knows_manifest: bool) -> io::Result<()> {
-        let mut stream = self.stream;
+        let mut stream = &**self.stream;
         let refused = if version != PROTOCOL_VERSION {
             Some(format!("it speaks version {PROTOCOL_VERSION}, not {version}"))
         } else if id != self.shared.content.manifest.id() {
@@ -107,17 +102,17 @@ impl Hello<'_> {
     }
 
     fn read(&self) -> io::Result<FromReceiver> {
-        frame::read(&mut &*self.stream, MAX_FRAME_BYTES)
+        frame::read(&mut &**self.stream, MAX_FRAME_BYTES)
     }
 
     fn take_part(self, key: [u8; 16], piece_port: u16, have: &[u8]) -> io::Result<()> {
         let pieces = self.shared.content.manifest.pieces();
         let have = PieceSet::from_bytes(have, pieces).ok_or(nonsense("other pieces"))?;
         let (frames, waiting) = sync_channel(FRAMES_WAITING);
-        let writing = self.stream.try_clone()?;
+        let writing = Arc::clone(self.stream);
         small_thread("carom-link-out", move || write_all(&writing, &waiting))?;
         let number = self.shared.next_link();
-        let link = Link { number, frames, stream: self.stream.try_clone()? };
+        let link = Link { number, frames, stream: Arc::clone(self.stream) };
         let name = self.name.clone();
         let ready = Ready { name, key, host: self.host, piece_port, have, link };
         self.shared.links_open.fetch_add(1, Ordering::Relaxed);
@@ -162,7 +157,8 @@ impl Hello<'_> {
                 FromReceiver::FetchFailed { piece, why, .. } => {
                     if roster.fetch_failed(index, piece, why) {
                         let reason = format!("piece {piece} comes wrong again and again");
-                        roster.row(index).tell(FromSender::Refused { reason });
+                        roster.give_up(index, reason.clone());
+                        shared.report(Event::ReceiverFailed { name: self.name.clone(), reason });
                     }
                 }
                 FromReceiver::Finished => {

@@ -21,7 +21,7 @@ use crate::error::{SendError, SourceError};
 use crate::frame::{FromSender, plain_text};
 use crate::limits::PIECE_CONNECTIONS;
 use crate::offer::Offer;
-use crate::peers::{Listening, small_thread};
+use crate::peers::{Gate, Listening, small_thread};
 use crate::progress::Event;
 use crate::scan::{Content, Source};
 use crate::sink::BlockSink;
@@ -67,8 +67,7 @@ struct Shared {
     changed: Condvar,
     links: AtomicU64,
     links_open: AtomicUsize,
-    /// Pieces that are being read and given over TCP.
-    giving: AtomicUsize,
+    gate: Gate,
     ended: AtomicBool,
 }
 
@@ -108,7 +107,7 @@ impl Sending {
             .map_err(|error| SendError::Listen { address, error });
         let (address, listener) = listener?;
         let offer = offer(&content, address, &options.advertise);
-        let most = options.max_receivers + PIECE_CONNECTIONS;
+        let most = 2 * options.max_receivers + PIECE_CONNECTIONS;
         let shared = Arc::new(Shared::new(content, options));
         let serving = Arc::clone(&shared);
         let serve = move |stream, from| link::serve(&serving, stream, from);
@@ -207,7 +206,7 @@ impl Shared {
             changed: Condvar::new(),
             links: AtomicU64::new(0),
             links_open: AtomicUsize::new(0),
-            giving: AtomicUsize::new(0),
+            gate: Gate::default(),
             ended: AtomicBool::new(false),
         }
     }
@@ -306,9 +305,11 @@ impl Shared {
             state.is_dirty = false;
             let is_last_resort = state.is_last_resort();
             let from_sender = if is_last_resort { self.options.fetches_from_sender } else { 0 };
+            let began = Instant::now();
             tracker::assign(&mut state.roster, self.options.fetches_per_peer, from_sender);
             drop(state);
-            std::thread::sleep(PAUSE);
+            // Others need the state as well.
+            std::thread::sleep(PAUSE.max(began.elapsed()));
         }
     }
 

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::frame::{FetchFailure, FromSender, Ranges, Way};
 use crate::limits::{MAX_RANGES, MAX_WRONG_FROM_SENDER};
@@ -54,6 +55,8 @@ pub(crate) struct Row {
     pub(crate) is_settled: bool,
     /// When it last got a piece, or came, or was lost.
     pub(crate) moved_at: Instant,
+    /// When the last of its fetches must have come to an end.
+    busy_until: Instant,
     /// Where to look on for what to fetch.
     pub(crate) cursor: u32,
 }
@@ -63,7 +66,7 @@ pub(crate) struct Link {
     /// Which connection, of all.
     pub(crate) number: u64,
     pub(crate) frames: SyncSender<FromSender>,
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Arc<TcpStream>,
 }
 
 /// What a receiver says when it can begin.
@@ -76,6 +79,8 @@ pub(crate) struct Ready {
     pub(crate) link: Link,
 }
 
+/// A receiver gives up a fetch of the largest piece sooner.
+const FETCH_ENDS_WITHIN: Duration = Duration::from_secs(200);
 /// Two who got something wrong from the same one are believed by all.
 const ACCUSERS_BELIEVED: usize = 2;
 
@@ -183,7 +188,7 @@ impl Roster {
     }
 
     /// A fetch has failed: who did not give is not asked again by this receiver, and who gave
-    /// something wrong to two is asked by nobody. True if the piece is not to be had at all.
+    /// something wrong to two is asked by nobody. True if even the sender's are wrong.
     pub(crate) fn fetch_failed(&mut self, index: Index, piece: u32, why: FetchFailure) -> bool {
         let Some(source) = self.release(index, piece) else { return false };
         let is_wrong = why == FetchFailure::Wrong;
@@ -201,6 +206,15 @@ impl Roster {
         self.rows[index].wrong_from_sender >= MAX_WRONG_FROM_SENDER
     }
 
+    /// A receiver has failed as the sender sees it. It is told, and its connection ends.
+    pub(crate) fn give_up(&mut self, index: Index, reason: String) {
+        self.release_all(index);
+        let row = &mut self.rows[index];
+        row.tell(FromSender::Refused { reason: reason.clone() });
+        row.hang_up();
+        row.told.state = State::Failed(reason);
+    }
+
     /// The connection of a receiver is lost. False if it has another one by now.
     pub(crate) fn lost(&mut self, index: Index, link: u64) -> bool {
         if self.rows[index].link.as_ref().is_none_or(|now| now.number != link) {
@@ -214,6 +228,13 @@ impl Roster {
             row.told.state = State::Gone;
         }
         true
+    }
+
+    /// How many more fetches could be served, by whomever.
+    pub(crate) fn room(&self, per_peer: usize, from_sender: usize) -> usize {
+        let peers = self.rows.iter().filter(|row| row.gives());
+        let peers: usize = peers.map(|row| per_peer.saturating_sub(row.serving)).sum();
+        peers + from_sender.saturating_sub(self.from_sender)
     }
 
     /// Whom `index` can ask for `piece` now. `None` if all who have it are busy.
@@ -231,11 +252,8 @@ impl Roster {
         let others = (index + 1..self.rows.len()).chain(0..index);
         for at in others {
             let other = &self.rows[at];
-            let gives = other.link.is_some()
-                && other.have.contains(piece)
-                && other.accusers.len() < ACCUSERS_BELIEVED
-                && !row.shunned.contains(&at);
-            if !gives {
+            let gives = other.gives() && other.have.contains(piece);
+            if !gives || row.shunned.contains(&at) {
                 continue;
             }
             is_there = true;
@@ -256,6 +274,7 @@ impl Roster {
 
     /// Notes that `index` fetches `piece` from `source`.
     pub(crate) fn fetch(&mut self, index: Index, piece: u32, source: Source) {
+        self.rows[index].busy_until = Instant::now() + FETCH_ENDS_WITHIN;
         if let Source::Peer(peer) = source {
             self.rows[peer].serving += 1;
         } else {
@@ -308,6 +327,7 @@ impl Row {
             wrong_from_sender: 0,
             is_settled: false,
             moved_at: Instant::now(),
+            busy_until: Instant::now(),
             cursor: 0,
         }
     }
@@ -315,6 +335,16 @@ impl Row {
     /// Whether it is connected and has not got everything.
     pub(crate) fn is_receiving(&self) -> bool {
         self.told.state == State::Receiving && self.link.is_some()
+    }
+
+    /// Whether others can be told to ask it.
+    fn gives(&self) -> bool {
+        self.link.is_some() && self.accusers.len() < ACCUSERS_BELIEVED
+    }
+
+    /// Whether it gets something, or may any moment.
+    pub(crate) fn is_moving(&self, patience: Duration) -> bool {
+        self.moved_at.elapsed() < patience || Instant::now() < self.busy_until
     }
 
     /// Whether it is connected, or has everything.

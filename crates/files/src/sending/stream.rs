@@ -119,9 +119,12 @@ impl Shared {
         let mut state = self.state();
         loop {
             check(&mut state)?;
+            let patience = self.options.patience;
+            // One that only waits for its turn moves when the others do.
+            let is_moving = state.roster.rows().iter().any(|row| row.is_moving(patience));
             let mut is_awaited = false;
             for index in 0..state.roster.rows().len() {
-                is_awaited |= self.is_awaited(&mut state, index);
+                is_awaited |= self.is_awaited(&mut state, index, is_moving);
             }
             if !is_awaited {
                 return Ok(self.summary(&state));
@@ -132,21 +135,18 @@ impl Shared {
 
     /// Whether to wait for a receiver. When nobody gets anything for longer than the patience,
     /// those who lack something have failed.
-    fn is_awaited(&self, state: &mut TransferState, index: usize) -> bool {
+    fn is_awaited(&self, state: &mut TransferState, index: usize, is_moving: bool) -> bool {
         let patience = self.options.patience;
-        // One that only waits for its turn moves when the others do.
-        let is_moving = state.roster.rows().iter().any(|row| row.moved_at.elapsed() < patience);
-        let row = state.roster.row_mut(index);
+        let row = state.roster.row(index);
         match row.told.state {
             State::Finished | State::Failed(_) => false,
             State::Gone => row.moved_at.elapsed() < patience,
             // With all pieces, it gives them their names; that it lives, it says by itself.
             State::Receiving if is_moving || row.have.is_full() => true,
             State::Receiving => {
-                let reason = format!("nothing has moved for {patience:?}");
-                row.tell(FromSender::Refused { reason: reason.clone() });
-                let name = row.told.name.clone();
-                row.told.state = State::Failed(reason.clone());
+                let (name, reason) =
+                    (row.told.name.clone(), format!("nothing has moved for {patience:?}"));
+                state.roster.give_up(index, reason.clone());
                 self.report(Event::ReceiverFailed { name, reason });
                 false
             }

@@ -5,24 +5,30 @@ use crate::limits::FETCHES_PER_RECEIVER;
 use crate::sending::roster::{Index, Roster, Source};
 
 /// Pieces that one pass looks at for one receiver.
-const LOOKED_AT: usize = 256;
+const LOOKED_AT: usize = 32;
 /// How the sender is called in a [`FromSender::Fetch`].
 const SENDER: u32 = u32::MAX;
 
 /// Tells receivers what to fetch, as far as there are sources with room.
 pub(crate) fn assign(roster: &mut Roster, per_peer: usize, from_sender: usize) {
+    let mut room = roster.room(per_peer, from_sender);
     for index in 0..roster.rows().len() {
         let row = roster.row(index);
         if row.is_receiving() && row.wanted.count() as usize > row.fetching.len() {
-            assign_to(roster, index, per_peer, from_sender);
+            assign_to(roster, index, (per_peer, from_sender), &mut room);
         }
     }
 }
 
-fn assign_to(roster: &mut Roster, index: Index, per_peer: usize, from_sender: usize) {
+fn assign_to(
+    roster: &mut Roster,
+    index: Index,
+    (per_peer, from_sender): (usize, usize),
+    room: &mut usize,
+) {
     for _ in 0..LOOKED_AT {
         let row = roster.row(index);
-        if row.fetching.len() >= FETCHES_PER_RECEIVER {
+        if row.fetching.len() >= FETCHES_PER_RECEIVER || *room == 0 {
             return;
         }
         let next = row.wanted.first_in(row.cursor).or_else(|| row.wanted.first_in(0));
@@ -40,5 +46,6 @@ fn assign_to(roster: &mut Roster, index: Index, per_peer: usize, from_sender: us
             return;
         }
         roster.fetch(index, piece, source);
+        *room -= 1;
     }
 }

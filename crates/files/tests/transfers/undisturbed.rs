@@ -1,7 +1,7 @@
 //! What happens when nothing goes wrong.
 
 use std::fs;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use carom_files::{
@@ -85,21 +85,29 @@ fn who_comes_after_the_stream_gets_all_from_the_others() {
     let file = places.file("data", 3 << 20);
     let sending = open(&[&file], with_receivers(1));
     let (offer, handle) = (sending.offer().clone(), sending.handle());
-    let wire = Wire::with(|listener, number, block| {
-        // The first one misses a block, so that the transfer lasts until its fetch.
-        if (listener, number) == (0, 3) { vec![] } else { vec![block.clone()] }
+    // The first one lacks a block until the second has come, and does not fetch it.
+    let kept = Arc::new(Mutex::new(None));
+    let keeping = Arc::clone(&kept);
+    let wire = Wire::with(move |_, number, block| {
+        if number == 3 {
+            *keeping.lock().expect("no panic") = Some(block.clone());
+        }
+        if number == 3 { vec![] } else { vec![block.clone()] }
     });
-    let slow = carom_files::ReceiveOptions { settle: Duration::from_secs(3), ..into(&places, 0) };
+    let settle = Duration::from_secs(3600);
+    let slow = carom_files::ReceiveOptions { settle, ..into(&places, 0) };
     let first = receive(&offer, &wire.listeners, slow);
     let sender = run(sending, wire);
     eventually("the stream is over", || {
         handle.receivers().first().is_some_and(|row| row.pieces == 2)
     });
     let second = Receiving::start(&offer, into(&places, 1)).expect("it can be received");
-    let got = second.wait().expect("it is received");
-    assert_eq!((got.stream_bytes, got.peer_bytes + got.sender_bytes), (0, 3 << 20));
-    assert!(got.peer_bytes >= 2 << 20, "the first gave what it had: {got:?}");
+    eventually("the second has all", || names(&places.folder(1)) == ["data"]);
+    first.on_block(kept.lock().expect("no panic").take().expect("it was kept"));
     first.wait().expect("it is received");
+    let got = second.wait().expect("it is received");
+    // What the first has it gave; for the rest nobody but the sender was there.
+    assert_eq!((got.stream_bytes, got.peer_bytes, got.sender_bytes), (0, 2 << 20, 1 << 20));
     assert!(sender.join().expect("no panic").expect("it is sent").is_success());
 }
 
