@@ -2,13 +2,14 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::frame::{self, FetchFailure, Opening, PieceAnswer};
 use crate::id::TransferId;
@@ -18,8 +19,6 @@ use crate::limits::{PIECE_PAUSE, PIECES_GIVEN_AT_A_TIME, SILENCE, SLOWEST_PIECE,
 pub(crate) const MAX_OPENING_BYTES: u32 = 512;
 /// How long an answer to a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How often somebody who waits for connections looks whether to go on.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Whoever gives pieces.
 pub(crate) trait Pieces: Send + Sync + 'static {
@@ -29,7 +28,8 @@ pub(crate) trait Pieces: Send + Sync + 'static {
 
 /// A thread that takes connections, and at most so many threads for them.
 pub(crate) struct Listening {
-    end: Arc<AtomicBool>,
+    /// Something in it is the end.
+    end: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -41,13 +41,18 @@ impl Listening {
         serve: impl Fn(TcpStream, SocketAddr) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        let end = Arc::new(AtomicBool::new(false));
+        let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (serve, ending) = (Arc::new(serve), Arc::clone(&end));
         let open = Arc::new(AtomicUsize::new(0));
         let accept = move || {
-            while !ending.load(Ordering::Relaxed) {
-                let mut ready = [PollFd::new(&listener, PollFlags::IN)];
-                let _ = poll(&mut ready, Some(&LOOK));
+            loop {
+                let wanted = PollFlags::IN;
+                let mut ready = [PollFd::new(&*ending, wanted), PollFd::new(&listener, wanted)];
+                // Whatever it says, what follows does not wait.
+                let _ = poll(&mut ready, None);
+                if !ready[0].revents().is_empty() {
+                    return;
+                }
                 let (stream, from) = match listener.accept() {
                     Ok(accepted) => accepted,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
@@ -78,7 +83,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
+        rustix::io::write(&self.end, &1_u64.to_ne_bytes()).expect("an empty counter takes a one");
         if let Some(thread) = self.thread.take() {
             // It cannot panic but by our own bug, which it has reported then.
             let _ = thread.join();

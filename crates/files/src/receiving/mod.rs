@@ -9,6 +9,7 @@ mod link;
 mod options;
 mod outbox;
 mod publish;
+mod recover;
 mod store;
 
 use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener};
@@ -22,6 +23,7 @@ use fetch::{FETCHERS, Fetch};
 use life::Life;
 use link::Greeted;
 pub use options::ReceiveOptions;
+pub use recover::recover;
 use store::Store;
 
 use crate::block::Block;

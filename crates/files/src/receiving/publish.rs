@@ -13,47 +13,46 @@
 //! Each step can be broken off anywhere and be done again from its beginning.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Write as _};
 use std::sync::atomic::Ordering;
 
 use crate::error::ReceiveError;
 use crate::manifest::{Entry, Kind};
 use crate::receiving::folder::{Folder, Found};
-use crate::receiving::store::{BUILT, Store, TREE, data_name};
+use crate::receiving::store::{BUILT, MANIFEST, Store, TREE, data_name};
 
 /// Up to so many files are brought onto the disk one by one; else all of the file system is, which
 /// may have other things to do, but does it in one go.
 const SYNCED_ONE_BY_ONE: usize = 256;
 
+type Step = fn(&Store) -> Result<(), ReceiveError>;
+
+const STEPS: [Step; 7] = [
+    Store::sync_data,
+    Store::build,
+    Store::note_built,
+    Store::dress_files,
+    Store::move_all,
+    Store::dress_directories,
+    Store::clean_up,
+];
+
 impl Store {
     /// Gives everything its final name. All pieces are here.
     pub(crate) fn publish(&self) -> Result<(), ReceiveError> {
         assert!(self.is_complete(), "only what is complete gets its name");
-        if !self.built.load(Ordering::Relaxed) {
-            let disk = |error| ReceiveError::disk(self.path.display(), error);
-            self.sync_data()?;
-            let tree = self.stage.make(OsStr::new(TREE)).map_err(disk)?;
-            self.build(&tree)?;
-            self.stage.write(OsStr::new(BUILT)).map_err(disk)?;
-            self.stage.sync().map_err(disk)?;
-            self.built.store(true, Ordering::Relaxed);
-        }
-        let tree = self.stage.folder(OsStr::new(TREE));
-        let tree = tree.map_err(|error| ReceiveError::disk(self.path.display(), error))?;
-        self.dress_files(&tree)?;
-        self.move_all(&tree)?;
-        self.dress_directories()?;
-        self.target.sync().map_err(|error| ReceiveError::disk(self.path.display(), error))?;
-        self.discard();
-        Ok(())
+        STEPS.iter().try_for_each(|step| step(self))
     }
 
     fn sync_data(&self) -> Result<(), ReceiveError> {
+        if self.built.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let entries = self.manifest.entries().iter().enumerate();
         let with_data = entries.filter(|(_, entry)| entry.data_bytes() > 0);
         if with_data.clone().count() > SYNCED_ONE_BY_ONE {
             let synced = self.stage.sync_all();
-            return synced.map_err(|error| ReceiveError::disk(self.path.display(), error));
+            return synced.map_err(|error| self.disk_here(error));
         }
         for (index, entry) in with_data {
             match self.data.read(&data_name(index)) {
@@ -66,7 +65,11 @@ impl Store {
         Ok(())
     }
 
-    fn build(&self, tree: &Folder) -> Result<(), ReceiveError> {
+    fn build(&self) -> Result<(), ReceiveError> {
+        if self.built.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let tree = &self.stage.make(OsStr::new(TREE)).map_err(|error| self.disk_here(error))?;
         let mut inside: Vec<Folder> = Vec::new();
         for (index, entry) in self.manifest.entries().iter().enumerate() {
             inside.truncate(entry.path.components().count() - 1);
@@ -99,8 +102,24 @@ impl Store {
         }
     }
 
+    /// Notes that nothing but the tree is needed any more.
+    fn note_built(&self) -> Result<(), ReceiveError> {
+        let noted = || {
+            let mut noted = self.stage.write(OsStr::new(MANIFEST))?;
+            noted.set_len(0)?;
+            noted.write_all(&self.manifest.encode())?;
+            noted.sync_data()?;
+            self.stage.write(OsStr::new(BUILT))?;
+            self.stage.sync()
+        };
+        noted().map_err(|error| self.disk_here(error))?;
+        self.built.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Gives modes and times to the files that are still in the tree, and times to the symlinks.
-    fn dress_files(&self, tree: &Folder) -> Result<(), ReceiveError> {
+    fn dress_files(&self) -> Result<(), ReceiveError> {
+        let tree = &self.tree()?;
         let mut inside: Vec<Folder> = Vec::new();
         for entry in self.manifest.entries() {
             let depth = entry.path.components().count() - 1;
@@ -130,7 +149,8 @@ impl Store {
     }
 
     /// Moves what is still in the tree to the target.
-    fn move_all(&self, tree: &Folder) -> Result<(), ReceiveError> {
+    fn move_all(&self) -> Result<(), ReceiveError> {
+        let tree = &self.tree()?;
         // Pairs of a directory in the tree and the one in the target that it is merged into.
         let mut inside: Vec<(Folder, Folder)> = Vec::new();
         for entry in self.manifest.entries() {
@@ -173,6 +193,16 @@ impl Store {
         }
     }
 
+    fn tree(&self) -> Result<Folder, ReceiveError> {
+        self.stage.folder(OsStr::new(TREE)).map_err(|error| self.disk_here(error))
+    }
+
+    fn clean_up(&self) -> Result<(), ReceiveError> {
+        self.target.sync().map_err(|error| self.disk_here(error))?;
+        self.discard();
+        Ok(())
+    }
+
     fn dress_directories(&self) -> Result<(), ReceiveError> {
         let directories = self.manifest.entries().iter().rev();
         for entry in directories.filter(|entry| entry.kind == Kind::Directory) {
@@ -183,3 +213,7 @@ impl Store {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "publish_tests.rs"]
+mod tests;

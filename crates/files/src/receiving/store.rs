@@ -46,6 +46,8 @@ struct StoreState {
 /// What tells that everything is in `tree/`.
 pub(super) const BUILT: &str = "built";
 pub(super) const TREE: &str = "tree";
+/// The manifest, from when everything is in `tree/`.
+pub(super) const MANIFEST: &str = "manifest";
 const DATA: &str = "data";
 const JOURNAL: &str = "journal";
 
@@ -190,6 +192,7 @@ impl Store {
             let _ = fs::remove_dir_all(stage.join(folder));
         }
         let _ = fs::remove_file(stage.join(JOURNAL));
+        let _ = fs::remove_file(stage.join(BUILT));
         if let Err(error) = fs::remove_dir_all(&stage) {
             tracing::warn!(stage = %stage.display(), %error, "cannot be removed");
         }
@@ -197,6 +200,10 @@ impl Store {
 
     pub(super) fn disk(&self, entry: &Entry, error: io::Error) -> ReceiveError {
         ReceiveError::disk(self.path.join(entry.path.as_path()).display(), error)
+    }
+
+    pub(super) fn disk_here(&self, error: io::Error) -> ReceiveError {
+        ReceiveError::disk(self.path.display(), error)
     }
 
     fn state(&self) -> MutexGuard<'_, StoreState> {
@@ -238,7 +245,6 @@ impl Store {
 
     /// Checks that there is space for what is missing, and makes all files in their final size.
     fn make_room(&self, alive: &mut dyn FnMut()) -> Result<(), ReceiveError> {
-        let disk = |error| ReceiveError::disk(self.path.display(), error);
         let mut allocated: u64 = 0;
         let with_data = self.manifest.entries().iter().enumerate();
         let with_data = with_data.filter(|(_, entry)| entry.data_bytes() > 0);
@@ -253,7 +259,7 @@ impl Store {
             alive();
         }
         let needed = self.manifest.data_bytes() - allocated;
-        let free = self.target.free_bytes().map_err(disk)?;
+        let free = self.target.free_bytes().map_err(|error| self.disk_here(error))?;
         if needed > free {
             return Err(ReceiveError::NoSpace { needed, free });
         }

@@ -43,7 +43,7 @@ const ARROWS: [Arrow; 11] = [
     Arrow {
         name: "carom-fuzz",
         folder: "fuzz",
-        imports: &["carom", "carom-proto", "carom-baselines", "carom-sim"],
+        imports: &["carom", "carom-proto", "carom-baselines", "carom-sim", "carom-files"],
     },
 ];
 

@@ -1,0 +1,153 @@
+//! The end can be broken off after each of its steps, and in the middle of each.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::*;
+use crate::names::BESIDE;
+use crate::progress::Reporter;
+use crate::receiving::recover::recover;
+use crate::scan::{Content, Source};
+
+struct Sent {
+    folder: tempfile::TempDir,
+    content: Content,
+}
+
+impl Sent {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let root = folder.path().join("from/tree");
+        fs::create_dir_all(root.join("sub/empty")).expect("it is new");
+        fs::write(root.join("sub/file"), "in sub").expect("it can be written");
+        fs::write(root.join("file"), "text").expect("it can be written");
+        fs::write(root.join("nothing"), "").expect("it can be written");
+        symlink("sub/file", root.join("link")).expect("it is new");
+        fs::write(folder.path().join("from/alone"), "alone").expect("it can be written");
+        let mode = |path: &str, mode| {
+            let permissions = fs::Permissions::from_mode(mode);
+            fs::set_permissions(folder.path().join("from").join(path), permissions)
+                .expect("it is ours");
+        };
+        mode("tree/file", 0o400);
+        mode("tree/sub", 0o555);
+        let sources =
+            ["alone", "tree"].map(|name| Source::Path(folder.path().join("from").join(name)));
+        let content = Content::scan(sources.into(), None, &Reporter::none());
+        let content = content.expect("it can be sent");
+        Self { folder, content }
+    }
+
+    fn to(&self) -> std::path::PathBuf {
+        self.folder.path().join("to")
+    }
+
+    fn store(&self, overwrite: bool) -> Result<Store, ReceiveError> {
+        let manifest = Arc::new(self.content.manifest.clone());
+        Store::open(self.to(), manifest, overwrite, &mut || {})
+    }
+
+    /// A store with everything in it.
+    fn complete(&self, overwrite: bool) -> Store {
+        let store = self.store(overwrite).expect("it can be received");
+        for piece in 0..self.content.manifest.pieces() {
+            let bytes = self.content.read(piece).expect("it is there");
+            assert_eq!(store.write(piece, &bytes), Ok(true));
+        }
+        store
+    }
+
+    /// Takes it up again and goes on to the end.
+    fn again(&self, overwrite: bool) {
+        let store = self.store(overwrite).expect("it can be received");
+        assert!(store.is_complete(), "nothing has to be sent again");
+        assert_eq!(store.publish(), Ok(()));
+        assert_whole(&self.to());
+    }
+}
+
+fn assert_whole(to: &Path) {
+    let read = |path: &str| fs::read_to_string(to.join(path)).expect("it is there");
+    assert_eq!([read("alone"), read("tree/file")], ["alone", "text"]);
+    assert_eq!([read("tree/nothing"), read("tree/link")], ["", "in sub"]);
+    assert!(to.join("tree/sub/empty").is_dir());
+    let mode = |path: &str| {
+        let metadata = fs::metadata(to.join(path)).expect("it is there");
+        metadata.permissions().mode() & 0o7777
+    };
+    assert_eq!((mode("tree/file"), mode("tree/sub")), (0o400, 0o555));
+    let left = fs::read_dir(to).expect("it is there").flatten();
+    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    assert_eq!(left.len(), 2, "nothing is left beside it: {left:?}");
+}
+
+#[test]
+fn after_each_step_it_goes_on_from_there() {
+    for steps in 0..=STEPS.len() {
+        for overwrite in [false, true] {
+            let sent = Sent::new();
+            if overwrite {
+                fs::create_dir_all(sent.to().join("tree/sub")).expect("it is new");
+                fs::write(sent.to().join("tree/sub/file"), "old").expect("it can be written");
+                fs::write(sent.to().join("alone"), "old").expect("it can be written");
+            }
+            let store = sent.complete(overwrite);
+            for step in &STEPS[..steps] {
+                assert_eq!(step(&store), Ok(()));
+            }
+            drop(store);
+            if steps < STEPS.len() {
+                sent.again(overwrite);
+            }
+            assert_whole(&sent.to());
+        }
+    }
+}
+
+#[test]
+fn in_the_middle_of_building_and_of_moving_it_goes_on_from_there() {
+    let sent = Sent::new();
+    let store = sent.complete(false);
+    let stage = sent.to().join(format!("{BESIDE}{}", sent.content.manifest.id().short()));
+    fs::create_dir_all(stage.join("tree/tree/sub")).expect("it is new");
+    fs::rename(stage.join("data/0"), stage.join("tree/alone")).expect("it is there");
+    drop(store);
+    let store = sent.store(false).expect("it can be received");
+    for step in &STEPS[..4] {
+        assert_eq!(step(&store), Ok(()));
+    }
+    fs::rename(stage.join("tree/alone"), sent.to().join("alone")).expect("it is there");
+    drop(store);
+    sent.again(false);
+}
+
+#[test]
+fn what_only_lacked_its_name_is_finished_without_a_sender() {
+    for (steps, finished) in [(2, 0), (3, 1), (5, 1), (6, 1)] {
+        let sent = Sent::new();
+        let store = sent.complete(false);
+        for step in &STEPS[..steps] {
+            assert_eq!(step(&store), Ok(()));
+        }
+        assert_eq!(recover(&sent.to(), false), [], "somebody is at it");
+        drop(store);
+        let recovered = recover(&sent.to(), false);
+        assert_eq!(recovered, vec![(sent.content.manifest.id(), Ok(())); finished], "{steps}");
+        if finished == 1 {
+            assert_whole(&sent.to());
+        }
+    }
+}
+
+#[test]
+fn what_has_come_in_between_is_not_replaced() {
+    let sent = Sent::new();
+    let store = sent.complete(false);
+    fs::write(sent.to().join("alone"), "mine").expect("it can be written");
+    assert_eq!(store.publish(), Err(ReceiveError::Exists("alone".into())));
+    drop(store);
+    fs::remove_file(sent.to().join("alone")).expect("it is there");
+    sent.again(false);
+}

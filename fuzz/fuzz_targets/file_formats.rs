@@ -1,0 +1,35 @@
+//! Any bytes are a manifest, an offer, a block, a frame, or none of them: never a panic, and what
+//! was understood is within its bounds and read again as it was written.
+#![no_main]
+
+use carom_files::frame::{self, FromReceiver, FromSender, Opening, PieceAnswer};
+use carom_files::{Block, MAX_FRAME_BYTES, Manifest, Offer, PieceSet, TransferId};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(manifest) = Manifest::decode(bytes) {
+        for piece in 0..manifest.pieces() {
+            let place = manifest.place(piece).expect("there is such a piece");
+            assert!(place.bytes > 0 && place.bytes <= manifest.piece_bytes());
+        }
+        let again = Manifest::decode(&manifest.encode());
+        assert_eq!(again, Ok(manifest), "it is read as it is written");
+    }
+    if let Ok(offer) = Offer::decode(bytes) {
+        assert_eq!(Offer::decode(&offer.encode()), Ok(offer), "it is read as it is written");
+    }
+    if let Some(block) = Block::decode(&bytes.to_vec().into()) {
+        let mut id = TransferId([0; 32]);
+        id.0[..16].copy_from_slice(&block.tag);
+        let again = Block::encode(&id, block.piece, block.offset, &block.data);
+        assert_eq!(again, bytes, "it is written as it was read");
+    }
+    let _ = PieceSet::from_bytes(bytes, 8 * bytes.len() as u32);
+    // A length that is guessed wrong hides the rest, so each frame gets the right one.
+    let framed = [&(bytes.len() as u32).to_be_bytes(), bytes].concat();
+    let _ = frame::read::<Opening>(&mut &framed[..], MAX_FRAME_BYTES);
+    let _ = frame::read::<FromReceiver>(&mut &framed[..], MAX_FRAME_BYTES);
+    let _ = frame::read::<FromSender>(&mut &framed[..], MAX_FRAME_BYTES);
+    let _ = frame::read::<PieceAnswer>(&mut &framed[..], MAX_FRAME_BYTES);
+    let _ = frame::read::<FromSender>(&mut &bytes[..], MAX_FRAME_BYTES);
+});
