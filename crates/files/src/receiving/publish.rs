@@ -109,7 +109,9 @@ impl Store {
             noted.set_len(0)?;
             noted.write_all(&self.manifest.encode())?;
             noted.sync_data()?;
-            self.stage.write(OsStr::new(BUILT))?;
+            let mut built = self.stage.write(OsStr::new(BUILT))?;
+            built.write_all(&self.manifest.id().0)?;
+            built.sync_data()?;
             self.stage.sync()
         };
         noted().map_err(|error| self.disk_here(error))?;

@@ -6,7 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,7 +66,7 @@ impl Store {
         let target = Folder::named(&path).map_err(disk)?;
         let name = stage_name(&manifest);
         let is_new = target.look(&name).map_err(disk)? == Found::Nothing;
-        let is_built = is_built(&target, &name).map_err(disk)?;
+        let is_built = is_built(&target, &name, &manifest).map_err(disk)?;
         if !is_built {
             check_existing(&target, &manifest, overwrite)?;
         }
@@ -284,11 +284,18 @@ pub(super) fn data_name(entry: usize) -> OsString {
     entry.to_string().into()
 }
 
-fn is_built(target: &Folder, stage: &OsStr) -> io::Result<bool> {
-    match target.look(stage)? {
-        Found::Nothing => Ok(false),
-        _ => Ok(target.folder(stage)?.look(OsStr::new(BUILT))? != Found::Nothing),
+/// Whether everything of this transfer, and not of one whose id begins alike, is in the tree.
+fn is_built(target: &Folder, stage: &OsStr, manifest: &Manifest) -> io::Result<bool> {
+    if target.look(stage)? == Found::Nothing {
+        return Ok(false);
     }
+    let stage = target.folder(stage)?;
+    if stage.look(OsStr::new(BUILT))? == Found::Nothing {
+        return Ok(false);
+    }
+    let mut id = Vec::new();
+    stage.read(OsStr::new(BUILT))?.take(64).read_to_end(&mut id)?;
+    Ok(id == manifest.id().0)
 }
 
 /// Checks that nothing is in the way of any entry.

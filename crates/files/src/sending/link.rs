@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 
 use bytes::Bytes;
@@ -58,6 +58,22 @@ impl Pieces for Shared {
     }
 }
 
+/// One of a number that others look at; until it is dropped.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn in_number(number: &'a AtomicUsize) -> Self {
+        number.fetch_add(1, Ordering::Relaxed);
+        Self(number)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A receiver that has said hello.
 struct Hello<'a> {
     shared: &'a Arc<Shared>,
@@ -85,6 +101,7 @@ impl Hello<'_> {
         let manifest_bytes = manifest.len() as u32;
         frame::write(&mut stream, &FromSender::Welcome { manifest_bytes })?;
         stream.write_all(manifest)?;
+        let preparing = Counted::in_number(&self.shared.preparing);
         loop {
             match self.read()? {
                 // It reads what it has from its disk.
@@ -94,7 +111,7 @@ impl Hello<'_> {
                     return Ok(());
                 }
                 FromReceiver::Ready { key, piece_port, have } => {
-                    return self.take_part(key, piece_port, &have);
+                    return self.take_part(key, piece_port, &have, preparing);
                 }
                 _ => return Err(nonsense("a receiver is not ready")),
             }
@@ -105,27 +122,33 @@ impl Hello<'_> {
         frame::read(&mut &**self.stream, MAX_FRAME_BYTES)
     }
 
-    fn take_part(self, key: [u8; 16], piece_port: u16, have: &[u8]) -> io::Result<()> {
-        let pieces = self.shared.content.manifest.pieces();
+    fn take_part(
+        self,
+        key: [u8; 16],
+        piece_port: u16,
+        have: &[u8],
+        preparing: Counted<'_>,
+    ) -> io::Result<()> {
+        let shared = self.shared;
+        let pieces = shared.content.manifest.pieces();
         let have = PieceSet::from_bytes(have, pieces).ok_or(nonsense("other pieces"))?;
         let (frames, waiting) = sync_channel(FRAMES_WAITING);
         let writing = Arc::clone(self.stream);
         small_thread("carom-link-out", move || write_all(&writing, &waiting))?;
-        let number = self.shared.next_link();
+        let number = shared.next_link();
         let link = Link { number, frames, stream: Arc::clone(self.stream) };
         let name = self.name.clone();
         let ready = Ready { name, key, host: self.host, piece_port, have, link };
-        self.shared.links_open.fetch_add(1, Ordering::Relaxed);
-        let ended = match self.shared.ready(ready) {
-            Some(index) => {
-                let ended = self.follow(index);
-                self.shared.lost(index, number);
-                ended
-            }
-            None => Ok(()),
-        };
-        self.shared.links_open.fetch_sub(1, Ordering::Relaxed);
-        self.shared.wake();
+        let open = Counted::in_number(&shared.links_open);
+        let index = shared.ready(ready);
+        drop(preparing);
+        let ended = index.map_or(Ok(()), |index| {
+            let ended = self.follow(index);
+            shared.lost(index, number);
+            ended
+        });
+        drop(open);
+        shared.wake();
         ended
     }
 

@@ -67,6 +67,8 @@ struct Shared {
     changed: Condvar,
     links: AtomicU64,
     links_open: AtomicUsize,
+    /// Receivers that have said hello and are not ready yet.
+    preparing: AtomicUsize,
     gate: Gate,
     ended: AtomicBool,
 }
@@ -206,6 +208,7 @@ impl Shared {
             changed: Condvar::new(),
             links: AtomicU64::new(0),
             links_open: AtomicUsize::new(0),
+            preparing: AtomicUsize::new(0),
             gate: Gate::default(),
             ended: AtomicBool::new(false),
         }
@@ -306,7 +309,8 @@ impl Shared {
             let is_last_resort = state.is_last_resort();
             let from_sender = if is_last_resort { self.options.fetches_from_sender } else { 0 };
             let began = Instant::now();
-            tracker::assign(&mut state.roster, self.options.fetches_per_peer, from_sender);
+            let (manifest, per_peer) = (&self.content.manifest, self.options.fetches_per_peer);
+            tracker::assign(&mut state.roster, manifest, per_peer, from_sender);
             drop(state);
             // Others need the state as well.
             std::thread::sleep(PAUSE.max(began.elapsed()));

@@ -7,7 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use crate::frame::{FetchFailure, FromSender, Ranges, Way};
-use crate::limits::{MAX_RANGES, MAX_WRONG_FROM_SENDER};
+use crate::limits::{MAX_RANGES, MAX_WRONG_FROM_SENDER, SLOWEST_PIECE};
 use crate::manifest::Manifest;
 use crate::piece::PieceSet;
 use crate::summary::{ReceiverRow, State};
@@ -79,8 +79,8 @@ pub(crate) struct Ready {
     pub(crate) link: Link,
 }
 
-/// A receiver gives up a fetch of the largest piece sooner.
-const FETCH_ENDS_WITHIN: Duration = Duration::from_secs(200);
+/// A fetch comes to an end, whatever happens, within this and the time for its bytes.
+const FETCH_OVERHEAD: Duration = Duration::from_secs(30);
 /// Two who got something wrong from the same one are believed by all.
 const ACCUSERS_BELIEVED: usize = 2;
 
@@ -273,8 +273,9 @@ impl Roster {
     }
 
     /// Notes that `index` fetches `piece` from `source`.
-    pub(crate) fn fetch(&mut self, index: Index, piece: u32, source: Source) {
-        self.rows[index].busy_until = Instant::now() + FETCH_ENDS_WITHIN;
+    pub(crate) fn fetch(&mut self, index: Index, piece: u32, bytes: u32, source: Source) {
+        let time = FETCH_OVERHEAD + Duration::from_secs(1) * (bytes / SLOWEST_PIECE);
+        self.rows[index].busy_until = Instant::now() + time;
         if let Source::Peer(peer) = source {
             self.rows[peer].serving += 1;
         } else {
@@ -411,3 +412,7 @@ pub(crate) fn is_in_order(ranges: &Ranges) -> bool {
 fn within(ranges: &Ranges, pieces: u32) -> impl Iterator<Item = u32> {
     ranges.iter().flat_map(move |(first, last)| *first..last.saturating_add(1).min(pieces))
 }
+
+#[cfg(test)]
+#[path = "roster_tests.rs"]
+mod tests;

@@ -1,6 +1,7 @@
 //! The stream, from the wait for receivers to the end of the last one.
 
 use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -56,7 +57,8 @@ impl Shared {
             {
                 return Ok(ready);
             }
-            if is_late {
+            // One that reads what it has from its disk may need long for it.
+            if is_late && self.preparing.load(Ordering::Relaxed) == 0 {
                 return Err(SendError::NoReceivers);
             }
             state = self.wait(state);

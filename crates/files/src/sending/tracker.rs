@@ -2,6 +2,7 @@
 
 use crate::frame::FromSender;
 use crate::limits::FETCHES_PER_RECEIVER;
+use crate::manifest::Manifest;
 use crate::sending::roster::{Index, Roster, Source};
 
 /// Pieces that one pass looks at for one receiver.
@@ -10,12 +11,17 @@ const LOOKED_AT: usize = 32;
 const SENDER: u32 = u32::MAX;
 
 /// Tells receivers what to fetch, as far as there are sources with room.
-pub(crate) fn assign(roster: &mut Roster, per_peer: usize, from_sender: usize) {
+pub(crate) fn assign(
+    roster: &mut Roster,
+    manifest: &Manifest,
+    per_peer: usize,
+    from_sender: usize,
+) {
     let mut room = roster.room(per_peer, from_sender);
     for index in 0..roster.rows().len() {
         let row = roster.row(index);
         if row.is_receiving() && row.wanted.count() as usize > row.fetching.len() {
-            assign_to(roster, index, (per_peer, from_sender), &mut room);
+            assign_to(roster, index, manifest, (per_peer, from_sender), &mut room);
         }
     }
 }
@@ -23,6 +29,7 @@ pub(crate) fn assign(roster: &mut Roster, per_peer: usize, from_sender: usize) {
 fn assign_to(
     roster: &mut Roster,
     index: Index,
+    manifest: &Manifest,
     (per_peer, from_sender): (usize, usize),
     room: &mut usize,
 ) {
@@ -45,7 +52,8 @@ fn assign_to(
         if !roster.row(index).tell(FromSender::Fetch { piece, source: number, address }) {
             return;
         }
-        roster.fetch(index, piece, source);
+        let bytes = manifest.place(piece).map_or(0, |place| place.bytes);
+        roster.fetch(index, piece, bytes, source);
         *room -= 1;
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use carom_files::frame::{self, FromReceiver, FromSender, Opening, PROTOCOL_VERSION, PieceAnswer};
 use carom_files::{
     Block, MAX_FRAME_BYTES, Manifest, Offer, PieceSet, ReceiveError, ReceiveOptions, Receiving,
-    State, TransferId,
+    SendOptions, State, TransferId,
 };
 
 use crate::kit::{
@@ -229,4 +229,70 @@ fn strangers_who_connect_hold_nobody_up() {
     let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
     assert!(summary.is_success());
     assert_eq!(summary.receivers[0].name, "a\u{fffd}[2J", "no name moves the cursor");
+}
+
+/// A receiver that says that it has nothing, and then says no more than that it lives.
+struct Idle(TcpStream);
+
+impl Idle {
+    fn join(offer: &Offer) -> Self {
+        let stream = TcpStream::connect(offer.addresses[0]).expect("the sender listens");
+        let (id, name) = (offer.id, "idle".into());
+        let hello = Opening::Hello { version: PROTOCOL_VERSION, id, name, knows_manifest: false };
+        frame::write(&mut &stream, &hello).expect("the sender reads");
+        let have = PieceSet::none_of(read_manifest(&stream).pieces()).to_bytes();
+        let ready = FromReceiver::Ready { key: [8; 16], piece_port: 1, have };
+        frame::write(&mut &stream, &ready).expect("the sender reads");
+        let alive = stream.try_clone().expect("it is open");
+        std::thread::spawn(move || {
+            while frame::write(&mut &alive, &FromReceiver::Alive).is_ok() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        Self(stream)
+    }
+}
+
+#[test]
+fn who_gets_nothing_any_more_has_failed_when_the_patience_is_over() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) };
+    let sending = open(&[&file], options);
+    let idle = Idle::join(sending.offer());
+    let wire = Wire::whole();
+    receive(sending.offer(), &wire.listeners, into(&places, 0));
+    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    assert_eq!(row(&summary, "receiver 0").state, State::Finished);
+    let named: Vec<&str> = summary.not_finished().map(|row| row.name.as_str()).collect();
+    assert_eq!(named, ["idle"]);
+    let State::Failed(reason) = &row(&summary, "idle").state else { panic!("{summary:?}") };
+    assert!(reason.starts_with("nothing has moved"), "{reason}");
+    let told = std::iter::from_fn(|| frame::read(&mut &idle.0, MAX_FRAME_BYTES).ok());
+    let refused = FromSender::Refused { reason: reason.clone() };
+    assert!(told.collect::<Vec<FromSender>>().contains(&refused), "it is told");
+}
+
+#[test]
+fn who_is_gone_at_the_end_is_named() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) };
+    let sending = open(&[&file], options);
+    let idle = Idle::join(sending.offer());
+    let handle = sending.handle();
+    let wire = Wire::whole().before(move |block| {
+        if block == 20 {
+            idle.0.shutdown(std::net::Shutdown::Both).expect("it is open");
+            eventually("it is gone", || {
+                handle.receivers().iter().any(|row| row.state == State::Gone)
+            });
+        }
+        Ok(())
+    });
+    receive(sending.offer(), &wire.listeners, into(&places, 0));
+    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    assert!(!summary.is_success());
+    assert_eq!(row(&summary, "idle").state, State::Gone);
+    assert_eq!(row(&summary, "receiver 0").state, State::Finished);
 }

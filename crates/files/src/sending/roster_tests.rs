@@ -1,0 +1,216 @@
+//! Who is told to fetch what from whom.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use super::*;
+use crate::holes::Holes;
+use crate::manifest::{Entry, Kind};
+use crate::names::EntryPath;
+use crate::sending::tracker::assign;
+
+const PIECES: u32 = 40;
+
+fn manifest() -> Manifest {
+    let bytes = u64::from(PIECES) << 20;
+    let kind = Kind::File { bytes, holes: Holes::default() };
+    let path = EntryPath::new(b"data").expect("a good path");
+    let entry = Entry { path, mode: 0, modified: None, kind };
+    Manifest::new(1 << 20, vec![entry], vec![[0; 32]; PIECES as usize]).expect("a good one")
+}
+
+/// Receivers that are connected, and what they are told.
+struct Told {
+    roster: Roster,
+    manifest: Manifest,
+    frames: Vec<Receiver<FromSender>>,
+    listener: TcpListener,
+}
+
+impl Told {
+    /// Receivers with so many of the first pieces each, when the stream is over.
+    fn new(have: &[u32]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let (roster, frames) = (Roster::default(), Vec::new());
+        let mut told = Self { roster, manifest: manifest(), frames, listener };
+        for (number, have) in have.iter().enumerate() {
+            told.ready(number, *have);
+        }
+        told
+    }
+
+    fn ready(&mut self, number: usize, have: u32) -> Index {
+        let address = self.listener.local_addr().expect("it listens");
+        let stream = Arc::new(TcpStream::connect(address).expect("it listens"));
+        let (frames, told) = sync_channel(100);
+        self.frames.push(told);
+        let mut set = PieceSet::none_of(PIECES);
+        for piece in 0..have {
+            set.insert(piece);
+        }
+        let ready = Ready {
+            name: format!("receiver {number}"),
+            key: [1 + number as u8; 16],
+            host: address.ip(),
+            piece_port: 1000 + number as u16,
+            have: set,
+            link: Link { number: self.frames.len() as u64, frames, stream },
+        };
+        self.roster.ready(ready, &self.manifest, PIECES)
+    }
+
+    fn assign(&mut self, per_peer: usize, from_sender: usize) {
+        assign(&mut self.roster, &self.manifest, per_peer, from_sender);
+    }
+
+    /// How often each source was named, and what was to be fetched, since the last time.
+    fn fetches(&self) -> (BTreeMap<u32, usize>, Vec<(Index, u32)>) {
+        let (mut sources, mut fetches) = (BTreeMap::new(), Vec::new());
+        for (index, told) in self.frames.iter().enumerate() {
+            for frame in told.try_iter() {
+                if let FromSender::Fetch { piece, source, .. } = frame {
+                    *sources.entry(source).or_default() += 1;
+                    fetches.push((index, piece));
+                }
+            }
+        }
+        (sources, fetches)
+    }
+}
+
+#[test]
+fn the_load_is_spread_and_bounded() {
+    let mut told = Told::new(&[PIECES, PIECES, PIECES, PIECES, 0, 0, 0, 0]);
+    told.assign(4, 8);
+    let (sources, fetches) = told.fetches();
+    assert_eq!(sources, BTreeMap::from([(0, 4), (1, 4), (2, 4), (3, 4)]));
+    told.assign(4, 8);
+    assert_eq!(told.fetches().1, [], "all are busy");
+    // One that is done makes room for one.
+    let (index, piece) = fetches[0];
+    told.roster.has(index, Way::Peer, &vec![(piece, piece)], &told.manifest);
+    told.assign(4, 8);
+    let (sources, _) = told.fetches();
+    assert_eq!(sources.range(..4).map(|(_, times)| times).sum::<usize>(), 1);
+}
+
+#[test]
+fn a_receiver_gets_no_more_at_a_time_than_it_fetches_and_nothing_twice() {
+    let mut told = Told::new(&[PIECES, 0]);
+    told.assign(100, 8);
+    told.assign(100, 8);
+    let (_, mut fetches) = told.fetches();
+    assert_eq!(fetches.len(), crate::limits::FETCHES_PER_RECEIVER);
+    fetches.sort_unstable();
+    fetches.dedup();
+    assert_eq!(fetches.len(), crate::limits::FETCHES_PER_RECEIVER);
+}
+
+#[test]
+fn the_sender_gives_only_what_nobody_has() {
+    let mut told = Told::new(&[20, 0]);
+    told.assign(1, 100);
+    let (sources, fetches) = told.fetches();
+    // Of what the other has one is fetched from it and the rest waits for its turn.
+    let mut of_the_second: Vec<u32> =
+        fetches.iter().filter(|(index, _)| *index == 1).map(|(_, piece)| *piece).collect();
+    of_the_second.sort_unstable();
+    let (by_peer, by_sender) =
+        of_the_second.split_at(of_the_second.partition_point(|piece| *piece < 20));
+    assert_eq!(by_peer.len(), 1, "{fetches:?}");
+    assert!(!by_sender.is_empty(), "{fetches:?}");
+    assert_eq!(sources[&0], 1);
+}
+
+#[test]
+fn who_gave_something_wrong_to_one_is_not_asked_by_it_and_to_two_by_nobody() {
+    let mut told = Told::new(&[PIECES, 0, 0, 0]);
+    told.assign(2, 0);
+    let (_, first) = told.fetches();
+    assert_eq!(first.len(), 2);
+    let accuser = first[0].0;
+    for (index, piece) in first {
+        assert_eq!(index, accuser, "they come in order");
+        assert!(!told.roster.fetch_failed(index, piece, FetchFailure::Wrong));
+    }
+    told.assign(2, 0);
+    let (_, second) = told.fetches();
+    assert!(second.len() == 2 && second.iter().all(|(index, _)| *index != accuser), "{second:?}");
+    let (index, piece) = second[0];
+    assert!(!told.roster.fetch_failed(index, piece, FetchFailure::Wrong));
+    told.assign(2, 0);
+    assert_eq!(told.fetches().1, [], "two have said so");
+}
+
+#[test]
+fn who_does_not_answer_is_asked_by_others_still() {
+    let mut told = Told::new(&[PIECES, 0, 0]);
+    told.assign(1, 0);
+    let (_, first) = told.fetches();
+    let (index, piece) = first[0];
+    assert!(!told.roster.fetch_failed(index, piece, FetchFailure::Unreachable));
+    told.assign(1, 0);
+    let (_, second) = told.fetches();
+    assert!(second.len() == 1 && second[0].0 != index, "{second:?}");
+}
+
+#[test]
+fn what_is_wrong_even_from_the_sender_is_not_to_be_had() {
+    let mut told = Told::new(&[0]);
+    for time in 1..=MAX_WRONG_FROM_SENDER {
+        told.assign(1, 1);
+        let (index, piece) = told.fetches().1[0];
+        let is_hopeless = told.roster.fetch_failed(index, piece, FetchFailure::Wrong);
+        assert_eq!(is_hopeless, time == MAX_WRONG_FROM_SENDER);
+    }
+    told.roster.give_up(0, "wrong".into());
+    assert_eq!(told.roster.row(0).told.state, State::Failed("wrong".into()));
+    assert_eq!(
+        told.frames[0].try_iter().last(),
+        Some(FromSender::Refused { reason: "wrong".into() })
+    );
+}
+
+#[test]
+fn who_is_lost_frees_those_it_asked_and_is_known_when_it_comes_back() {
+    let mut told = Told::new(&[PIECES, 0, 0]);
+    told.assign(1, 0);
+    let (_, first) = told.fetches();
+    let index = first[0].0;
+    let link = index as u64 + 1;
+    assert!(told.roster.lost(index, link));
+    assert!(!told.roster.lost(index, link), "that connection is not there any more");
+    assert_eq!(told.roster.row(index).told.state, State::Gone);
+    told.assign(1, 0);
+    let (_, second) = told.fetches();
+    assert!(second.len() == 1 && second[0].0 != index, "{second:?}");
+    assert_eq!(told.ready(index, 7), index);
+    let row = told.roster.row(index);
+    assert_eq!((row.told.state.clone(), row.told.resumed_bytes), (State::Receiving, 7 << 20));
+    assert_eq!(row.wanted.count(), PIECES - 7);
+    assert_eq!(told.roster.rows().len(), 3);
+}
+
+#[test]
+fn one_that_failed_early_is_the_same_when_it_tries_again() {
+    let mut told = Told::new(&[]);
+    let host = told.listener.local_addr().expect("it listens").ip();
+    told.roster.failed_early("receiver 0".into(), host, "exists".into(), PIECES);
+    assert_eq!(told.roster.row(0).told.state, State::Failed("exists".into()));
+    assert_eq!(told.ready(0, 0), 0);
+    assert_eq!(told.ready(1, 0), 1);
+}
+
+#[test]
+fn ranges_are_in_order_and_not_too_many() {
+    assert!(is_in_order(&vec![(0, 0), (2, 5), (6, 6)]));
+    for wrong in [vec![(1, 0)], vec![(0, 2), (2, 3)], vec![(5, 6), (1, 2)]] {
+        assert!(!is_in_order(&wrong), "{wrong:?}");
+    }
+    let many: Ranges = (0..=MAX_RANGES as u32).map(|at| (2 * at, 2 * at)).collect();
+    assert!(!is_in_order(&many));
+    assert!(is_in_order(&many[1..].to_vec()));
+    let all: Vec<u32> = within(&vec![(3, u32::MAX)], 6).collect();
+    assert_eq!(all, [3, 4, 5]);
+}
