@@ -142,11 +142,17 @@ impl Hello<'_> {
         let open = Counted::in_number(&shared.links_open);
         let index = shared.ready(ready);
         drop(preparing);
-        let ended = index.map_or(Ok(()), |index| {
-            let ended = self.follow(index);
-            shared.lost(index, number);
-            ended
-        });
+        let ended = match index {
+            Some(index) => {
+                let ended = self.follow(index);
+                shared.lost(index, number);
+                ended
+            }
+            None => {
+                let reason = "the transfer is over".to_owned();
+                frame::write(&mut &**self.stream, &FromSender::Refused { reason })
+            }
+        };
         drop(open);
         shared.wake();
         ended

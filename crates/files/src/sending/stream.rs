@@ -124,7 +124,8 @@ impl Shared {
             let patience = self.options.patience;
             // One that only waits for its turn moves when the others do.
             let is_moving = state.roster.rows().iter().any(|row| row.is_moving(patience));
-            let mut is_awaited = false;
+            // Neither is anybody who reads what it has from its disk left behind.
+            let mut is_awaited = self.preparing.load(Ordering::Relaxed) > 0;
             for index in 0..state.roster.rows().len() {
                 is_awaited |= self.is_awaited(&mut state, index, is_moving);
             }

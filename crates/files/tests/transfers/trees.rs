@@ -1,6 +1,8 @@
 //! Directories: names, modes, times, symlinks, holes, and what is there already.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Permissions};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -76,6 +78,18 @@ fn a_tree_comes_as_it_is() {
         assert_eq!(names(&places.folder(receiver)), ["tree"]);
         assert_eq!(described(&places.folder(receiver).join("tree")), described(&root));
     }
+}
+
+#[test]
+fn a_name_that_is_no_text_comes_as_it_is() {
+    let places = Places::new();
+    let root = places.from.join("tree");
+    fs::create_dir(&root).expect("it is new");
+    let name = OsStr::from_bytes(b"\xff\x01\n'");
+    fs::write(root.join(name), "odd").expect("it can be written");
+    assert!(send_to(&places, &[&root], Wire::whole(), 1).is_success());
+    let found = fs::read(places.folder(0).join("tree").join(name));
+    assert_eq!(found.expect("it is there"), b"odd");
 }
 
 #[test]
