@@ -151,3 +151,23 @@ fn what_has_come_in_between_is_not_replaced() {
     fs::remove_file(sent.to().join("alone")).expect("it is there");
     sent.again(false);
 }
+
+#[test]
+fn a_symlink_that_has_come_in_between_is_not_followed() {
+    for place in ["tree", "tree/sub"] {
+        let sent = Sent::new();
+        fs::create_dir_all(sent.to().join("tree/sub")).expect("it is new");
+        let store = sent.complete(true);
+        let outside = sent.folder.path().join("outside");
+        fs::create_dir_all(outside.join("sub")).expect("it is new");
+        fs::remove_dir_all(sent.to().join(place)).expect("it is there");
+        symlink(&outside, sent.to().join(place)).expect("nothing is there");
+        let published = store.publish();
+        assert!(matches!(published, Err(ReceiveError::Disk { .. })), "{place}: {published:?}");
+        let found: usize = [outside.join("sub"), outside]
+            .map(|folder| fs::read_dir(folder).expect("it is there").count())
+            .iter()
+            .sum();
+        assert_eq!(found, 1, "{place}: nothing was written outside");
+    }
+}
