@@ -19,10 +19,13 @@ mod node;
 mod output;
 mod paper;
 mod publish;
+mod recv;
 mod ring;
+mod send;
 mod serve;
 mod sim;
 mod subscribe;
+mod transfer;
 mod tune;
 mod waiting;
 
@@ -47,6 +50,8 @@ enum Verb {
     Demo(demo::Args),
     Pub(publish::Args),
     Sub(subscribe::Args),
+    Send(send::Args),
+    Recv(recv::Args),
     Lock(lock::Args),
     Serve(serve::Args),
     Call(call::Args),
@@ -93,6 +98,8 @@ fn run(verb: Option<Verb>) -> Result<Outcome, CliError> {
         Some(Verb::Demo(args)) => demo::run(&args),
         Some(Verb::Pub(args)) => publish::run(&args),
         Some(Verb::Sub(args)) => subscribe::run(&args),
+        Some(Verb::Send(args)) => send::run(&args),
+        Some(Verb::Recv(args)) => recv::run(&args),
         Some(Verb::Lock(args)) => lock::run(&args),
         Some(Verb::Serve(args)) => serve::run(&args),
         Some(Verb::Call(args)) => call::run(&args),
@@ -114,6 +121,8 @@ const EXAMPLE: &str = "Examples:
   carom demo                                  see losses being repaired, on this machine
   carom sub numbers                           in one terminal, and
   seq 1 1000 | carom pub numbers              in another one
+  carom recv --from images /srv/images        on each receiver, and
+  carom send disk.img --to images             on the sender: one file to all of them
   carom doctor                                see whether this machine is fit for it
 
 Exit codes: 0 fine, 1 something was lost or will hurt, 2 wrong use or environment";

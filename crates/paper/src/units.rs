@@ -116,6 +116,44 @@ pub fn bytes(text: &str) -> Result<usize, UnitError> {
     Ok(bytes as usize)
 }
 
+/// How fast something is sent at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bandwidth {
+    /// As fast as the receivers and the network allow.
+    Auto,
+    /// So many bytes in a second.
+    BytesPerSecond(u64),
+}
+
+/// A bandwidth: `auto`, `500Mbit` or `1Gbit` a second, `60MB` or `60MiB` a second.
+///
+/// # Errors
+/// The text is not such a value.
+pub fn bandwidth(text: &str) -> Result<Bandwidth, UnitError> {
+    let fix = "write a bandwidth such as 500Mbit or 1Gbit a second, 60MB a second, or auto";
+    if text == "auto" {
+        return Ok(Bandwidth::Auto);
+    }
+    let (number, unit) = number_and_unit(text.trim_end_matches("/s"), fix)?;
+    let factor = match unit {
+        "kbit" => 1e3 / 8.0,
+        "Mbit" => 1e6 / 8.0,
+        "Gbit" => 1e9 / 8.0,
+        "kB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        "KiB" => 1024.0,
+        "MiB" => 1024.0 * 1024.0,
+        "GiB" => 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(unknown_unit(text, unit, fix)),
+    };
+    let bytes = number * factor;
+    if !(LEAST_BANDWIDTH..=MAX_BYTES).contains(&bytes) {
+        return Err(wrong(format!("'{text}' is not between 80kbit and 8000Gbit"), fix));
+    }
+    Ok(Bandwidth::BytesPerSecond(bytes as u64))
+}
+
 /// The name of a group: anything but nothing.
 ///
 /// # Errors
@@ -185,6 +223,7 @@ fn wrong(cause: String, fix: &str) -> UnitError {
 }
 
 const MAX_RATE: f64 = 1e8;
+const LEAST_BANDWIDTH: f64 = 1e4;
 const MAX_BYTES: f64 = (1_u64 << 40) as f64;
 const MAX_SECONDS: f64 = 366.0 * 86_400.0;
 
@@ -239,6 +278,17 @@ mod tests {
             let error = error.expect("each of them is nonsense");
             let quoted = error.cause.split('\'').find(|part| given.contains(part));
             assert!(quoted.is_some(), "{error:?}");
+            assert!(error.fix.starts_with("write "), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_bandwidth_is_in_bits_or_bytes_a_second_or_left_to_the_network() {
+        assert_eq!(bandwidth("auto"), Ok(Bandwidth::Auto));
+        assert_eq!(bandwidth("1Gbit"), Ok(Bandwidth::BytesPerSecond(125_000_000)));
+        assert_eq!(bandwidth("1Gbit/s"), bandwidth("125MB"));
+        for nonsense in ["", "fast", "1", "-1Gbit", "0Mbit", "1kbit", "9999999GB", "1Gb"] {
+            let error = bandwidth(nonsense).expect_err(nonsense);
             assert!(error.fix.starts_with("write "), "{error:?}");
         }
     }

@@ -1,0 +1,335 @@
+//! `carom recv`: what somebody sends to a group, into a directory.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use carom::{Bytes, Event as GroupEvent, Group, Node};
+use carom_files::{
+    Event, Offer, ReceiveError, ReceiveOptions, Received, Receiving, Reporter, events, recover,
+};
+use clap::value_parser;
+use serde_json::json;
+
+use crate::error::{CliError, Outcome};
+use crate::interrupt::{self, Interrupt};
+use crate::node::{self, NodeArgs};
+use crate::transfer::bars::Bar;
+use crate::transfer::{self, human_bytes, human_rate};
+use crate::{output, subscribe, units};
+
+/// Receive what is sent to a group into a directory
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Args {
+    /// The group
+    #[arg(long = "from", value_name = "GROUP", value_parser = units::name)]
+    group: String,
+    /// Where it goes; made if it is not there
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// What this receiver is called in the sender's summary [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Replace files that are there already
+    #[arg(long)]
+    overwrite: bool,
+    /// Give up if nobody sends anything for this time [default: wait until Ctrl-C]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
+    timeout: Option<Duration>,
+    /// How long to wait for a sender that was lost
+    #[arg(long, value_name = "TIME", default_value = "5min", allow_hyphen_values = true)]
+    #[arg(value_parser = units::duration)]
+    patience: Duration,
+    /// Drop this share of what arrives, for trying things out
+    #[arg(long, value_name = "SHARE", default_value = "0", allow_hyphen_values = true)]
+    #[arg(value_parser = units::share)]
+    loss: f64,
+    /// Let losses come in bursts of this many datagrams
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(value_parser = value_parser!(u32).range(1..))]
+    burst: Option<u32>,
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Write objects of JSON: one for each change, and the summary
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If the transfer cannot be had.
+pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    let interrupt = interrupt::listen_with(END_PATIENCE)?;
+    interrupt::told_by_code(receive(args, interrupt))
+}
+
+fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
+    let loss = subscribe::injected(args.loss, args.burst);
+    let node = args.node.start(args.node.builder().loss(loss).queue(QUEUE), interrupt)?;
+    let group = transfer::join(&node, &args.group)?;
+    for (id, finished) in recover(&args.directory, args.overwrite) {
+        match finished {
+            Ok(_) => eprintln!("transfer {}, which lacked only its names, is finished", id.short()),
+            Err(error) => eprintln!("transfer {} is not finished: {error}", id.short()),
+        }
+    }
+    let mut receiver = Taker { args, group: &group, node: &node, interrupt };
+    eprintln!("waiting for what is sent to {}", args.group);
+    let offer = receiver.await_offer()?;
+    let received = receiver.take(&offer);
+    group.leave();
+    node.close();
+    received.map(|()| Outcome::Fine)
+}
+
+/// Takes one transfer.
+struct Taker<'a> {
+    args: &'a Args,
+    group: &'a Group,
+    node: &'a Node,
+    interrupt: &'a Interrupt,
+}
+
+impl Taker<'_> {
+    /// Waits until somebody offers something.
+    fn await_offer(&self) -> Result<Offer, CliError> {
+        let began = Instant::now();
+        loop {
+            if let Some(message) = self.next_message()?
+                && let Ok(offer) = Offer::decode(&message)
+            {
+                return Ok(offer);
+            }
+            if self.args.timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
+                let cause = format!("nothing was sent to group {}", self.args.group);
+                return Err(CliError::new(cause, "see whether `carom send` runs: `carom members`"));
+            }
+        }
+    }
+
+    /// The next message of the stream, within a short time.
+    fn next_message(&self) -> Result<Option<Bytes>, CliError> {
+        if self.interrupt.is_asked() {
+            return Err(CliError::interrupted());
+        }
+        match self.group.recv_timeout(LOOK) {
+            Ok(Some(GroupEvent::Message(message))) => Ok(Some(message.payload)),
+            Ok(Some(_)) | Err(_) => Ok(None),
+            Ok(None) => Err(node::closed(self.node, self.group.name())),
+        }
+    }
+
+    fn take(&mut self, offer: &Offer) -> Result<(), CliError> {
+        let (reporter, events) = events(EVENTS);
+        let options = self.options(reporter);
+        let began = Instant::now();
+        let mut view = View::new(self.args, offer, events);
+        let (receiving, early) = self.start(offer, options, &mut view)?;
+        early.into_iter().for_each(|message| receiving.on_block(message));
+        let ended = thread::scope(|scope| {
+            let (tell, ended) = channel();
+            let waiting = &receiving;
+            // Nobody waits any more only when this function has ended.
+            scope.spawn(move || drop(tell.send(waiting.wait())));
+            let ended = self.feed(&receiving, &ended, &mut view);
+            // So that the thread ends, too.
+            receiving.stop();
+            ended
+        })?;
+        view.end();
+        match ended {
+            Ok(received) => view.tell(&received, began.elapsed()),
+            Err(error) => Err(failed(&self.args.group, &error)),
+        }
+    }
+
+    fn options(&self, reporter: Reporter) -> ReceiveOptions {
+        let defaults = ReceiveOptions::new(&self.args.directory);
+        ReceiveOptions {
+            name: self.args.name.clone().unwrap_or(defaults.name),
+            overwrite: self.args.overwrite,
+            listen: transfer::tcp_address(self.node),
+            patience: self.args.patience,
+            reporter,
+            ..defaults
+        }
+    }
+
+    /// Connects, and verifies what is there already. The stream goes on meanwhile: nobody is to
+    /// wait for that. Returns what came last of it, too.
+    fn start(
+        &self,
+        offer: &Offer,
+        options: ReceiveOptions,
+        view: &mut View<'_>,
+    ) -> Result<(Receiving, VecDeque<Bytes>), CliError> {
+        let mut early = VecDeque::new();
+        let started = thread::scope(|scope| {
+            let starting = scope.spawn(|| Receiving::start(offer, options));
+            while !starting.is_finished() {
+                early.extend(self.next_message()?);
+                while early.len() > EARLY {
+                    early.pop_front();
+                }
+                view.follow();
+            }
+            Ok(starting.join().expect("starting does not panic"))
+        })?;
+        let receiving = started.map_err(|error| failed(&self.args.group, &error))?;
+        Ok((receiving, early))
+    }
+
+    /// Feeds it with the stream until it has ended.
+    fn feed(
+        &self,
+        receiving: &Receiving,
+        ended: &Receiver<Result<Received, ReceiveError>>,
+        view: &mut View<'_>,
+    ) -> Result<Result<Received, ReceiveError>, CliError> {
+        loop {
+            if let Some(message) = self.next_message()? {
+                match Offer::decode(&message) {
+                    Ok(offer) => receiving.on_offer(&offer),
+                    Err(_) => receiving.on_block(message),
+                }
+            }
+            view.follow();
+            match ended.try_recv() {
+                Ok(ended) => return Ok(ended),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return Ok(Err(ReceiveError::Stopped)),
+            }
+        }
+    }
+}
+
+/// What people and programs are shown.
+struct View<'a> {
+    args: &'a Args,
+    name: String,
+    total_bytes: u64,
+    events: Receiver<Event>,
+    bar: Bar,
+}
+
+impl<'a> View<'a> {
+    fn new(args: &'a Args, offer: &Offer, events: Receiver<Event>) -> Self {
+        let bar = Bar::new("receiving", args.json);
+        let (name, total_bytes) = (offer.name.clone(), offer.total_bytes);
+        bar.line(&format!(
+            "receiving {name} ({}, {} entries) into {}",
+            human_bytes(total_bytes),
+            offer.entries,
+            args.directory.display()
+        ));
+        Self { args, name, total_bytes, events, bar }
+    }
+
+    fn follow(&mut self) {
+        while let Ok(event) = self.events.try_recv() {
+            self.on_event(&event);
+        }
+    }
+
+    fn on_event(&mut self, event: &Event) {
+        let object = match event {
+            Event::Connected { has, of, bytes } => {
+                if *has > 0 {
+                    self.bar.line(&format!("{has} of {of} pieces were here already"));
+                }
+                json!({ "event": "connected", "pieces": has, "of": of, "bytes": bytes })
+            }
+            Event::Verified { bytes, of } => {
+                self.bar.set(*bytes, *of);
+                json!({ "event": "progress", "bytes": bytes, "of": of })
+            }
+            Event::Wrong { piece, from } => {
+                let by = from.as_deref().unwrap_or("the stream");
+                self.bar.line(&format!("piece {piece} was wrong, from {by}: fetched again"));
+                json!({ "event": "wrong", "piece": piece, "from": from })
+            }
+            Event::SenderLost => {
+                self.bar.line("the sender is lost: waiting for it to come back");
+                json!({ "event": "sender lost" })
+            }
+            _ => return,
+        };
+        if self.args.json {
+            // Who does not read it finds out at the summary.
+            let _ = output::json(&object);
+        }
+    }
+
+    fn end(&mut self) {
+        self.follow();
+        self.bar.end();
+    }
+
+    fn tell(&self, received: &Received, took: Duration) -> Result<(), CliError> {
+        let seconds = took.as_secs_f64();
+        if self.args.json {
+            return output::json(&json!({
+                "event": "summary",
+                "name": self.name,
+                "seconds": seconds,
+                "bytes": self.total_bytes,
+                "stream_bytes": received.stream_bytes,
+                "peer_bytes": received.peer_bytes,
+                "sender_bytes": received.sender_bytes,
+                "resumed_bytes": received.resumed_bytes,
+                "wrong_pieces": received.wrong_pieces,
+            }));
+        }
+        eprintln!(
+            "received {} ({}) in {seconds:.1} s, {}: {} by the stream, {} from peers, {} from the \
+             sender, {} were here",
+            self.name,
+            human_bytes(self.total_bytes),
+            human_rate(self.total_bytes, seconds),
+            human_bytes(received.stream_bytes),
+            human_bytes(received.peer_bytes),
+            human_bytes(received.sender_bytes),
+            human_bytes(received.resumed_bytes)
+        );
+        Ok(())
+    }
+}
+
+fn failed(group: &str, error: &ReceiveError) -> CliError {
+    let fix = match error {
+        ReceiveError::Exists(_) | ReceiveError::InTheWay { .. } => {
+            "give an empty directory, or --overwrite if it may be replaced"
+        }
+        ReceiveError::NoSpace { .. } => "free some space, or give a directory on another disk",
+        ReceiveError::Disk { .. } => "see whether the directory can be written: `df -h`, `ls -ld`",
+        ReceiveError::InUse => "let the other one finish, or give another directory",
+        ReceiveError::Unreachable(_) => "see whether a firewall lets TCP through: `carom doctor`",
+        ReceiveError::SenderGone | ReceiveError::Stopped => "start it again: it goes on from there",
+        ReceiveError::Aborted(_) | ReceiveError::Refused(_) => "see what the sender says",
+        ReceiveError::Manifest(_) | ReceiveError::OtherManifest => {
+            "ask whoever sends: nothing of it was written"
+        }
+        ReceiveError::Start(_) => "see `carom doctor`",
+    };
+    CliError::new(format!("group {group}: {error}"), fix)
+}
+
+const LOOK: Duration = Duration::from_millis(50);
+const EVENTS: usize = 4096;
+/// Messages that wait for the disk.
+const QUEUE: usize = 1024;
+/// Messages that are kept while the transfer begins.
+const EARLY: usize = 256;
+/// What was received is kept in order.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+const EXAMPLE: &str = "Example:
+  carom recv --from images /srv/images
+  carom recv --from images /srv/images --overwrite --json --timeout 10min
+
+It can be started before or after the sender; what was missed comes from other receivers. A
+receiver that was broken off goes on from where it was.";

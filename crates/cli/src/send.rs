@@ -1,0 +1,359 @@
+//! `carom send`: files and directories to all receivers of a group at once.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use carom::{Event as GroupEvent, Group, LossCause, Node, rdcm};
+use carom_files::{
+    Event, ReceiverRow, SendError, SendHandle, SendOptions, Sending, Source, SourceError,
+    StartWhen, State, Summary, events,
+};
+use clap::value_parser;
+use comfy_table::Table;
+use serde_json::json;
+
+use crate::error::{CliError, Outcome};
+use crate::interrupt::{self, Interrupt};
+use crate::node::NodeArgs;
+use crate::output;
+use crate::transfer::bars::Bar;
+use crate::transfer::stream::Stream;
+use crate::transfer::{self, human_bytes, human_rate};
+use crate::units::{self, Bandwidth};
+
+/// Send files and directories to many machines at once
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Args {
+    /// Files and directories; `-` is standard input
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// The group whose members receive
+    #[arg(long = "to", value_name = "GROUP", value_parser = units::name)]
+    group: String,
+    /// Begin when so many receivers are ready
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(value_parser = value_parser!(u64).range(1..=2048))]
+    receivers: Option<u64>,
+    /// Begin after this time, if anybody is ready [default: 5s, unless --receivers is given]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
+    start_after: Option<Duration>,
+    /// How fast to send at most: auto, 500Mbit, 1Gbit, 60MB
+    #[arg(long, value_name = "RATE", default_value = "auto", value_parser = units::bandwidth)]
+    rate: Bandwidth,
+    /// What standard input is called at the receivers
+    #[arg(long, value_name = "NAME", default_value = "stdin")]
+    name: String,
+    /// How long to wait for a receiver that was lost, in the end
+    #[arg(long, value_name = "TIME", default_value = "30s", allow_hyphen_values = true)]
+    #[arg(value_parser = units::duration)]
+    patience: Duration,
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Write objects of JSON: one for each change, and the summary
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If nothing can be sent, or the transfer ended for everybody.
+pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    let interrupt = interrupt::listen_with(END_PATIENCE)?;
+    interrupt::told_by_code(send(args, interrupt))
+}
+
+fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
+    let mut bulk = rdcm::Config::default();
+    if let Bandwidth::BytesPerSecond(rate) = args.rate {
+        bulk.rate = Some(rate);
+    }
+    let node = args.node.start(args.node.builder().bulk(bulk), interrupt)?;
+    let group = transfer::join(&node, &args.group)?;
+    let (reporter, events) = events(EVENTS);
+    let start = match (args.receivers, args.start_after) {
+        (None, None) => StartWhen { receivers: None, after: Some(START_AFTER) },
+        (receivers, after) => StartWhen { receivers: receivers.map(|it| it as usize), after },
+    };
+    let options = SendOptions {
+        listen: transfer::tcp_address(&node),
+        start,
+        patience: args.patience,
+        reporter,
+        ..SendOptions::default()
+    };
+    allow_connections();
+    let began = Instant::now();
+    let sending = open(args, options, &events)?;
+    let sent = Sender::new(args, sending.handle()).run(&group, interrupt, sending, &events);
+    let summary = sent.map_err(|error| ended(&args.group, &error, interrupt))?;
+    tell(args, &summary, began.elapsed())?;
+    group.leave();
+    Node::close(node);
+    Ok(Outcome::of(!summary.is_success()))
+}
+
+/// Each receiver is a connection, and a thousand are more than a process may have open at first.
+fn allow_connections() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    // If the system does not let us, those who do not fit are refused and say so.
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// Reads the sources, and shows how far it is.
+fn open(args: &Args, options: SendOptions, events: &Receiver<Event>) -> Result<Sending, CliError> {
+    let sources: Vec<Source> = args.paths.iter().map(|path| source(path, &args.name)).collect();
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| Sending::open(sources, options));
+        let mut bar = Bar::new("reading", args.json);
+        while !reading.is_finished() {
+            if let Ok(Event::Scanned { bytes, of }) = events.recv_timeout(LOOK) {
+                bar.set(bytes, of);
+            }
+        }
+        bar.end();
+        let opened = reading.join().expect("reading does not panic");
+        opened.map_err(|error| CliError::new(error.to_string(), fix(&error)))
+    })
+}
+
+fn source(path: &Path, name: &str) -> Source {
+    match path.as_os_str() == "-" {
+        true => Source::Reader { name: name.to_owned(), reader: Box::new(std::io::stdin()) },
+        false => Source::Path(path.to_path_buf()),
+    }
+}
+
+/// Follows a transfer while it runs.
+struct Sender<'a> {
+    args: &'a Args,
+    handle: SendHandle,
+    bar: Bar,
+    data_bytes: u64,
+}
+
+impl<'a> Sender<'a> {
+    fn new(args: &'a Args, handle: SendHandle) -> Self {
+        Self { args, handle, bar: Bar::new("sending", args.json), data_bytes: 0 }
+    }
+
+    fn run(
+        &mut self,
+        group: &Group,
+        interrupt: &Interrupt,
+        sending: Sending,
+        events: &Receiver<Event>,
+    ) -> Result<Summary, SendError> {
+        let offer = sending.offer().clone();
+        self.data_bytes = offer.total_bytes;
+        self.bar.line(&format!(
+            "offering {} ({}, {} entries) to {} as {}",
+            offer.name,
+            human_bytes(offer.total_bytes),
+            offer.entries,
+            self.args.group,
+            offer.id.short()
+        ));
+        let stream = Stream::new(group, interrupt, &offer);
+        let sent = thread::scope(|scope| {
+            let sent = scope.spawn(|| sending.run(&mut &stream));
+            while !sent.is_finished() {
+                stream.offer_again();
+                self.watch_group(group, &stream);
+                if interrupt.is_asked() {
+                    self.handle.cancel();
+                }
+                self.follow(events);
+            }
+            sent.join().expect("sending does not panic")
+        });
+        self.follow(events);
+        self.bar.end();
+        match sent {
+            Err(SendError::Cancelled | SendError::Sink(_)) if stream.is_refused() => {
+                Err(SendError::Sink(carom_files::SinkError(OTHER_SENDER.to_owned())))
+            }
+            sent => sent,
+        }
+    }
+
+    /// Whether somebody else sends there, and who does not keep up.
+    fn watch_group(&self, group: &Group, stream: &Stream<'_>) {
+        while let Some(event) = group.try_recv() {
+            match event {
+                GroupEvent::Lost(lost) if lost.cause == LossCause::AnotherSender => {
+                    stream.refuse();
+                    self.handle.cancel();
+                }
+                GroupEvent::Slow(slow) => {
+                    let (node, behind) = (slow.node, slow.behind);
+                    self.bar.line(&format!("{node} is left behind by {behind} packets"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Tells what happened, and waits a while for more.
+    fn follow(&mut self, events: &Receiver<Event>) {
+        let until = Instant::now() + LOOK;
+        loop {
+            match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(event) => self.on_event(event),
+                Err(RecvTimeoutError::Timeout) => return,
+                Err(RecvTimeoutError::Disconnected) => return thread::sleep(LOOK),
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let object = match &event {
+            Event::ReceiverReady { name, has } => {
+                self.bar.line(&format!("ready: {name}, which has {has} pieces"));
+                json!({ "event": "ready", "receiver": name, "pieces": has })
+            }
+            Event::ReceiverGone { name } => {
+                self.bar.line(&format!("lost: {name}; it may come back"));
+                json!({ "event": "gone", "receiver": name })
+            }
+            Event::ReceiverFinished { name } => {
+                self.bar.line(&format!("finished: {name}"));
+                json!({ "event": "finished", "receiver": name })
+            }
+            Event::ReceiverFailed { name, reason } => {
+                self.bar.line(&format!("failed: {name}: {reason}"));
+                json!({ "event": "failed", "receiver": name, "reason": reason })
+            }
+            Event::Began { receivers } => {
+                self.bar.say(format!("to {receivers} receivers"));
+                json!({ "event": "began", "receivers": receivers })
+            }
+            Event::Streamed { pieces, of, bytes } => {
+                let share = u64::from(*pieces) as f64 / f64::from((*of).max(1));
+                self.bar.set((self.data_bytes as f64 * share) as u64, self.data_bytes);
+                json!({ "event": "progress", "pieces": pieces, "of": of, "bytes": bytes })
+            }
+            Event::StreamOver => {
+                self.bar.say("receivers fetch what they lack".to_owned());
+                json!({ "event": "over" })
+            }
+            _ => return,
+        };
+        if self.args.json {
+            // Who does not read it finds out at the summary.
+            let _ = output::json(&object);
+        }
+    }
+}
+
+fn tell(args: &Args, summary: &Summary, took: Duration) -> Result<(), CliError> {
+    let seconds = took.as_secs_f64();
+    if args.json {
+        let receivers: Vec<_> = summary.receivers.iter().map(row_of).collect();
+        return output::json(&json!({
+            "event": "summary",
+            "transfer": summary.id.short(),
+            "seconds": seconds,
+            "bytes": summary.total_bytes,
+            "stream_bytes": summary.stream_bytes,
+            "sender_bytes": summary.sender_bytes,
+            "pieces": summary.pieces,
+            "pieces_skipped": summary.pieces_skipped,
+            "receivers": receivers,
+        }));
+    }
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(["receiver", "state", "by stream", "from peers", "from sender", "had before"]);
+    for row in &summary.receivers {
+        let state = match &row.state {
+            State::Receiving => "receiving".to_owned(),
+            State::Finished => "finished".to_owned(),
+            State::Failed(reason) => format!("failed: {reason}"),
+            State::Gone => "gone".to_owned(),
+        };
+        let bytes = [row.stream_bytes, row.peer_bytes, row.sender_bytes, row.resumed_bytes];
+        let [stream, peers, sender, resumed] = bytes.map(human_bytes);
+        table.add_row([row.name.clone(), state, stream, peers, sender, resumed]);
+    }
+    eprintln!("{table}");
+    let finished = summary.receivers.len() - summary.not_finished().count();
+    eprintln!(
+        "{} to {finished} of {} receivers in {seconds:.1} s: {} each",
+        human_bytes(summary.total_bytes),
+        summary.receivers.len(),
+        human_rate(summary.total_bytes, seconds)
+    );
+    for row in summary.not_finished() {
+        eprintln!("not finished: {}", row.name);
+    }
+    Ok(())
+}
+
+fn row_of(row: &ReceiverRow) -> serde_json::Value {
+    let (state, reason) = match &row.state {
+        State::Receiving => ("receiving", None),
+        State::Finished => ("finished", None),
+        State::Failed(reason) => ("failed", Some(reason)),
+        State::Gone => ("gone", None),
+    };
+    json!({
+        "name": row.name,
+        "state": state,
+        "reason": reason,
+        "pieces": row.pieces,
+        "stream_bytes": row.stream_bytes,
+        "peer_bytes": row.peer_bytes,
+        "sender_bytes": row.sender_bytes,
+        "resumed_bytes": row.resumed_bytes,
+        "wrong_pieces": row.wrong_pieces,
+    })
+}
+
+fn ended(group: &str, error: &SendError, interrupt: &Interrupt) -> CliError {
+    if interrupt.is_asked() {
+        return CliError::interrupted();
+    }
+    CliError::new(format!("group {group}: {error}"), fix(error))
+}
+
+fn fix(error: &SendError) -> &'static str {
+    match error {
+        SendError::Source(SourceError::Changed(_)) => {
+            "send a copy that nobody writes to; receivers keep nothing of what has changed"
+        }
+        SendError::Source(SourceError::Read { .. }) => "see whether it is there and may be read",
+        SendError::Source(SourceError::Spool(_)) => "see whether the disk is full: `df -h`",
+        SendError::Source(_) => "send something else, or under another name",
+        SendError::NoReceivers => {
+            "start `carom recv --from GROUP DIR` on the receivers, or wait longer (--start-after)"
+        }
+        SendError::Sink(error) if error.0 == OTHER_SENDER => {
+            "wait until it has finished, or use another group"
+        }
+        SendError::Listen { .. } | SendError::Start(_) => "see `carom doctor`",
+        SendError::Options(_) | SendError::Sink(_) | SendError::Cancelled => {
+            "send it again: receivers go on from where they are"
+        }
+    }
+}
+
+const OTHER_SENDER: &str = "another member sends in this group";
+const START_AFTER: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(100);
+const EVENTS: usize = 4096;
+/// Receivers are told that it is over.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+const EXAMPLE: &str = "Example:
+  carom recv --from images /srv/images        on each receiver, and then
+  carom send disk.img models/ --to images --receivers 8
+  tar c /data | carom send - --name data.tar --to images --start-after 10s --rate 1Gbit
+
+A transfer that was broken off is taken up again by the same command: receivers keep what they
+have verified. Exit code 1 if a receiver did not get everything, with its name.";

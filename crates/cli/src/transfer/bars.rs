@@ -1,0 +1,69 @@
+//! Progress on standard error: a bar with rate and remaining time where somebody looks at it.
+
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::human_bytes;
+
+/// The progress of one transfer.
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    /// Where nobody looks at a bar, lines tell now and then.
+    lines: Option<Lines>,
+}
+
+struct Lines {
+    told_at: Instant,
+    what: &'static str,
+}
+
+impl Bar {
+    /// A bar for what is being done; nothing is shown if `is_quiet`.
+    pub(crate) fn new(what: &'static str, is_quiet: bool) -> Self {
+        let is_seen = !is_quiet && std::io::stderr().is_terminal();
+        let bar = ProgressBar::new(0);
+        bar.set_draw_target(match is_seen {
+            true => ProgressDrawTarget::stderr_with_hz(5),
+            false => ProgressDrawTarget::hidden(),
+        });
+        bar.set_style(
+            ProgressStyle::with_template(BAR).expect("the template is right").progress_chars("=> "),
+        );
+        bar.set_prefix(what);
+        let lines = (!is_quiet && !is_seen).then(|| Lines { told_at: Instant::now(), what });
+        Self { bar, lines }
+    }
+
+    /// It is so far, of so much.
+    pub(crate) fn set(&mut self, bytes: u64, of: u64) {
+        self.bar.set_length(of);
+        self.bar.set_position(bytes);
+        if let Some(lines) = &mut self.lines
+            && lines.told_at.elapsed() >= LINE_EVERY
+        {
+            lines.told_at = Instant::now();
+            eprintln!("{}: {} of {}", lines.what, human_bytes(bytes), human_bytes(of));
+        }
+    }
+
+    /// A word beside the bar.
+    pub(crate) fn say(&self, message: String) {
+        self.bar.set_message(message);
+    }
+
+    /// A line that stays.
+    pub(crate) fn line(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+
+    /// The bar goes away.
+    pub(crate) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+const BAR: &str =
+    "{prefix} [{bar:30}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} left {msg}";
+const LINE_EVERY: Duration = Duration::from_secs(5);

@@ -1,0 +1,36 @@
+//! What `carom send` and `carom recv` have in common: the bulk group, its stream, and what people
+//! are shown.
+
+pub(crate) mod bars;
+pub(crate) mod stream;
+
+use std::net::{IpAddr, SocketAddr};
+
+use carom::{Group, Node, Profile};
+
+use crate::error::CliError;
+use crate::node;
+
+/// Joins the bulk group.
+///
+/// # Errors
+/// If its members have it otherwise, or the node ended.
+pub(crate) fn join(node: &Node, group: &str) -> Result<Group, CliError> {
+    node.join(group, Profile::bulk()).map_err(|error| node::refused(group, &error))
+}
+
+/// Where others connect to this node over TCP: its own address, any port.
+pub(crate) fn tcp_address(node: &Node) -> SocketAddr {
+    let ip: IpAddr = node.endpoint().ip();
+    SocketAddr::new(ip, 0)
+}
+
+/// Bytes as people read them.
+pub(crate) fn human_bytes(bytes: u64) -> String {
+    indicatif::HumanBytes(bytes).to_string()
+}
+
+/// Bytes in a second as people read them.
+pub(crate) fn human_rate(bytes: u64, seconds: f64) -> String {
+    format!("{}/s", human_bytes((bytes as f64 / seconds.max(1e-3)) as u64))
+}
