@@ -170,7 +170,8 @@ impl Manager {
         self.join_all(group, &[receiver])
     }
 
-    /// Takes receivers in, one after the other; the overlay changes once.
+    /// Takes receivers in; the overlay changes once. If they are more than there were, the tree is
+    /// built anew.
     ///
     /// # Errors
     /// As [`Manager::join`], of the first one that is not taken in. Those before it are in, those
@@ -181,6 +182,10 @@ impl Manager {
         let count = managed.receivers.len();
         let mut take_in = |receiver| managed.take_in(&self.topology, &dead, receiver);
         let taken = receivers.iter().try_for_each(|receiver| take_in(*receiver));
+        if managed.receivers.len() > 2 * count {
+            // Most of the group is new: a tree for all of them is better than one that grew.
+            managed.rebuild(&self.topology, &dead);
+        }
         if managed.receivers.len() > count {
             self.place(group);
         }
