@@ -15,7 +15,7 @@ use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::output;
 
-/// Run the evaluations of the papers on Slingshot, Ricochet and RMP again, and say what holds
+/// Run the evaluations of the papers on Slingshot, Ricochet, RMP and RDCM again, and say what holds
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {

@@ -103,6 +103,11 @@ fn all_experiments_are_listed() {
             "rmp-5.1",
             "rmp-5.2",
             "rmp-5.3",
+            "rdcm-10",
+            "rdcm-11",
+            "rdcm-12",
+            "rdcm-15",
+            "rdcm-table1",
             "churn",
         ]
     );

@@ -1,4 +1,4 @@
-//! The evaluations of the Slingshot, Ricochet and RMP papers, run again in the simulator.
+//! The evaluations of the Slingshot, Ricochet, RMP and RDCM papers, run again in the simulator.
 //!
 //! Each experiment has a plan, a TOML file that says what is run, what the paper reports and what
 //! must hold. A [`Suite`] takes experiments, runs what they need in parallel, each piece of work
@@ -21,6 +21,7 @@
 //! # Ok::<(), carom_paper::SuiteError>(())
 //! ```
 
+mod cluster;
 mod cost;
 mod csv;
 mod experiments;

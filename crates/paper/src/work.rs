@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::cluster::{BulkOutcome, BulkRun, StreamOutcome, StreamRun};
 use crate::cost::{CostOutcome, CostRun};
 use crate::lateral::{LateralOutcome, LateralRun, SrmOutcome, SrmRun};
 use crate::ordered::{PingPongOutcome, PingPongRun, TransferOutcome, TransferRun};
@@ -24,6 +25,10 @@ pub(crate) enum Job {
     Transfer(TransferRun),
     /// Single messages over a token ring.
     PingPong(PingPongRun),
+    /// A file to many receivers in a data center.
+    Bulk(BulkRun),
+    /// A stream in a data center in which something happens.
+    Stream(StreamRun),
     /// Processor time, measured with nothing beside it.
     Cost(CostRun),
 }
@@ -41,6 +46,10 @@ pub(crate) enum Outcome {
     Transfer(TransferOutcome),
     /// Of [`Job::PingPong`].
     PingPong(PingPongOutcome),
+    /// Of [`Job::Bulk`].
+    Bulk(BulkOutcome),
+    /// Of [`Job::Stream`].
+    Stream(StreamOutcome),
     /// Of [`Job::Cost`].
     Cost(CostOutcome),
 }
@@ -54,6 +63,8 @@ impl Job {
             Self::Service(run) => run.run(ends).map(Outcome::Service),
             Self::Transfer(run) => run.run(ends).map(Outcome::Transfer),
             Self::PingPong(run) => run.run(ends).map(Outcome::PingPong),
+            Self::Bulk(run) => run.run(ends).map(Outcome::Bulk),
+            Self::Stream(run) => run.run(ends).map(Outcome::Stream),
             Self::Cost(run) => run.run(ends).map(Outcome::Cost),
         }
     }
@@ -66,6 +77,8 @@ impl Job {
             Self::Service(run) => run.deliveries(),
             Self::Transfer(run) => run.deliveries(),
             Self::PingPong(run) => run.deliveries(),
+            Self::Bulk(run) => run.deliveries(),
+            Self::Stream(run) => run.deliveries(),
             Self::Cost(_) => 0.0,
         }
     }
@@ -132,6 +145,28 @@ impl Outcome {
         }
     }
 
+    /// The outcome of a file in a data center.
+    ///
+    /// # Panics
+    /// As [`Outcome::lateral`].
+    pub(crate) fn bulk(&self) -> &BulkOutcome {
+        match self {
+            Self::Bulk(outcome) => outcome,
+            other => panic!("not the outcome of a file in a data center: {other:?}"),
+        }
+    }
+
+    /// The outcome of a stream in a data center.
+    ///
+    /// # Panics
+    /// As [`Outcome::lateral`].
+    pub(crate) fn stream(&self) -> &StreamOutcome {
+        match self {
+            Self::Stream(outcome) => outcome,
+            other => panic!("not the outcome of a stream in a data center: {other:?}"),
+        }
+    }
+
     /// What a measurement of processor time gave.
     ///
     /// # Panics
@@ -152,6 +187,8 @@ impl fmt::Display for Job {
             Self::Service(run) => run.fmt(f),
             Self::Transfer(run) => run.fmt(f),
             Self::PingPong(run) => run.fmt(f),
+            Self::Bulk(run) => run.fmt(f),
+            Self::Stream(run) => run.fmt(f),
             Self::Cost(run) => run.fmt(f),
         }
     }

@@ -101,7 +101,7 @@ pub(super) fn bitmap_without(
 }
 
 /// The packets from `first` to before `next` that a bitmap says are not there.
-pub(super) fn missing_of(first: SeqNo, next: SeqNo, bitmap: &[u8]) -> impl Iterator<Item = SeqNo> {
+pub fn missing_of(first: SeqNo, next: SeqNo, bitmap: &[u8]) -> impl Iterator<Item = SeqNo> {
     let count = usize::try_from(next.distance_from(first)).unwrap_or(0).min(bitmap.len() * 8);
     let is_missing = |place: &usize| bitmap[place / 8] & (0x80 >> (place % 8)) == 0;
     (0..count).filter(is_missing).map(move |place| first.plus(place as u32))

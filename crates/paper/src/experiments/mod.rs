@@ -12,6 +12,11 @@ use crate::work::{Job, Outcome};
 
 mod bed;
 mod churn;
+mod rdcm_bed;
+mod rdcm_failures;
+mod rdcm_losses;
+mod rdcm_rate;
+mod rdcm_table;
 mod ricochet_cost;
 mod ricochet_groups;
 mod ricochet_losses;
@@ -291,6 +296,41 @@ pub(crate) const ALL: &[Spec] = &[
         plan: include_str!("../../../../plans/rmp-5.3.toml"),
         figures: &["latency", "resilience"],
         read: Reader(read::<rmp_latency::RmpLatency>),
+    },
+    Spec {
+        name: "rdcm-10",
+        file: "plans/rdcm-10.toml",
+        plan: include_str!("../../../../plans/rdcm-10.toml"),
+        figures: &["found_at_once", "found_later", "found_much_later"],
+        read: Reader(read::<rdcm_losses::RdcmLosses>),
+    },
+    Spec {
+        name: "rdcm-11",
+        file: "plans/rdcm-11.toml",
+        plan: include_str!("../../../../plans/rdcm-11.toml"),
+        figures: &["found_at_once", "found_later", "found_much_later"],
+        read: Reader(read::<rdcm_losses::RdcmLosses>),
+    },
+    Spec {
+        name: "rdcm-12",
+        file: "plans/rdcm-12.toml",
+        plan: include_str!("../../../../plans/rdcm-12.toml"),
+        figures: &["rate"],
+        read: Reader(read::<rdcm_rate::RdcmRate>),
+    },
+    Spec {
+        name: "rdcm-15",
+        file: "plans/rdcm-15.toml",
+        plan: include_str!("../../../../plans/rdcm-15.toml"),
+        figures: &["rates", "one"],
+        read: Reader(read::<rdcm_failures::RdcmFailures>),
+    },
+    Spec {
+        name: "rdcm-table1",
+        file: "plans/rdcm-table1.toml",
+        plan: include_str!("../../../../plans/rdcm-table1.toml"),
+        figures: &["latency"],
+        read: Reader(read::<rdcm_table::RdcmTable>),
     },
     Spec {
         name: "churn",

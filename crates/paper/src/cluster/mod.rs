@@ -1,0 +1,100 @@
+//! Bulk delivery in a simulated data center: RDCM, and the protocols that its paper compares with.
+
+mod bulk;
+mod protocol;
+mod rider;
+mod scene;
+mod stream;
+mod tally;
+
+pub(crate) use self::bulk::{BulkOutcome, BulkRun};
+#[cfg(test)]
+pub(crate) use self::bulk::{Counts, Footprint};
+pub(crate) use self::protocol::Protocol;
+pub(crate) use self::scene::{Group, Setting};
+pub(crate) use self::stream::{Bin, Happens, StreamOutcome, StreamRun};
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use carom_proto::loss::Loss;
+
+    use super::*;
+
+    fn setting(rate: f64) -> Setting {
+        Setting {
+            ports: 4,
+            k: 1,
+            group: Group::Random(9),
+            bits_per_second: 1_000_000_000,
+            link_delay: Duration::from_micros(1),
+            queue_bytes: 1 << 20,
+            sender_queue_bytes: 1 << 20,
+            loss: if rate > 0.0 { Loss::Uniform(rate) } else { Loss::None },
+            payload_bytes: 1024,
+            detect_after: Duration::ZERO,
+            controls_congestion: false,
+            seed: 7,
+        }
+    }
+
+    const ALL: [Protocol; 5] =
+        [Protocol::Srm, Protocol::Lbrm, Protocol::Tmtp, Protocol::Rmtp, Protocol::Rdcm];
+
+    #[test]
+    fn without_losses_every_protocol_fills_the_link_and_repairs_nothing() {
+        for protocol in ALL {
+            let run = BulkRun { setting: setting(0.0), protocol, packets: 300 };
+            let outcome = run.run(&|| false).expect("nobody ends it");
+            assert_eq!(outcome.incomplete, 0, "{protocol:?}");
+            assert!(outcome.mean_share > 0.95, "{protocol:?}: {outcome:?}");
+            assert_eq!((outcome.counts.lost, outcome.counts.repairs), (0, 0), "{protocol:?}");
+            let copies = 300 * u64::from(outcome.tree_links);
+            let each = protocol.datagram_bytes(1024) as u64 + 66;
+            assert_eq!(outcome.footprint.data, copies * each, "{protocol:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_lost_is_repaired_and_the_same_seed_counts_the_same() {
+        for protocol in ALL {
+            let run = BulkRun { setting: setting(0.02), protocol, packets: 100 };
+            let outcome = run.run(&|| false).expect("nobody ends it");
+            let counts = outcome.counts;
+            assert_eq!(outcome.incomplete, 0, "{protocol:?}");
+            assert_eq!(outcome.delays.len() as u64, counts.lost, "{protocol:?}");
+            assert_eq!(
+                counts.repairs,
+                counts.lost + counts.repairs_again + counts.repairs_astray,
+                "{protocol:?}"
+            );
+            assert!(counts.lost > 0 && counts.most_copies > 0, "{protocol:?}: {counts:?}");
+            assert_eq!(run.run(&|| false), Some(outcome), "{protocol:?}");
+            assert_eq!(run.run(&|| true), None, "it asks whether it is to end");
+        }
+    }
+
+    #[test]
+    fn a_stream_goes_on_beside_a_flow_and_below_a_dead_link() {
+        let ms = Duration::from_millis;
+        let flow = Happens::Flow { to: 0, bits_per_second: 100_000_000, lasts: ms(5) };
+        let run = StreamRun {
+            setting: setting(0.0),
+            protocol: Protocol::Rmtp,
+            bits_per_second: Some(80_000_000),
+            length: ms(40),
+            bin: ms(10),
+            happens: vec![(ms(5), flow), (ms(15), Happens::Cut { to: 8 })],
+            watched: 8,
+        };
+        let outcome = run.run(&|| false).expect("nobody ends it");
+        assert_eq!((outcome.bins.len(), outcome.lost), (4, 0));
+        assert!(outcome.uses_dead_link && outcome.rebuilt_at.is_empty(), "nobody mends its tree");
+        for bin in &outcome.bins[..2] {
+            assert!((76e6..84e6).contains(&bin.sent), "{bin:?}");
+        }
+        assert!(outcome.bins[0].received > 70e6, "{outcome:?}");
+        assert_eq!(run.run(&|| false), Some(outcome));
+    }
+}

@@ -1,0 +1,242 @@
+//! The protocols, each set for a data center, behind one type.
+
+use std::time::Duration;
+
+use carom_baselines::Owed;
+use carom_baselines::block::BLOCK_HEADER_BYTES;
+use carom_baselines::domain::{DomainConfig, Hierarchy, Plan};
+use carom_baselines::guest::DATA_BYTES;
+use carom_baselines::lbrm::{self, Lbrm};
+use carom_baselines::rmtp::{self, Rmtp};
+use carom_baselines::srm::{self, Distance, Srm};
+use carom_baselines::tmtp::{self, Tmtp};
+use carom_proto::rdcm::packet::DATA_BYTES as RDCM_DATA_BYTES;
+use carom_proto::rdcm::topology::Vertex;
+use carom_proto::rdcm::tree::MulticastTree;
+use carom_proto::rdcm::{self, Congestion, Network, Rdcm};
+use carom_proto::{Engine, GroupId, NodeId, Profile};
+use serde::Deserialize;
+
+use super::scene::{GROUP, Plane, node_of};
+
+/// A protocol for reliable multicast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Protocol {
+    Srm,
+    Lbrm,
+    Tmtp,
+    Rmtp,
+    Rdcm,
+}
+
+/// An engine of one of them.
+pub(crate) enum Ridden {
+    Srm(Box<Srm>),
+    Lbrm(Box<Lbrm>),
+    Tmtp(Box<Tmtp>),
+    Rmtp(Box<Rmtp>),
+    Rdcm(Box<Rdcm>),
+}
+
+/// Makes the engines of a protocol for the members of one group.
+pub(crate) struct Maker<'a> {
+    protocol: Protocol,
+    plane: &'a Plane,
+    /// Who answers for whom, in the protocols with domains.
+    hierarchy: Hierarchy,
+}
+
+/// How often the sender says how many packets there are, where a protocol has that.
+const BEACONS: Duration = Duration::from_millis(1);
+/// How far members of SRM are taken to be away from each other: about what a packet takes through
+/// links with some hundred kilobytes waiting, as they are when repairs go to all.
+const SRM_DISTANCE: Duration = Duration::from_millis(3);
+/// How long acknowledgements of RDCM wait for more packets, and after what time a repair is sent
+/// again, for round trips of less than half a millisecond.
+const ACK_DELAY: Duration = Duration::from_micros(200);
+const RESEND_AFTER: Duration = Duration::from_millis(2);
+/// The group of the first domain's own multicast.
+const FIRST_SCOPE: GroupId = GroupId(1 << 16);
+
+impl Protocol {
+    /// As it is called.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Srm => "SRM",
+            Self::Lbrm => "LBRM",
+            Self::Tmtp => "TMTP",
+            Self::Rmtp => "RMTP",
+            Self::Rdcm => "RDCM",
+        }
+    }
+
+    /// What its groups are to a node.
+    pub(crate) fn profile(self) -> Profile {
+        match self {
+            Self::Srm | Self::Lbrm | Self::Tmtp | Self::Rmtp => Profile::Guest,
+            Self::Rdcm => Profile::Bulk,
+        }
+    }
+
+    /// Bytes of the datagram in which a message goes to the group.
+    pub(crate) fn datagram_bytes(self, payload_bytes: usize) -> usize {
+        match self {
+            Self::Srm | Self::Lbrm | Self::Tmtp | Self::Rmtp => {
+                DATA_BYTES + BLOCK_HEADER_BYTES + payload_bytes
+            }
+            Self::Rdcm => RDCM_DATA_BYTES + payload_bytes,
+        }
+    }
+
+    /// Whether what members multicast keeps to the links of the group's tree (RDCM, section 6). The
+    /// loggers of LBRM have ways of their own, and repairs of RDCM are no multicasts.
+    pub(super) fn keeps_to_the_tree(self) -> bool {
+        match self {
+            Self::Srm | Self::Tmtp | Self::Rmtp => true,
+            Self::Lbrm | Self::Rdcm => false,
+        }
+    }
+
+    /// How the group is divided into domains; not at all where the protocol has none. Those of
+    /// LBRM, which has two tiers, are as large as they are many.
+    fn hierarchy(self, plane: &Plane) -> Hierarchy {
+        let (ports, receivers) = (plane.setting.ports as usize, plane.receivers().len());
+        let (least, tiers) = match self {
+            Self::Srm | Self::Rdcm => return Hierarchy::flat(),
+            Self::Lbrm => (receivers.isqrt(), Some(2)),
+            Self::Tmtp | Self::Rmtp => (ports / 2, None),
+        };
+        let plan = Plan { least, tiers, first_scope: FIRST_SCOPE };
+        Hierarchy::of_tree(&plane.tree, plan, |vertex| node_of(vertex.0))
+            .expect("each vertex is a node of its own")
+    }
+}
+
+impl<'a> Maker<'a> {
+    pub(crate) fn new(protocol: Protocol, plane: &'a Plane) -> Self {
+        Self { protocol, plane, hierarchy: protocol.hierarchy(plane) }
+    }
+
+    /// The groups that a node's host is to listen to besides its own.
+    pub(crate) fn scopes(&self, node: NodeId) -> Vec<GroupId> {
+        self.hierarchy.scopes(node)
+    }
+
+    /// The engine of a node.
+    pub(crate) fn engine(&self, node: NodeId, seed: u64) -> Ridden {
+        match self.protocol {
+            Protocol::Srm => Ridden::Srm(Box::new(Srm::new(node, self.srm(node), seed))),
+            Protocol::Lbrm => {
+                let config = lbrm::Config::datacenter();
+                let domains = self.domains(config.domains.clone());
+                let config = lbrm::Config { domains, first_heartbeat: BEACONS, ..config };
+                Ridden::Lbrm(Box::new(Lbrm::new(node, config, seed)))
+            }
+            Protocol::Tmtp => {
+                let config = tmtp::Config::datacenter();
+                let domains = self.domains(config.domains.clone());
+                Ridden::Tmtp(Box::new(Tmtp::new(node, tmtp::Config { domains, ..config }, seed)))
+            }
+            Protocol::Rmtp => {
+                let config = rmtp::Config::datacenter();
+                let domains = self.domains(config.domains.clone());
+                let config = rmtp::Config { domains, beacon_interval: BEACONS, ..config };
+                Ridden::Rmtp(Box::new(Rmtp::new(node, config, seed)))
+            }
+            Protocol::Rdcm => Ridden::Rdcm(Box::new(Rdcm::new(node, self.rdcm(node), seed))),
+        }
+    }
+
+    /// Heads do not fail here: who waits for a repair goes on asking the same.
+    fn domains(&self, base: DomainConfig) -> DomainConfig {
+        let detect_after = self.plane.setting.detect_after;
+        let (hierarchy, climb_after) = (self.hierarchy.clone(), u32::MAX);
+        DomainConfig { hierarchy, detect_after, climb_after, owed: Owed::First, ..base }
+    }
+
+    /// Distances are given, for session messages that measure them among a thousand members would
+    /// take longer than all that is sent; those of the sender come as often as the beacons of the
+    /// others. Repair timers are spread over as many distances as there are members, so that few
+    /// of them repair the same packet: with ns-2's logarithm it is hundreds.
+    fn srm(&self, node: NodeId) -> srm::Config {
+        let is_sender = node == node_of(self.plane.sender());
+        let session_interval = if is_sender { BEACONS } else { Duration::from_secs(1) };
+        let members = self.plane.receivers().len() as f64;
+        srm::Config {
+            owed: Owed::First,
+            timing: srm::Timing::Fixed { c1: 2.0, c2: 2.0, d1: 1.0, d2: members },
+            detect_after: self.plane.setting.detect_after,
+            distance: Distance::Fixed(SRM_DISTANCE),
+            session_interval,
+            session_share: None,
+            ..srm::Config::datacenter()
+        }
+    }
+
+    /// Only the sender knows the network: the manager is with it.
+    fn rdcm(&self, node: NodeId) -> rdcm::Config {
+        let setting = &self.plane.setting;
+        let is_sender = node == node_of(self.plane.sender());
+        let network = if is_sender { self.network() } else { Network::Unknown };
+        let base = rdcm::Config::default();
+        rdcm::Config {
+            congestion: if setting.controls_congestion {
+                base.congestion
+            } else {
+                Congestion::Room
+            },
+            repairs_share_path: false,
+            detect_after: setting.detect_after,
+            resend_after: RESEND_AFTER + setting.detect_after,
+            ack_delay: ACK_DELAY,
+            announce_every: BEACONS,
+            network,
+            ..base
+        }
+    }
+
+    fn network(&self) -> Network {
+        let hosts = (0..self.plane.cluster.hosts()).map(|host| (node_of(host), Vertex(host)));
+        let topology = Box::new(self.plane.cluster.clone());
+        Network::Known { topology, hosts: hosts.collect() }
+    }
+}
+
+impl Ridden {
+    /// The tree that the protocol wants its multicasts to take, if it has a say in that.
+    pub(crate) fn tree(&self) -> Option<&MulticastTree> {
+        match self {
+            Self::Rdcm(engine) => engine.tree(GROUP),
+            Self::Srm(_) | Self::Lbrm(_) | Self::Tmtp(_) | Self::Rmtp(_) => None,
+        }
+    }
+
+    /// Packets that came by the tree, and as repairs, if the protocol counts them.
+    pub(crate) fn arrived(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Rdcm(engine) => engine.arrived(GROUP),
+            Self::Srm(_) | Self::Lbrm(_) | Self::Tmtp(_) | Self::Rmtp(_) => None,
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        match self {
+            Self::Srm(engine) => &**engine,
+            Self::Lbrm(engine) => &**engine,
+            Self::Tmtp(engine) => &**engine,
+            Self::Rmtp(engine) => &**engine,
+            Self::Rdcm(engine) => &**engine,
+        }
+    }
+
+    pub(crate) fn engine_mut(&mut self) -> &mut dyn Engine {
+        match self {
+            Self::Srm(engine) => &mut **engine,
+            Self::Lbrm(engine) => &mut **engine,
+            Self::Tmtp(engine) => &mut **engine,
+            Self::Rmtp(engine) => &mut **engine,
+            Self::Rdcm(engine) => &mut **engine,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A node with one engine, as the world drives it. It can keep a tally of what it sees.
+
+use std::convert::Infallible;
+
+use carom_proto::rdcm::tree::MulticastTree;
+use carom_proto::{Class, Endpoint, Engine, Event, Time, Transmit, Wakeup};
+use carom_sim::Machine;
+
+use super::protocol::{Protocol, Ridden};
+use super::scene::FRAMING_BYTES;
+use super::tally::Tally;
+
+/// An engine, and what its node has seen.
+pub(crate) struct Rider {
+    protocol: Protocol,
+    ridden: Ridden,
+    tally: Option<Tally>,
+    /// Bytes of the wire that everything takes which it has sent.
+    sent_bytes: u64,
+}
+
+impl Rider {
+    pub(crate) fn new(protocol: Protocol, ridden: Ridden, is_tallied: bool) -> Self {
+        let tally = is_tallied.then(Tally::default);
+        Self { protocol, ridden, tally, sent_bytes: 0 }
+    }
+
+    pub(crate) fn engine_mut(&mut self) -> &mut dyn Engine {
+        self.ridden.engine_mut()
+    }
+
+    /// The tree that the protocol wants its multicasts to take, if it has a say in that.
+    pub(crate) fn tree(&self) -> Option<&MulticastTree> {
+        self.ridden.tree()
+    }
+
+    /// Packets that came by the tree, and as repairs, if the protocol counts them.
+    pub(crate) fn arrived(&self) -> Option<(u64, u64)> {
+        self.ridden.arrived()
+    }
+
+    /// Bytes of the wire that everything takes which it has sent so far; a multicast counts once.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    /// What it has seen, if it keeps a tally.
+    pub(crate) fn tally(&self) -> Option<&Tally> {
+        self.tally.as_ref()
+    }
+}
+
+impl Machine for Rider {
+    type Command = Infallible;
+    type Event = Event;
+
+    fn handle_command(&mut self, _now: Time, command: Infallible) {
+        match command {}
+    }
+
+    fn handle_datagram(&mut self, now: Time, _source: Endpoint, datagram: &[u8]) {
+        if let Some(tally) = &mut self.tally {
+            tally.note_received(now, self.protocol, datagram);
+        }
+        self.ridden.engine_mut().handle_datagram(now, datagram);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.ridden.engine_mut().handle_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let start = out.len();
+        let transmit = self.ridden.engine_mut().poll_transmit(out)?;
+        self.sent_bytes += (out.len() - start + FRAMING_BYTES) as u64;
+        if let Some(tally) = &mut self.tally
+            && matches!(transmit.class, Class::Retransmission | Class::Repair)
+        {
+            tally.note_repair_sent(self.protocol, &out[start..]);
+        }
+        Some(transmit)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.ridden.engine_mut().poll_event()
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        self.ridden.engine().poll_timeout()
+    }
+
+    fn check(&self) {
+        self.ridden.engine().check();
+    }
+}

@@ -1,0 +1,143 @@
+//! What crosses a node for each packet of the group: who repairs, who asks, and in vain or not.
+
+use carom_baselines::guest::GuestPacket as _;
+use carom_baselines::{lbrm, rmtp, srm, tmtp};
+use carom_proto::rdcm::packet::{Packet as RdcmPacket, Way};
+use carom_proto::wire::Header;
+use carom_proto::{SeqNo, Time};
+
+use super::protocol::Protocol;
+
+/// What one node has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// By the packets' numbers.
+    packets: Vec<Seen>,
+    /// Datagrams received that are neither messages nor repairs.
+    control: u64,
+}
+
+/// What a node has seen of one packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// When it first came, in whatever way.
+    pub(crate) first_at: Option<Time>,
+    /// Whether its multicast came.
+    pub(crate) came: bool,
+    /// Repairs of it that came.
+    pub(crate) repairs: u32,
+    /// Requests for it that came, or acknowledgements that said it was missing.
+    pub(crate) requests: u32,
+    /// Repairs of it that the node sent; one multicast counts once.
+    pub(crate) copies: u32,
+}
+
+/// What a datagram is about.
+#[derive(Debug, PartialEq, Eq)]
+enum About {
+    Message(SeqNo),
+    Repair(SeqNo),
+    Requests(Vec<SeqNo>),
+    Nothing,
+}
+
+impl Tally {
+    pub(super) fn note_received(&mut self, now: Time, protocol: Protocol, datagram: &[u8]) {
+        match about(protocol, datagram) {
+            About::Message(seqno) => {
+                let packet = self.at(seqno);
+                packet.came = true;
+                packet.first_at.get_or_insert(now);
+            }
+            About::Repair(seqno) => {
+                let packet = self.at(seqno);
+                packet.repairs += 1;
+                packet.first_at.get_or_insert(now);
+            }
+            About::Requests(seqnos) => {
+                self.control += 1;
+                seqnos.into_iter().for_each(|seqno| self.at(seqno).requests += 1);
+            }
+            About::Nothing => self.control += 1,
+        }
+    }
+
+    pub(super) fn note_repair_sent(&mut self, protocol: Protocol, datagram: &[u8]) {
+        if let About::Repair(seqno) = about(protocol, datagram) {
+            self.at(seqno).copies += 1;
+        }
+    }
+
+    /// What it has seen of each packet, in order; not of those at the end that it never saw.
+    pub(super) fn packets(&self) -> &[Seen] {
+        &self.packets
+    }
+
+    /// Datagrams received that are neither messages nor repairs.
+    pub(super) fn control(&self) -> u64 {
+        self.control
+    }
+
+    fn at(&mut self, seqno: SeqNo) -> &mut Seen {
+        let place = seqno.minus(SeqNo::FIRST.0).0 as usize;
+        assert!(place < MAX_PACKETS, "{seqno:?} was never sent");
+        if place >= self.packets.len() {
+            self.packets.resize(place + 1, Seen::default());
+        }
+        &mut self.packets[place]
+    }
+}
+
+fn about(protocol: Protocol, datagram: &[u8]) -> About {
+    match protocol {
+        Protocol::Srm => match srm::packet::Packet::decode(datagram) {
+            Ok((_, srm::packet::Packet::Data { seqno, .. })) => About::Message(seqno),
+            Ok((_, srm::packet::Packet::Repair { seqno, .. })) => About::Repair(seqno),
+            Ok((_, srm::packet::Packet::Request { seqno, .. })) => About::Requests(vec![seqno]),
+            _ => About::Nothing,
+        },
+        Protocol::Lbrm => match lbrm::packet::Packet::decode(datagram) {
+            Ok((_, lbrm::packet::Packet::Data { seqno, .. })) => About::Message(seqno),
+            Ok((_, lbrm::packet::Packet::Repair { seqno, .. })) => About::Repair(seqno),
+            Ok((_, lbrm::packet::Packet::Nack { seqnos, .. })) => {
+                About::Requests(seqnos.iter().map(|seqno| SeqNo(seqno.get())).collect())
+            }
+            _ => About::Nothing,
+        },
+        Protocol::Tmtp => match tmtp::packet::Packet::decode(datagram) {
+            Ok((_, tmtp::packet::Packet::Data { seqno, .. })) => About::Message(seqno),
+            Ok((_, tmtp::packet::Packet::Repair { seqno, .. })) => About::Repair(seqno),
+            Ok((_, tmtp::packet::Packet::Nack { seqnos, .. })) => {
+                About::Requests(seqnos.iter().map(|seqno| SeqNo(seqno.get())).collect())
+            }
+            _ => About::Nothing,
+        },
+        Protocol::Rmtp => match rmtp::packet::Packet::decode(datagram) {
+            Ok((_, rmtp::packet::Packet::Data { seqno, .. })) => About::Message(seqno),
+            Ok((_, rmtp::packet::Packet::Repair { seqno, .. })) => About::Repair(seqno),
+            Ok((_, rmtp::packet::Packet::Ack { settled_to, next, bitmap, .. })) => {
+                About::Requests(rmtp::packet::missing_of(settled_to, next, bitmap).collect())
+            }
+            _ => About::Nothing,
+        },
+        Protocol::Rdcm => about_rdcm(datagram),
+    }
+}
+
+fn about_rdcm(datagram: &[u8]) -> About {
+    let decoded =
+        Header::decode(datagram).and_then(|(header, body)| RdcmPacket::decode(&header, body));
+    match decoded {
+        Ok(RdcmPacket::Data(data)) => {
+            let seqno = SeqNo(data.number as u32);
+            if data.way == Way::Repair { About::Repair(seqno) } else { About::Message(seqno) }
+        }
+        Ok(RdcmPacket::Ask(ranges)) => {
+            About::Requests(ranges.into_iter().flatten().map(|it| SeqNo(it as u32)).collect())
+        }
+        _ => About::Nothing,
+    }
+}
+
+/// More packets than any tallied run sends.
+const MAX_PACKETS: usize = 1 << 20;

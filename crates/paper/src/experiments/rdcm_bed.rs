@@ -1,0 +1,99 @@
+//! What the experiments in data centers share: the servers, their links, and the group.
+
+use carom_proto::loss::Loss;
+use serde::Deserialize;
+
+use super::RunScale;
+use crate::cluster::{Group, Setting};
+use crate::plan::{Scaled, Size, Span};
+
+/// A BCube and a group of its servers.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bed {
+    /// Ports of a switch, and the highest level of switches.
+    bcube: Scaled<(u32, u32)>,
+    group: Members,
+    megabits_per_second: u32,
+    link_delay: Span,
+    /// What waits for a link at most, and for one of the sender.
+    queue: Size,
+    sender_queue: Size,
+    packet: Size,
+}
+
+/// Who is in the group.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, tag = "are", rename_all = "snake_case")]
+enum Members {
+    /// A sender and so many receivers, any of the servers.
+    Random { receivers: Scaled<usize> },
+    /// These servers.
+    Declared { sender: u32, receivers: Vec<u32> },
+}
+
+impl Bed {
+    /// The setting without losses, which are found at once.
+    pub(crate) fn setting(&self, scale: RunScale) -> Setting {
+        let (ports, k) = *self.bcube.at(scale.quick);
+        let group = match &self.group {
+            Members::Random { receivers } => Group::Random(*receivers.at(scale.quick)),
+            Members::Declared { sender, receivers } => {
+                Group::Declared { sender: *sender, receivers: receivers.clone() }
+            }
+        };
+        Setting {
+            ports,
+            k,
+            group,
+            bits_per_second: self.bits_per_second(),
+            link_delay: self.link_delay.0,
+            queue_bytes: self.queue.0 as u64,
+            sender_queue_bytes: self.sender_queue.0 as u64,
+            loss: Loss::None,
+            payload_bytes: self.packet.0,
+            detect_after: core::time::Duration::ZERO,
+            controls_congestion: false,
+            seed: scale.seed,
+        }
+    }
+
+    /// What a link carries in a second.
+    pub(crate) fn bits_per_second(&self) -> u64 {
+        u64::from(self.megabits_per_second) * 1_000_000
+    }
+
+    /// What is wrong with it, if anything is.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for quick in [false, true] {
+            let (ports, k) = *self.bcube.at(quick);
+            let servers = ports.checked_pow(k.saturating_add(1)).unwrap_or(u32::MAX);
+            if ports < 2 || servers > MAX_SERVERS {
+                return Err(format!("a BCube({ports},{k}), of at most {MAX_SERVERS} servers"));
+            }
+            let is_right = match &self.group {
+                Members::Random { receivers } => {
+                    (1..servers as usize).contains(receivers.at(quick))
+                }
+                Members::Declared { sender, receivers } => {
+                    let others = receivers.iter().all(|it| it < &servers && it != sender);
+                    *sender < servers && others && !receivers.is_empty()
+                }
+            };
+            if !is_right {
+                return Err(format!("a group that is not among the {servers} servers"));
+            }
+        }
+        if !(1..=100_000).contains(&self.megabits_per_second) {
+            return Err(format!("links of {} Mbit/s", self.megabits_per_second));
+        }
+        if !(1..=MAX_PACKET_BYTES).contains(&self.packet.0) {
+            return Err(format!("packets of {} bytes", self.packet.0));
+        }
+        Ok(())
+    }
+}
+
+const MAX_SERVERS: u32 = 4096;
+/// What fits a datagram of every protocol.
+const MAX_PACKET_BYTES: usize = 1300;

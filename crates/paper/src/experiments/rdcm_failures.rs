@@ -1,0 +1,187 @@
+//! `rdcm-15`: a link of RDCM's tree dies, and later a receiver: what the others notice of it.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::bed::check_list;
+use super::rdcm_bed::Bed;
+use super::{Experiment, RunScale};
+use crate::cluster::{Bin, Happens, Protocol, Setting, StreamOutcome, StreamRun};
+use crate::figure::{Axis, Figure, Kind, Shape};
+use crate::plan::{Scaled, Share, Span};
+use crate::relation::Relation;
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RdcmFailures {
+    bed: Bed,
+    found_after: Span,
+    length: Scaled<Span>,
+    bin: Scaled<Span>,
+    /// What the application sends.
+    megabits_per_second: u32,
+    /// The receiver, by its number among them, whose link of the tree dies, and when, as a share
+    /// of the length.
+    link_dies_above: usize,
+    link_dies_at: Share,
+    /// The receiver that fails, and when.
+    fails: usize,
+    fails_at: Share,
+    holds: Holds,
+}
+
+/// What must hold.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Holds {
+    /// What living receivers get in the worst part, of what the application sends.
+    received_at_least_percent: f64,
+    /// What the receiver below the dead link gets by repairs until the tree is replaced.
+    by_repair_at_least_percent: f64,
+    /// What it gets by the tree after that.
+    by_tree_at_least_percent: f64,
+}
+
+impl RdcmFailures {
+    fn run(&self, scale: RunScale) -> StreamRun {
+        let length = self.length.at(scale.quick).0;
+        let cut = Happens::Cut { to: self.link_dies_above };
+        let fail = Happens::Fail { receiver: self.fails };
+        let happens = [(self.link_dies_at, cut), (self.fails_at, fail)];
+        StreamRun {
+            setting: Setting { detect_after: self.found_after.0, ..self.bed.setting(scale) },
+            protocol: Protocol::Rdcm,
+            bits_per_second: Some(self.bits_per_second()),
+            length,
+            bin: self.bin.at(scale.quick).0,
+            happens: happens.map(|(at, what)| (length.mul_f64(at.0), what)).into(),
+            watched: self.link_dies_above,
+        }
+    }
+
+    fn bits_per_second(&self) -> u64 {
+        u64::from(self.megabits_per_second) * 1_000_000
+    }
+
+    fn seconds(&self, scale: RunScale, share: Share) -> f64 {
+        self.length.at(scale.quick).0.mul_f64(share.0).as_secs_f64()
+    }
+
+    fn relations(&self, scale: RunScale, outcome: &StreamOutcome) -> Vec<Relation> {
+        let bin = self.bin.at(scale.quick).0.as_secs_f64();
+        let rate = self.bits_per_second() as f64;
+        let percent = |value: f64| 100.0 * value / rate;
+        let end = self.length.at(scale.quick).0.as_secs_f64();
+        let dies = self.seconds(scale, self.link_dies_at);
+        let replaced = outcome.rebuilt_at.iter().copied().find(|at| *at >= dies);
+        let replaced = replaced.unwrap_or(f64::NAN);
+        let holds = &self.holds;
+        // The first part is that in which the pipe fills.
+        let received = outcome.least(bin..end, |bin| bin.received);
+        let by_repair = outcome.mean(dies..replaced - bin, |bin| bin.by_repair);
+        let by_tree = outcome.mean(replaced + bin..end, |bin| bin.by_tree);
+        let note =
+            format!("the tree was replaced {:.0} ms after the link died", 1e3 * (replaced - dies));
+        vec![
+            Relation::at_least(
+                "living receivers in the worst part, of what is sent",
+                percent(received),
+                holds.received_at_least_percent,
+                "%",
+            ),
+            Relation::at_least(
+                "below the dead link: by repairs until the tree is replaced",
+                percent(by_repair),
+                holds.by_repair_at_least_percent,
+                "%",
+            )
+            .noted(note),
+            Relation::at_least(
+                "below the dead link: by the tree after that",
+                percent(by_tree),
+                holds.by_tree_at_least_percent,
+                "%",
+            ),
+            Relation::at_most(
+                "the tree leads over the dead link in the end",
+                f64::from(u8::from(outcome.uses_dead_link)),
+                0.0,
+                "links",
+            ),
+            Relation::at_most(
+                "messages that living receivers did not get",
+                (outcome.lost + outcome.lacking) as f64,
+                0.0,
+                "messages",
+            ),
+        ]
+    }
+}
+
+fn figures(outcome: &StreamOutcome) -> Vec<Figure> {
+    let figure = |name, title| {
+        let y = Axis::linear("Mbit/s of payload");
+        Figure::new(name, title, Axis::linear("seconds"), y)
+    };
+    let line = |of: fn(&Bin) -> f64| {
+        outcome.bins.iter().map(|bin| (bin.at, of(bin) / 1e6)).collect::<Vec<_>>()
+    };
+    let curve = |it: Figure, label: &str, of| it.with(label, Kind::Ours, Shape::Curve, line(of));
+    let all = figure("rates", "The sender, and the living receivers on average");
+    let all = curve(all, "sent", |bin| bin.sent);
+    let one = figure("one", "The receiver below the link that dies");
+    let one = curve(one, "by the tree", |bin| bin.by_tree);
+    let one = curve(one, "by the backup overlay", |bin| bin.by_repair);
+    vec![
+        curve(all, "received, mean", |bin| bin.received),
+        curve(one, "both", |bin| bin.by_tree + bin.by_repair),
+    ]
+}
+
+impl Experiment for RdcmFailures {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        for quick in [false, true] {
+            let (length, bin) = (self.length.at(quick).0, self.bin.at(quick).0);
+            let most = Duration::from_secs(1000);
+            check_list("length", &[length], Duration::from_millis(100), most)?;
+            check_list("bin", &[bin], Duration::from_millis(1), length / 8)?;
+            let scale = RunScale { quick, seed: 0 };
+            let receivers = self.bed.setting(scale).group.receivers();
+            check_list("receivers", &[self.link_dies_above, self.fails], 0, receivers - 1)?;
+        }
+        check_list("megabits_per_second", &[self.megabits_per_second], 1, 100_000)?;
+        if self.link_dies_at.0 >= self.fails_at.0 || self.link_dies_above == self.fails {
+            return Err("another receiver must fail after the link has died".to_owned());
+        }
+        Ok(())
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        vec![Job::Stream(self.run(scale))]
+    }
+
+    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let outcome = outcomes[0].stream();
+        let mut table = Table::new(&COLUMNS);
+        for Bin { at, sent, received, by_tree, by_repair } in &outcome.bins {
+            let rates = [sent, received, by_tree, by_repair].map(|rate| rate / 1e6);
+            table.push([*at].into_iter().chain(rates).map(Into::into).collect());
+        }
+        let (figures, relations) = (figures(outcome), self.relations(scale, outcome));
+        Findings { table, figures, relations, ..Findings::default() }
+    }
+}
+
+const COLUMNS: [&str; 5] = [
+    "at_s",
+    "sent_mbit_per_s",
+    "received_mbit_per_s",
+    "below_dead_link_by_tree_mbit_per_s",
+    "below_dead_link_by_overlay_mbit_per_s",
+];

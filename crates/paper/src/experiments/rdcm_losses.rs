@@ -1,0 +1,284 @@
+//! `rdcm-10` and `rdcm-11`: a file to a thousand receivers over links that lose packets, by RDCM
+//! and by others: what the receivers get, and what the links carry.
+
+use std::time::Duration;
+
+use carom_proto::loss::Loss;
+use serde::Deserialize;
+
+use super::bed::check_list;
+use super::rdcm_bed::Bed;
+use super::{Experiment, RunScale};
+use crate::cluster::{BulkOutcome, BulkRun, Protocol, Setting};
+use crate::figure::{Axis, Figure, Kind, Shape};
+use crate::plan::{Scaled, Share, Span};
+use crate::relation::Relation;
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RdcmLosses {
+    bed: Bed,
+    protocols: Vec<Protocol>,
+    packets: Scaled<u32>,
+    /// What a link loses, in bursts of this length on average.
+    losses: Scaled<Vec<Share>>,
+    mean_burst: f64,
+    /// How long after a gap was seen it counts as a loss; the first is what figures begin with.
+    found_after: Scaled<Vec<Span>>,
+    looks_at: LooksAt,
+}
+
+/// What is looked at, and what must hold.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, tag = "what", rename_all = "snake_case")]
+enum LooksAt {
+    /// What the receivers get, of what the link carries.
+    Throughput {
+        /// RDCM, where losses are found at once.
+        at_least_percent: f64,
+        /// RDCM beside SRM, where losses are found at once.
+        at_least_times_srm: f64,
+    },
+    /// Bytes over all links.
+    Footprint,
+}
+
+/// One run.
+struct Point<'a> {
+    protocol: Protocol,
+    loss: f64,
+    found_after: Duration,
+    outcome: &'a BulkOutcome,
+}
+
+impl Point<'_> {
+    fn percent(&self) -> f64 {
+        100.0 * self.outcome.mean_share
+    }
+
+    fn gigabytes(&self) -> f64 {
+        self.outcome.footprint.bytes() as f64 / 1e9
+    }
+
+    fn place(&self) -> String {
+        format!("at {} %, losses found after {:?}", 100.0 * self.loss, self.found_after)
+    }
+}
+
+impl RdcmLosses {
+    fn points<'a>(&self, scale: RunScale, outcomes: &[&'a Outcome]) -> Vec<Point<'a>> {
+        let mut outcomes = outcomes.iter();
+        let mut points = Vec::new();
+        self.for_each(scale, |protocol, loss, found_after| {
+            let outcome = outcomes.next().expect("each job has an outcome").bulk();
+            points.push(Point { protocol, loss, found_after, outcome });
+        });
+        points
+    }
+
+    fn for_each(&self, scale: RunScale, mut call: impl FnMut(Protocol, f64, Duration)) {
+        for found_after in self.found_after.at(scale.quick) {
+            for loss in self.losses.at(scale.quick) {
+                self.protocols.iter().for_each(|it| call(*it, loss.0, found_after.0));
+            }
+        }
+    }
+
+    fn figures(&self, scale: RunScale, points: &[Point<'_>]) -> Vec<Figure> {
+        let delays = self.found_after.at(scale.quick).iter();
+        let figures = delays.zip(NAMES).map(|(found_after, name)| {
+            let x = Axis::linear("loss of each link, %");
+            let (title, y, value): (_, _, fn(&Point<'_>) -> f64) = match self.looks_at {
+                LooksAt::Throughput { .. } => (
+                    "What receivers get",
+                    Axis::linear("mean goodput, % of the link").spanning(0.0, 105.0),
+                    |it| it.percent(),
+                ),
+                LooksAt::Footprint => {
+                    ("Traffic footprint", Axis::linear("bytes over all links, GB"), |it| {
+                        it.gigabytes()
+                    })
+                }
+            };
+            let title = match found_after.0.is_zero() {
+                true => format!("{title}, losses found at once"),
+                false => format!("{title}, losses found after {:?}", found_after.0),
+            };
+            let mut figure = Figure::new(name, title, x, y);
+            for protocol in &self.protocols {
+                let of =
+                    |it: &&Point<'_>| (it.protocol, it.found_after) == (*protocol, found_after.0);
+                let line = points.iter().filter(of).map(|it| (100.0 * it.loss, value(it)));
+                figure = figure.ours(protocol.name(), line.collect());
+            }
+            let ends = self.losses.at(scale.quick).iter().map(|loss| (100.0 * loss.0, 100.0));
+            match self.looks_at {
+                LooksAt::Throughput { .. } => {
+                    figure.with("the link", Kind::Bound, Shape::Line, ends.collect())
+                }
+                LooksAt::Footprint => figure,
+            }
+        });
+        figures.collect()
+    }
+}
+
+/// Where a value of one protocol less that of another is least, over all settings at which both
+/// were run and which `counts`.
+fn closest(
+    points: &[Point<'_>],
+    (above, below): (Protocol, Protocol),
+    counts: impl Fn(&Point<'_>) -> bool,
+    compare: impl Fn(&Point<'_>, &Point<'_>) -> f64,
+) -> (f64, String) {
+    let of = |protocol| points.iter().filter(move |it: &&Point<'_>| it.protocol == protocol);
+    let pairs = of(above).filter(|it| counts(it)).filter_map(|one| {
+        let same = |it: &&Point<'_>| (it.loss, it.found_after) == (one.loss, one.found_after);
+        Some((compare(one, of(below).find(same)?), one.place()))
+    });
+    pairs.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, String::new()))
+}
+
+fn throughput(points: &[Point<'_>], at_least_percent: f64, at_least_times: f64) -> Vec<Relation> {
+    let at_once = |it: &Point<'_>| it.found_after.is_zero();
+    let of_rdcm = points.iter().filter(|it| it.protocol == Protocol::Rdcm && at_once(it));
+    let worst = of_rdcm.min_by(|a, b| a.percent().total_cmp(&b.percent()));
+    let (least, place) = worst.map_or((f64::NAN, String::new()), |it| (it.percent(), it.place()));
+    let claim = "RDCM, losses found at once: mean goodput of the link";
+    let mut relations = vec![Relation::at_least(claim, least, at_least_percent, "%").noted(place)];
+    let times = |one: &Point<'_>, other: &Point<'_>| one.percent() / other.percent();
+    let pair = (Protocol::Rdcm, Protocol::Srm);
+    let (least, place) = closest(points, pair, at_once, times);
+    let claim = "RDCM beside SRM, losses found at once";
+    relations.push(Relation::at_least(claim, least, at_least_times, "times").noted(place));
+    let points_more = |one: &Point<'_>, other: &Point<'_>| one.percent() - other.percent();
+    for (above, below) in ORDER {
+        let (least, place) = closest(points, (above, below), |_| true, points_more);
+        let claim = format!("{} gets more than {}", above.name(), below.name());
+        relations.push(Relation::at_least(claim, least, 0.0, "points").noted(place));
+    }
+    relations
+}
+
+fn footprint(points: &[Point<'_>]) -> Vec<Relation> {
+    let times = |more: &Point<'_>, less: &Point<'_>| more.gigabytes() / less.gigabytes();
+    let order = ORDER.iter().map(|(less, more)| {
+        let (least, place) = closest(points, (*more, *less), |_| true, times);
+        let claim = format!("{} takes more of the links than {}", more.name(), less.name());
+        Relation::at_least(claim, least, 1.0, "times").noted(place)
+    });
+    order.collect()
+}
+
+impl Experiment for RdcmLosses {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        for quick in [false, true] {
+            let losses: Vec<f64> = self.losses.at(quick).iter().map(|loss| loss.0).collect();
+            check_list("losses", &losses, 0.0, 0.5)?;
+            let found_after: Vec<Duration> =
+                self.found_after.at(quick).iter().map(|span| span.0).collect();
+            check_list("found_after", &found_after, Duration::ZERO, MOST_FOUND_AFTER)?;
+            check_list("found_after's length", &[found_after.len()], 1, NAMES.len())?;
+            check_list("packets", &[*self.packets.at(quick)], 1, MAX_PACKETS)?;
+        }
+        check_list("mean_burst", &[self.mean_burst], 1.0, 1000.0)?;
+        check_list("protocols", &self.protocols, Protocol::Srm, Protocol::Rdcm)
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        self.for_each(scale, |protocol, loss, detect_after| {
+            let loss = Loss::Markov { rate: loss, mean_burst: self.mean_burst };
+            let setting = Setting { loss, detect_after, ..self.bed.setting(scale) };
+            let packets = *self.packets.at(scale.quick);
+            jobs.push(Job::Bulk(BulkRun { setting, protocol, packets }));
+        });
+        jobs
+    }
+
+    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let points = self.points(scale, outcomes);
+        let mut table = Table::new(&COLUMNS);
+        points.iter().for_each(|point| push(&mut table, point));
+        let mut relations = match self.looks_at {
+            LooksAt::Throughput { at_least_percent, at_least_times_srm } => {
+                throughput(&points, at_least_percent, at_least_times_srm)
+            }
+            LooksAt::Footprint => footprint(&points),
+        };
+        let incomplete: u32 = points.iter().map(|it| it.outcome.incomplete).sum();
+        let claim = "receivers that have not got everything in the end";
+        relations.push(Relation::at_most(claim, f64::from(incomplete), 0.0, "receivers"));
+        let figures = self.figures(scale, &points);
+        Findings { table, figures, relations, notes: vec![NOTE.to_owned()], ..Findings::default() }
+    }
+}
+
+fn push(table: &mut Table, point: &Point<'_>) {
+    let outcome = point.outcome;
+    let gigabytes = |bytes: u64| bytes as f64 / 1e9;
+    table.push(vec![
+        point.protocol.name().into(),
+        (100.0 * point.loss).into(),
+        (1e3 * point.found_after.as_secs_f64()).into(),
+        u64::from(outcome.receivers).into(),
+        point.percent().into(),
+        (100.0 * outcome.least_share).into(),
+        (outcome.goodput / 1e6).into(),
+        point.gigabytes().into(),
+        gigabytes(outcome.footprint.data).into(),
+        gigabytes(outcome.footprint.repairs).into(),
+        gigabytes(outcome.footprint.control).into(),
+        u64::from(outcome.tree_links).into(),
+        outcome.counts.lost.into(),
+        outcome.delays.mean_ms().into(),
+        outcome.delays.quantile_ms(0.99).into(),
+        u64::from(outcome.incomplete).into(),
+    ]);
+}
+
+/// Who gets more, and takes less of the links, than whom.
+const ORDER: [(Protocol, Protocol); 4] = [
+    (Protocol::Rdcm, Protocol::Rmtp),
+    (Protocol::Rdcm, Protocol::Lbrm),
+    (Protocol::Rmtp, Protocol::Srm),
+    (Protocol::Lbrm, Protocol::Srm),
+];
+
+/// The figures, by the time after which losses are found.
+pub(super) const NAMES: [&str; 3] = ["found_at_once", "found_later", "found_much_later"];
+
+const COLUMNS: [&str; 16] = [
+    "protocol",
+    "loss_percent",
+    "found_after_ms",
+    "receivers",
+    "goodput_link_percent",
+    "last_receiver_link_percent",
+    "goodput_mbit_per_s",
+    "footprint_gb",
+    "data_gb",
+    "repairs_gb",
+    "control_gb",
+    "tree_links",
+    "lost",
+    "repair_delay_mean_ms",
+    "repair_delay_p99_ms",
+    "incomplete",
+];
+
+const NOTE: &str = "A receiver's goodput runs from when the first packet is sent until the \
+                    application has the last. Of the link is what the packets take of it when they \
+                    follow each other without a pause, headers and framing among them. The \
+                    footprint is counted until the last receiver has everything.";
+const MOST_FOUND_AFTER: Duration = Duration::from_secs(1);
+const MAX_PACKETS: u32 = 1 << 16;
+
+#[cfg(test)]
+#[path = "rdcm_losses_tests.rs"]
+mod tests;

@@ -1,0 +1,211 @@
+//! `rdcm-12`: RDCM's sending rate while flows come and go on links of its tree.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::bed::check_list;
+use super::rdcm_bed::Bed;
+use super::rdcm_losses::NAMES;
+use super::{Experiment, RunScale};
+use crate::cluster::{Bin, Happens, Protocol, Setting, StreamOutcome, StreamRun};
+use crate::figure::{Axis, Figure, Kind, Shape};
+use crate::plan::{Scaled, Share, Span};
+use crate::relation::Relation;
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RdcmRate {
+    bed: Bed,
+    length: Scaled<Span>,
+    /// The rate is shown for each such part of the length.
+    bins: Scaled<u32>,
+    found_after: Vec<Span>,
+    first: Flow,
+    second: Flow,
+    holds: Holds,
+}
+
+/// A flow of UDP on the link of the tree that leads to one of the receivers.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Flow {
+    /// Which one, as a share of them.
+    to: Share,
+    megabits_per_second: u32,
+    /// From when until when, as shares of the length.
+    from: Share,
+    until: Share,
+}
+
+/// What must hold.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Holds {
+    /// The slowest part after the start, of the mean over all of them.
+    least_part_at_least_percent: f64,
+    /// What a slower detection may gain on a faster one: chance, as a share of the faster.
+    chance_percent: f64,
+}
+
+/// A run with one detection time.
+struct Line<'a> {
+    found_after: Duration,
+    outcome: &'a StreamOutcome,
+}
+
+impl RdcmRate {
+    fn seconds(&self, scale: RunScale, share: f64) -> f64 {
+        self.length.at(scale.quick).0.as_secs_f64() * share
+    }
+
+    fn run(&self, scale: RunScale, found_after: Duration) -> StreamRun {
+        let setting = self.bed.setting(scale);
+        let receivers = setting.group.receivers();
+        let length = self.length.at(scale.quick).0;
+        let happens = [&self.first, &self.second].map(|flow| {
+            let to = ((receivers as f64 * flow.to.0) as usize).min(receivers - 1);
+            let bits_per_second = u64::from(flow.megabits_per_second) * 1_000_000;
+            let lasts = length.mul_f64(flow.until.0 - flow.from.0);
+            (length.mul_f64(flow.from.0), Happens::Flow { to, bits_per_second, lasts })
+        });
+        StreamRun {
+            setting: Setting { detect_after: found_after, controls_congestion: true, ..setting },
+            protocol: Protocol::Rdcm,
+            bits_per_second: None,
+            length,
+            bin: length / *self.bins.at(scale.quick),
+            happens: happens.into(),
+            watched: 0,
+        }
+    }
+
+    /// The parts of the run with no flow, the first, none again and the second, the time to settle
+    /// left out, in seconds.
+    fn phases(&self, scale: RunScale) -> [core::ops::Range<f64>; 4] {
+        let ends =
+            [0.0, self.first.from.0, self.first.until.0, self.second.from.0, self.second.until.0];
+        let phase = |place: usize| {
+            let (from, until) = (ends[place], ends[place + 1]);
+            let settled = from + SETTLING * (until - from);
+            self.seconds(scale, settled)..self.seconds(scale, until)
+        };
+        [0, 1, 2, 3].map(phase)
+    }
+
+    fn figure(&self, scale: RunScale, lines: &[Line<'_>]) -> Figure {
+        let x = Axis::linear("seconds");
+        let y = Axis::linear("sending rate, Mbit/s of payload");
+        let mut figure = Figure::new("rate", "RDCM's sending rate", x, y);
+        for line in lines {
+            let label = match line.found_after.is_zero() {
+                true => "losses found at once".to_owned(),
+                false => format!("losses found after {:?}", line.found_after),
+            };
+            let points = line.outcome.bins.iter().map(|bin| (bin.at, bin.sent / 1e6));
+            figure = figure.with(label, Kind::Ours, Shape::Curve, points.collect());
+        }
+        let link = self.bed.bits_per_second() as f64 / 1e6;
+        let left = |flow: &Flow| link - f64::from(flow.megabits_per_second);
+        let mut bound = Vec::new();
+        let mut level = |from: f64, until: f64, rate: f64| {
+            bound.extend([from, until].map(|share| (self.seconds(scale, share), rate)));
+        };
+        level(0.0, self.first.from.0, link);
+        level(self.first.from.0, self.first.until.0, left(&self.first));
+        level(self.first.until.0, self.second.from.0, link);
+        level(self.second.from.0, self.second.until.0, left(&self.second));
+        figure.with("what flows leave of the link", Kind::Bound, Shape::Curve, bound)
+    }
+
+    fn relations(&self, scale: RunScale, lines: &[Line<'_>]) -> Vec<Relation> {
+        let mut relations = Vec::new();
+        let phases = self.phases(scale);
+        for Line { found_after, outcome } in lines {
+            let mean = |place: usize| outcome.mean(phases[place].clone(), sent);
+            let all = phases[0].start..phases[3].end;
+            let least = 100.0 * outcome.least(all.clone(), sent) / outcome.mean(all, sent);
+            let limit = self.holds.least_part_at_least_percent;
+            let claim = format!("found after {found_after:?}: the slowest part, of the mean");
+            relations.push(Relation::at_least(claim, least, limit, "%"));
+            let less = |place: usize| mean(place) / mean(0).max(mean(2));
+            let claim = format!("found after {found_after:?}: slower beside a flow than without");
+            let (worst, which) =
+                if less(1) > less(3) { (less(1), "the first") } else { (less(3), "the second") };
+            relations.push(Relation::at_most(claim, worst, 1.0, "times").noted(which));
+            let lacking = (outcome.lacking + outcome.lost) as f64;
+            let claim = format!("found after {found_after:?}: messages not delivered");
+            relations.push(Relation::at_most(claim, lacking, 0.0, "messages"));
+        }
+        for pair in lines.windows(2) {
+            let mean = |line: &Line<'_>| line.outcome.mean(0.0..f64::INFINITY, sent);
+            let claim = format!(
+                "found after {:?}: as fast as after {:?}",
+                pair[0].found_after, pair[1].found_after
+            );
+            let limit = 1.0 - self.holds.chance_percent / 100.0;
+            let times = mean(&pair[0]) / mean(&pair[1]);
+            relations.push(Relation::at_least(claim, times, limit, "times"));
+        }
+        relations
+    }
+}
+
+fn sent(bin: &Bin) -> f64 {
+    bin.sent
+}
+
+impl Experiment for RdcmRate {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        for quick in [false, true] {
+            check_list("length", &[self.length.at(quick).0], LEAST_LENGTH, MOST_LENGTH)?;
+            check_list("bins", &[*self.bins.at(quick)], 8, 10_000)?;
+        }
+        let found_after: Vec<Duration> = self.found_after.iter().map(|span| span.0).collect();
+        check_list("found_after", &found_after, Duration::ZERO, Duration::from_secs(1))?;
+        check_list("found_after's length", &[found_after.len()], 1, NAMES.len())?;
+        let (first, second) = (&self.first, &self.second);
+        let ends = [0.0, first.from.0, first.until.0, second.from.0, second.until.0];
+        if ends.windows(2).any(|pair| pair[0] >= pair[1]) {
+            return Err("flows that do not follow each other".to_owned());
+        }
+        Ok(())
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        let runs = self.found_after.iter().map(|span| self.run(scale, span.0));
+        runs.map(Job::Stream).collect()
+    }
+
+    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let lines = self.found_after.iter().zip(outcomes);
+        let lines =
+            lines.map(|(span, outcome)| Line { found_after: span.0, outcome: outcome.stream() });
+        let lines: Vec<Line<'_>> = lines.collect();
+        let mut table =
+            Table::new(&["found_after_ms", "at_s", "sent_mbit_per_s", "received_mbit_per_s"]);
+        for Line { found_after, outcome } in &lines {
+            for bin in &outcome.bins {
+                table.push(vec![
+                    (1e3 * found_after.as_secs_f64()).into(),
+                    bin.at.into(),
+                    (bin.sent / 1e6).into(),
+                    (bin.received / 1e6).into(),
+                ]);
+            }
+        }
+        let (figures, relations) =
+            (vec![self.figure(scale, &lines)], self.relations(scale, &lines));
+        Findings { table, figures, relations, ..Findings::default() }
+    }
+}
+
+/// The share of a part of the run in which the rate follows what has changed.
+const SETTLING: f64 = 0.2;
+const LEAST_LENGTH: Duration = Duration::from_millis(10);
+const MOST_LENGTH: Duration = Duration::from_secs(1000);

@@ -1,0 +1,227 @@
+//! `rdcm-table1`: what the protocols do about a lost packet, counted: who is repaired in vain, who
+//! is asked how often, who repairs how much, what links carry of it, how long it takes.
+
+use carom_proto::loss::Loss;
+use serde::Deserialize;
+
+use super::bed::check_list;
+use super::rdcm_bed::Bed;
+use super::{Experiment, RunScale};
+use crate::cluster::{BulkOutcome, BulkRun, Protocol, Setting};
+use crate::figure::{Axis, Figure, Kind, Shape};
+use crate::plan::{Scaled, Share, Span};
+use crate::relation::Relation;
+use crate::report::Findings;
+use crate::table::Table;
+use crate::work::{Job, Outcome};
+
+/// The plan's part that is peculiar to it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RdcmTable {
+    bed: Bed,
+    protocols: Vec<Protocol>,
+    packets: Scaled<u32>,
+    loss: Share,
+    mean_burst: f64,
+    found_after: Span,
+    holds: Holds,
+}
+
+/// What must hold.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Holds {
+    /// Of the repairs of RDCM, those to receivers that had not lost the packet.
+    rdcm_astray_at_most_percent: f64,
+    /// Requests for one packet at one node, of the receivers.
+    requests_at_most_percent: f64,
+    /// Repairs beyond the first at who lost a packet, where one node answers for it.
+    again_at_most_percent: f64,
+    /// Repairs of one packet by one node, on average over those who repair it.
+    rdcm_copies_at_most: f64,
+}
+
+struct Row<'a> {
+    protocol: Protocol,
+    outcome: &'a BulkOutcome,
+}
+
+/// Of the repairs received those at receivers that had not lost the packet, in percent.
+fn astray(row: &Row<'_>) -> f64 {
+    let counts = &row.outcome.counts;
+    100.0 * counts.repairs_astray as f64 / counts.repairs as f64
+}
+
+/// Further repairs for each packet that a receiver has lost, in percent.
+fn again(row: &Row<'_>) -> f64 {
+    let counts = &row.outcome.counts;
+    100.0 * counts.repairs_again as f64 / counts.lost as f64
+}
+
+/// The most requests for one packet at one node, of the receivers, in percent.
+fn requests(row: &Row<'_>) -> f64 {
+    100.0 * row.outcome.counts.most_requests as f64 / f64::from(row.outcome.receivers)
+}
+
+/// Repairs of a packet by a node that repairs it.
+fn copies(row: &Row<'_>) -> f64 {
+    let counts = &row.outcome.counts;
+    counts.copies as f64 / counts.repaired_by_nodes as f64
+}
+
+/// What links carry of repairs, of what they carry of the packets, in percent.
+fn traffic(row: &Row<'_>) -> f64 {
+    let footprint = &row.outcome.footprint;
+    100.0 * footprint.repairs as f64 / footprint.data as f64
+}
+
+fn relations(rows: &[Row<'_>], holds: &Holds) -> Vec<Relation> {
+    use Protocol::{Lbrm, Rdcm, Rmtp, Srm, Tmtp};
+    let value = |protocol, of: fn(&Row<'_>) -> f64| {
+        rows.iter().find(|row| row.protocol == protocol).map_or(f64::NAN, of)
+    };
+    // What is not there to be measured is the worst.
+    let most = |among: &[Protocol], of: fn(&Row<'_>) -> f64| {
+        let values = among.iter().map(|protocol| (value(*protocol, of), protocol.name()));
+        values.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, ""))
+    };
+    let over = |claim: &str, protocol, others: &[Protocol], of: fn(&Row<'_>) -> f64| {
+        let (other, which) = most(others, of);
+        Relation::at_least(claim, value(protocol, of) / other, 1.0, "times").noted(which)
+    };
+    let under = |claim: &str, (measured, which): (f64, &str), limit, unit| {
+        Relation::at_most(claim, measured, limit, unit).noted(which)
+    };
+    let all = [Srm, Lbrm, Tmtp, Rmtp, Rdcm];
+    vec![
+        under(
+            "repair isolation, RDCM complete: repairs to who had not lost the packet",
+            (value(Rdcm, astray), ""),
+            holds.rdcm_astray_at_most_percent,
+            "% of them",
+        ),
+        over(
+            "repair isolation: TMTP's is worse than LBRM's and RMTP's",
+            Tmtp,
+            &[Lbrm, Rmtp],
+            astray,
+        ),
+        over("repair isolation: SRM's is the worst", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], astray),
+        under(
+            "request implosion avoided by all: requests for one packet at one node",
+            most(&all, requests),
+            holds.requests_at_most_percent,
+            "% of the receivers",
+        ),
+        under(
+            "duplicates avoided by all but SRM: further repairs",
+            most(&[Lbrm, Tmtp, Rmtp, Rdcm], again),
+            holds.again_at_most_percent,
+            "% of the losses",
+        ),
+        over("duplicates: SRM has the most", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], again),
+        under(
+            "individual burden of RDCM: repairs of a packet by a node that repairs it",
+            (value(Rdcm, copies), ""),
+            holds.rdcm_copies_at_most,
+            "repairs",
+        ),
+        over("individual burden: LBRM's and RMTP's is above SRM's", Lbrm, &[Srm, Tmtp], copies),
+        over("overall repair traffic: SRM's is the most", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], traffic),
+        over("repair latency: SRM's is the longest", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], |row| {
+            row.outcome.delays.mean_ms()
+        }),
+    ]
+}
+
+fn figure(rows: &[Row<'_>]) -> Figure {
+    let x = Axis::log("milliseconds after the multicast", 10.0).spanning(1e-2, 1e3);
+    let y = Axis::linear("lost packets repaired, %").spanning(0.0, 105.0);
+    let mut figure = Figure::new("latency", "When lost packets come", x, y);
+    for row in rows {
+        let delays = &row.outcome.delays;
+        let point = |step: i32| {
+            let ms = 1e-2 * libm::exp(f64::from(step) * 0.1);
+            (ms, 100.0 * delays.up_to_ms(ms) as f64 / row.outcome.counts.lost as f64)
+        };
+        let points = (0..=115).map(point).collect();
+        figure = figure.with(row.protocol.name(), Kind::Ours, Shape::Curve, points);
+    }
+    figure
+}
+
+impl Experiment for RdcmTable {
+    fn check(&self) -> Result<(), String> {
+        self.bed.check()?;
+        for quick in [false, true] {
+            check_list("packets", &[*self.packets.at(quick)], 1, 1 << 16)?;
+        }
+        check_list("loss", &[self.loss.0], 1e-6, 0.5)?;
+        check_list("mean_burst", &[self.mean_burst], 1.0, 1000.0)?;
+        check_list("protocols", &self.protocols, Protocol::Srm, Protocol::Rdcm)
+    }
+
+    fn jobs(&self, scale: RunScale) -> Vec<Job> {
+        let loss = Loss::Markov { rate: self.loss.0, mean_burst: self.mean_burst };
+        let detect_after = self.found_after.0;
+        let job = |protocol: &Protocol| {
+            let setting = Setting { loss, detect_after, ..self.bed.setting(scale) };
+            let packets = *self.packets.at(scale.quick);
+            Job::Bulk(BulkRun { setting, protocol: *protocol, packets })
+        };
+        self.protocols.iter().map(job).collect()
+    }
+
+    fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+        let rows = self.protocols.iter().zip(outcomes);
+        let rows = rows.map(|(it, outcome)| Row { protocol: *it, outcome: outcome.bulk() });
+        let rows: Vec<Row<'_>> = rows.collect();
+        let mut table = Table::new(&COLUMNS);
+        for row in &rows {
+            let (outcome, counts) = (row.outcome, &row.outcome.counts);
+            table.push(vec![
+                row.protocol.name().into(),
+                counts.lost.into(),
+                counts.repairs.into(),
+                astray(row).into(),
+                again(row).into(),
+                counts.most_requests.into(),
+                counts.most_control.into(),
+                copies(row).into(),
+                counts.most_copies.into(),
+                traffic(row).into(),
+                outcome.delays.mean_ms().into(),
+                outcome.delays.quantile_ms(0.99).into(),
+                outcome.delays.quantile_ms(1.0).into(),
+            ]);
+        }
+        let (figures, relations) = (vec![figure(&rows)], relations(&rows, &self.holds));
+        Findings { table, figures, relations, notes: vec![NOTE.to_owned()], ..Findings::default() }
+    }
+}
+
+const COLUMNS: [&str; 13] = [
+    "protocol",
+    "lost",
+    "repairs_received",
+    "repairs_to_who_had_it_percent",
+    "repairs_again_percent_of_losses",
+    "most_requests_for_a_packet_at_a_node",
+    "most_control_datagrams_at_a_node",
+    "repairs_of_a_packet_by_a_node_mean",
+    "repairs_of_a_packet_by_a_node_most",
+    "repairs_percent_of_data_on_links",
+    "repair_delay_mean_ms",
+    "repair_delay_p99_ms",
+    "repair_delay_max_ms",
+];
+
+const NOTE: &str = "A packet is lost at a receiver whom its multicast does not reach. All is \
+                    counted at the nodes, from the datagrams that they send and get, and not by \
+                    what the engines say of themselves. Repairs are lost like everything else, so \
+                    that some are sent again.";
+
+#[cfg(test)]
+#[path = "rdcm_table_tests.rs"]
+mod tests;

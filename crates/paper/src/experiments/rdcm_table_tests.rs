@@ -1,0 +1,56 @@
+use super::*;
+use crate::cluster::{Counts, Footprint};
+
+/// An outcome of 1000 losses among 100 receivers: repairs astray and again, the most requests,
+/// and copies by 100 nodes.
+fn outcome(astray: u64, again: u64, requests: u64, copies: u64, repairs_gb: u64) -> BulkOutcome {
+    let counts = Counts {
+        lost: 1000,
+        repairs: 1000 + astray + again,
+        repairs_astray: astray,
+        repairs_again: again,
+        copies,
+        repaired_by_nodes: 100,
+        most_copies: copies,
+        most_requests: requests,
+        most_control: requests,
+    };
+    let delays = (1..=repairs_gb).map(std::time::Duration::from_millis);
+    BulkOutcome {
+        receivers: 100,
+        counts,
+        footprint: Footprint { data: 100, repairs: repairs_gb, control: 1 },
+        delays: crate::lateral::Delays::new(delays),
+        ..BulkOutcome::default()
+    }
+}
+
+const HOLDS: Holds = Holds {
+    rdcm_astray_at_most_percent: 1.0,
+    requests_at_most_percent: 10.0,
+    again_at_most_percent: 5.0,
+    rdcm_copies_at_most: 2.0,
+};
+
+fn holding(outcomes: &[BulkOutcome; 5]) -> Vec<bool> {
+    let protocols = [Protocol::Srm, Protocol::Lbrm, Protocol::Tmtp, Protocol::Rmtp, Protocol::Rdcm];
+    let rows = protocols.into_iter().zip(outcomes);
+    let rows: Vec<Row<'_>> = rows.map(|(protocol, outcome)| Row { protocol, outcome }).collect();
+    relations(&rows, &HOLDS).iter().map(|relation| relation.holds).collect()
+}
+
+#[test]
+fn counts_agree_with_the_words_of_the_table_or_do_not() {
+    let right = [
+        outcome(90_000, 900, 9, 100, 90),
+        outcome(100, 10, 8, 300, 10),
+        outcome(9_000, 20, 7, 100, 30),
+        outcome(90, 10, 6, 250, 10),
+        outcome(5, 5, 1, 120, 9),
+    ];
+    assert_eq!(holding(&right), [true; 10]);
+    let mut wrong = right;
+    wrong[4] = outcome(2_000_000, 1000, 20, 300, 100);
+    let expected = [false, true, false, false, false, false, false, true, false, false];
+    assert_eq!(holding(&wrong), expected);
+}
