@@ -21,6 +21,7 @@ fn nothing_is_found_and_the_history_does_not_depend_on_how_many_play() {
     for (protocol, seeds) in [
         ("lateral", "60"),
         ("rmp", "32"),
+        ("rdcm", "32"),
         ("srm", "16"),
         ("bimodal", "16"),
         ("fec", "16"),

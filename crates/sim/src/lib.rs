@@ -5,6 +5,7 @@
 //! same calls give the same history, byte for byte.
 
 mod agenda;
+pub mod bulk;
 pub mod checkers;
 mod clock;
 mod cluster;

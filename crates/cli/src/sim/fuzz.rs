@@ -23,7 +23,8 @@ use crate::output;
 /// still, are cut off and lose, reorder, repeat and damage datagrams; then the faults stop, and
 /// all must come right. In a quarter of them a membership service gives the views, and its
 /// processes and store fail as well. Of token rings (rmp) it is 3 to 9 hosts, and messages of all
-/// levels. Exit code 1 if a seed fails.
+/// levels; of bulk groups (rdcm) 2 to 16 hosts of a data centre, whose links die. Exit code 1 if a
+/// seed fails.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Args {
@@ -226,6 +227,7 @@ const TICK: Duration = Duration::from_millis(50);
 const EXAMPLE: &str = "Examples:
   carom sim fuzz --seeds 10000                the long run
   carom sim fuzz --protocol rmp               token rings
+  carom sim fuzz --protocol rdcm              bulk groups
   carom sim fuzz --from 4711 --seeds 1        one seed again
   carom sim fuzz --from 4711 --seeds 1 --trace 4711.pcapng";
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use carom_proto::lateral::{Config, Lateral, NakConfig, RepairScope, Solver};
 use carom_proto::{Engine, GroupSettings, NodeId, Profile, RateOfFire, Rng};
 use carom_sim::fuzz::{self, Outcome, OwedFrom, Setup, Subject};
-use carom_sim::ordered;
+use carom_sim::{bulk, ordered};
 
 use super::baselines;
 
@@ -16,6 +16,8 @@ pub(super) enum Game {
     Engines(Box<dyn Subject>),
     /// Token rings, which promise more.
     Rings,
+    /// Bulk groups, in which one sends.
+    Bulk,
 }
 
 impl Game {
@@ -24,6 +26,7 @@ impl Game {
         match self {
             Self::Engines(subject) => subject.name(),
             Self::Rings => "rmp",
+            Self::Bulk => "rdcm",
         }
     }
 
@@ -32,6 +35,7 @@ impl Game {
         match self {
             Self::Engines(subject) => fuzz::run_seed(&**subject, seed),
             Self::Rings => ordered::run_seed(seed),
+            Self::Bulk => bulk::run_seed(seed),
         }
     }
 
@@ -45,6 +49,7 @@ impl Game {
                 fuzz::play(&**subject, &fuzz::Scenario::of_seed(seed), Some(out)).trace
             }
             Self::Rings => ordered::play(&ordered::Scenario::of_seed(seed), Some(out)).trace,
+            Self::Bulk => bulk::play(&bulk::Scenario::of_seed(seed), Some(out)).trace,
         }
     }
 }
@@ -57,7 +62,7 @@ pub(super) fn named(name: &str) -> Result<Game, Vec<&'static str>> {
 }
 
 fn all() -> Vec<Game> {
-    let mut all = vec![Game::Engines(Box::new(LateralSubject)), Game::Rings];
+    let mut all = vec![Game::Engines(Box::new(LateralSubject)), Game::Rings, Game::Bulk];
     all.extend(baselines::all().into_iter().map(Game::Engines));
     all
 }

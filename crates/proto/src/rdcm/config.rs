@@ -99,7 +99,8 @@ pub enum Network {
     Known {
         /// The topology.
         topology: Box<Topology>,
-        /// The hosts of the nodes. Who is not among them cannot be a receiver.
+        /// The hosts of the nodes. Who is not among them cannot be a receiver. Of several on one
+        /// host the one is there that has joined last: a node that was restarted has another id.
         hosts: BTreeMap<NodeId, Vertex>,
     },
 }

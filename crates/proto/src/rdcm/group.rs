@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::around::{Around, seqno};
 use super::config::Config;
-use super::packet::{Packet, Way};
+use super::packet::{Packet, Report, Way};
 use super::reception::Reception;
 use super::sending::Sending;
 use crate::{Event, GroupId, NodeId, Safe, SendError, SeqNo, Time};
@@ -21,6 +21,13 @@ pub(super) struct Group {
     pub(super) stream: u32,
     /// Who is heard to send here, though this node has no place in its stream yet.
     heard: Option<NodeId>,
+    /// When a sender is told next that this node has no place.
+    asks_again_at: Time,
+}
+
+/// Whether a stream was begun after another one of the same sender.
+fn is_later(stream: u32, than: u32) -> bool {
+    stream.wrapping_sub(than) as i32 > 0
 }
 
 /// What the node does in a group.
@@ -36,7 +43,8 @@ pub(super) enum Role {
 
 impl Group {
     pub(super) fn new() -> Self {
-        Self { members: Vec::new(), role: Role::Waiting, stream: 0, heard: None }
+        let (members, role) = (Vec::new(), Role::Waiting);
+        Self { members, role, stream: 0, heard: None, asks_again_at: Time::ZERO }
     }
 
     /// Takes a message to be sent. `stream` is the number of the stream if one begins now.
@@ -133,13 +141,32 @@ impl Group {
             around.counters.foreign += 1;
             return;
         }
+        if let Role::Receiving(reception) = &mut self.role
+            && (reception.sender, self.stream) == (from, stream)
+        {
+            reception.sender_heard_at = around.now;
+        }
         if let Packet::Place(place) = packet {
             self.on_place(around, from, stream, place);
-        } else if stream != self.stream {
-            around.counters.data_unplaced += u64::from(is_of_sender);
-        } else {
+        } else if stream == self.stream && !matches!(self.role, Role::Waiting) {
             self.on_packet_of_stream(around, from, packet);
+        } else if is_of_sender {
+            around.counters.data_unplaced += 1;
+            self.ask_for_place(around, from, stream);
         }
+    }
+
+    /// Somebody sends here, and this node has no place. If it is left behind for that, the sender
+    /// hears of it now.
+    fn ask_for_place(&mut self, around: &mut Around<'_>, sender: NodeId, stream: u32) {
+        if self.asks_again_at > around.now {
+            return;
+        }
+        self.asks_again_at = around.now + around.config.report_every;
+        around.stream = stream;
+        around.counters.reports_sent += 1;
+        let report = Report { epoch: 0, next: 0, limit: 0, by_tree: 0, by_repair: 0 };
+        around.unicast(sender, &Packet::Report(report));
     }
 
     /// A packet of the stream that the node sends or receives.
@@ -174,9 +201,15 @@ impl Group {
     }
 
     /// Whether `from` may be the sender of the group. Of two the one with the smaller id goes on,
-    /// and the other gives way.
+    /// and the other gives way. Whoever is no member, or not yet, does not send here: what comes
+    /// late of a sender that is gone begins nothing.
     fn accepts_sender(&mut self, around: &mut Around<'_>, from: NodeId, stream: u32) -> bool {
+        let is_member = self.members.binary_search(&from).is_ok();
         match &mut self.role {
+            Role::Receiving(reception) if reception.sender == from => {
+                stream == self.stream || is_member && is_later(stream, self.stream)
+            }
+            _ if !is_member => false,
             Role::Waiting => {
                 self.heard = Some(from);
                 true
@@ -190,10 +223,9 @@ impl Group {
                 self.heard = Some(from);
                 true
             }
-            Role::Receiving(reception) if reception.sender == from => {
-                stream.wrapping_sub(self.stream) as i32 >= 0
+            Role::Receiving(reception) => {
+                from < reception.sender || !reception.hears_sender(around)
             }
-            Role::Receiving(reception) => reception.is_orphan() || from < reception.sender,
         }
     }
 

@@ -98,7 +98,8 @@ pub struct Rdcm {
     outbox: Outbox,
     events: VecDeque<Event>,
     counters: Counters,
-    /// The number of the stream that was begun last, in any group.
+    /// The number of the stream that was begun last, in any group. Where it begins differs from
+    /// node to node: repairs and acknowledgements of one stream must not be taken for another's.
     streams: u32,
     /// When it was called last.
     now: Time,
@@ -123,7 +124,7 @@ impl Rdcm {
             outbox: Outbox::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
-            streams: 0,
+            streams: first_stream(id, seed),
             now: Time::ZERO,
             due: Time::MAX,
             is_blocked: false,
@@ -224,6 +225,11 @@ impl Rdcm {
     }
 }
 
+/// Where a node's streams begin to be counted.
+fn first_stream(id: NodeId, seed: u64) -> u32 {
+    (Rng::new(seed ^ id.0.rotate_left(32)).next_u64() >> 32) as u32
+}
+
 impl Engine for Rdcm {
     fn join(
         &mut self,
@@ -260,7 +266,7 @@ impl Engine for Rdcm {
         if payload.len() > limit {
             return Err(SendError::TooLarge { bytes: payload.len(), limit });
         }
-        self.streams += 1;
+        self.streams = self.streams.wrapping_add(1);
         let stream = self.streams;
         let sent = self.with(now, group, |state, around| state.send(around, stream, payload));
         sent.unwrap_or(Err(SendError::NotJoined))

@@ -136,10 +136,21 @@ impl Placing {
         true
     }
 
+    /// The tree does not lead to those who were left behind: that somebody sends here they are told
+    /// one by one, up to where. Who has no place asks for one then.
+    pub(super) fn announce_to_left_behind(&self, around: &mut Around<'_>, end: u64) {
+        let left = self.all().filter(|(_, state)| state.left_behind_at.is_some());
+        for (node, _) in left {
+            around.counters.announces_sent += 1;
+            around.unicast(node, &Packet::Announce { end });
+        }
+    }
+
     /// A receiver that was left behind is a receiver again, of what follows `first`.
     pub(super) fn readmit(&mut self, around: &mut Around<'_>, node: NodeId, first: u64) {
         let Some(receiver) = self.receivers.get_mut(&node) else { return };
         receiver.state.left_behind_at = None;
+        receiver.state.heard_at = around.now;
         receiver.state.first = first;
         receiver.state.next = receiver.state.next.max(first);
         if let Some(vertex) = self.sites.host(node)
@@ -155,10 +166,13 @@ impl Placing {
     pub(super) fn on_report(&mut self, now: Time, node: NodeId, report: &Report) -> bool {
         let Some(receiver) = self.receivers.get_mut(&node) else { return false };
         let state = &mut receiver.state;
-        state.heard_at = now;
-        if report.epoch > 0 {
-            state.next = state.next.max(report.next);
+        if report.epoch == 0 {
+            // It has no place. Who was told one and does not say that it has taken it is left
+            // behind in time, and is given another one then.
+            return state.left_behind_at.is_none();
         }
+        state.heard_at = now;
+        state.next = state.next.max(report.next);
         state.limit = report.limit;
         (state.by_tree, state.by_repair) = (report.by_tree, report.by_repair);
         receiver.taken = receiver.taken.max(report.epoch);

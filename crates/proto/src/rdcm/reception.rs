@@ -22,6 +22,8 @@ mod telling;
 #[derive(Debug)]
 pub(super) struct Reception {
     pub(super) sender: NodeId,
+    /// When something came from the sender itself.
+    pub(super) sender_heard_at: Time,
     place: Place,
     window: RepairWindow,
     assembly: Assembly,
@@ -74,6 +76,7 @@ impl Reception {
         let (now, config, first) = (around.now, around.config, place.first);
         let mut reception = Self {
             sender,
+            sender_heard_at: now,
             window: RepairWindow::new(first, config.window_packets, config.patience()),
             assembly: Assembly::default(),
             children: BTreeMap::new(),

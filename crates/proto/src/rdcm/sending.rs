@@ -208,7 +208,7 @@ impl Sending {
         self.pacing.on_sent(now, number, bytes);
         self.next += 1;
         if self.children.is_empty() {
-            self.release();
+            self.on_progress(around);
         } else {
             let patience = again_after(config);
             self.all.await_ack(now, number, &patience);
@@ -223,8 +223,10 @@ impl Sending {
     pub(super) fn on_ack(&mut self, around: &mut Around<'_>, from: NodeId, acks: &[RingAck]) {
         // A child of the sender's acknowledges in the ring in which the sender is the parent: its
         // highest, which is told last.
+        let end = self.end();
         let Some(child) = self.children.get_mut(&from) else { return };
-        let Some(ack) = acks.last().filter(|ack| ack.has.end() <= self.next) else { return };
+        // Who joins in the middle of a message has no use for the rest of it, sent or not.
+        let Some(ack) = acks.last().filter(|ack| ack.has.end() <= end) else { return };
         child.known_to = child.known_to.max(ack.known_to.min(self.next));
         if ack.limit < child.limit {
             self.pacing.on_reduction();
@@ -243,7 +245,7 @@ impl Sending {
     /// A receiver reports how far it is.
     pub(super) fn on_report(&mut self, around: &mut Around<'_>, from: NodeId, report: &Report) {
         around.counters.reports_received += 1;
-        if report.next > self.next {
+        if report.next > self.end() {
             around.counters.malformed += 1;
             return;
         }
@@ -266,7 +268,7 @@ impl Sending {
         }
         let has_all_before = report.epoch > 0 && report.next >= self.base;
         let first = if has_all_before { report.next } else { self.first_for_joiner() };
-        let missed = first.saturating_sub(report.next);
+        let missed = first.saturating_sub(report.next.max(state.next));
         self.note_missed(node, missed);
         self.placing.readmit(around, node, first);
         self.take_children(around.config);
@@ -411,6 +413,7 @@ impl Sending {
         let gone = self.placing.current().filter(|(_, it)| now.since(it.heard_at) >= silent);
         let gone: Vec<NodeId> = gone.map(|(node, _)| node).collect();
         gone.into_iter().for_each(|node| self.leave_behind(around, node));
+        self.placing.announce_to_left_behind(around, self.next);
         let Some(slow_after) = config.slow_after else { return };
         self.slowest = self.find_slowest().map(|node| match self.slowest {
             Some((before, since)) if before == node => (node, since),
@@ -492,4 +495,4 @@ fn initial_burst() -> u32 {
 /// Packets that are sent to who asks, at once.
 const ANSWERED_AT_ONCE: u64 = 256;
 /// A sender that has nothing to send announces itself so many times less often.
-const IDLE_PART: u32 = 10;
+pub(super) const IDLE_PART: u32 = 10;

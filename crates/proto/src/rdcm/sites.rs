@@ -48,6 +48,8 @@ impl Sites {
     /// The host of a node, which is given one if it can have one.
     pub(super) fn settle(&mut self, node: NodeId) -> Option<Vertex> {
         if let Some(vertex) = self.hosts.get(&node) {
+            // Several nodes may run on a host of a known network, one after the other.
+            self.nodes.insert(*vertex, node);
             return Some(*vertex);
         }
         if !self.grows {
@@ -117,5 +119,12 @@ mod tests {
         assert_eq!(sites.settle(NodeId(6)), None);
         sites.release(NodeId(5));
         assert_eq!(sites.node(Vertex(3)), Some(NodeId(5)));
+        let topology = Topology::racks(&[2, 2]).expect("racks");
+        let hosts = [(NodeId(5), Vertex(3)), (NodeId(9), Vertex(3))].into();
+        let (_, mut sites) = Sites::of(&Network::Known { topology: topology.into(), hosts });
+        for node in [5, 9, 5].map(NodeId) {
+            assert_eq!(sites.settle(node), Some(Vertex(3)));
+            assert_eq!(sites.node(Vertex(3)), Some(node), "who came last");
+        }
     }
 }

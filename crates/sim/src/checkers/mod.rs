@@ -5,6 +5,7 @@ mod accounted;
 mod acknowledged;
 mod agreement;
 mod at_most_once;
+pub mod bulk;
 mod invention;
 mod ledger;
 mod liveness;

@@ -7,6 +7,7 @@ use carom_proto::rdcm::Congestion;
 use carom_proto::{LossCause, SendError};
 use carom_sim::{Fault, HostIx, Place};
 
+mod findings;
 mod net;
 
 use self::net::{MBIT, Net, Setup};

@@ -1,14 +1,23 @@
-//! A receiver asks the sender for what nobody repairs (section 3.4).
+//! A receiver asks the sender for what nobody repairs (section 3.4), as long as it is there.
 
 use alloc::vec::Vec;
 
 use super::super::around::Around;
 use super::super::config::Config;
 use super::super::packet::{MAX_RANGES, Packet};
+use super::super::sending::IDLE_PART;
 use super::Reception;
 use crate::Time;
 
 impl Reception {
+    /// Whether the sender is there, as far as is known. One that has given way to another says
+    /// nothing any more, and not all may have heard of the other.
+    pub(in super::super) fn hears_sender(&self, around: &Around<'_>) -> bool {
+        let config = around.config;
+        let silent = 2 * config.gone_after.max(2 * IDLE_PART * config.announce_every);
+        !self.is_orphan() && around.now.since(self.sender_heard_at) < silent
+    }
+
     /// When the sender is to be asked for what others do not repair.
     pub(super) fn ask_at(&self, config: &Config) -> Option<Time> {
         let next = self.window.own().next();

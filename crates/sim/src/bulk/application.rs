@@ -1,0 +1,94 @@
+//! What the applications of a scenario do: they publish as fast as they are let.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use carom_proto::{Engine as _, SendError, SendOptions};
+
+use super::player::Player;
+use crate::HostIx;
+
+/// The application on one host.
+#[derive(Debug, Default)]
+pub(super) struct Application {
+    /// Messages that wait to be taken, each with its number in the run.
+    waiting: VecDeque<(u64, Bytes)>,
+    /// Whether it takes nothing.
+    pub(super) holds: bool,
+}
+
+impl Application {
+    /// Bytes that wait to be taken.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting.iter().map(|(_, payload)| payload.len()).sum()
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_done(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+impl Player<'_> {
+    /// The application on a host wants to publish a message.
+    pub(super) fn say(&mut self, host: HostIx, bytes: usize) {
+        let bytes = bytes.min(self.settings.config.message_bytes);
+        let (number, payload) = self.story.message(bytes);
+        if let Some(application) = self.applications.get_mut(&host) {
+            application.waiting.push_back((number, payload));
+        }
+        self.feed_host(host);
+        self.take_events();
+    }
+
+    /// The applications publish what waits.
+    pub(super) fn feed(&mut self) {
+        let is_busy = |it: &(&HostIx, &Application)| !it.1.is_done();
+        let busy = self.applications.iter().filter(is_busy).map(|(host, _)| *host);
+        busy.collect::<Vec<_>>().into_iter().for_each(|host| self.feed_host(host));
+        self.take_events();
+    }
+
+    fn feed_host(&mut self, host: HostIx) {
+        let Some(node) = self.id(host).filter(|_| self.can_use(host)) else { return };
+        let Some(application) = self.applications.get_mut(&host) else { return };
+        let group = self.group;
+        while let Some((number, payload)) = application.waiting.front().cloned() {
+            let text = payload.clone();
+            let sent = self
+                .world
+                .with(host, |member, now| member.send(now, group, text, SendOptions::default()));
+            match sent.expect("it is alive") {
+                Ok(seqno) => {
+                    let packets = payload.len().div_ceil(self.settings.config.piece_bytes());
+                    let packets = packets.max(1) as u64;
+                    let now = self.world.now();
+                    let is_first = self.story.sent(now, node, number, seqno, packets, payload);
+                    if is_first {
+                        let engine = self.world.machine(host).expect("it is alive").engine();
+                        let receivers = engine.receivers(group).into_iter().map(|it| it.0);
+                        self.story.begun(node, receivers.collect());
+                    }
+                }
+                Err(SendError::QueueFull { .. } | SendError::HeldBack { .. }) => return,
+                // Another one sends: it gives up what it wanted to say.
+                Err(SendError::HasSender { .. }) => return application.waiting.clear(),
+                Err(error) => {
+                    self.story.refused(node, &error);
+                    return application.waiting.clear();
+                }
+            }
+            application.waiting.pop_front();
+        }
+    }
+
+    /// The application on a host asks for a confirmation of what it has sent.
+    pub(super) fn confirm(&mut self, host: HostIx) {
+        let Some(node) = self.id(host).filter(|_| self.can_use(host)) else { return };
+        self.take_events();
+        self.story.asked_to_confirm(node);
+        let group = self.group;
+        self.world.with(host, |member, now| member.engine_mut().confirm(now, group));
+        self.take_events();
+    }
+}

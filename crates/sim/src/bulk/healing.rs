@@ -1,0 +1,127 @@
+//! The faults stop, and everything must come right.
+
+use core::time::Duration;
+
+use carom_proto::loss::Loss;
+
+use super::player::Player;
+use crate::HostIx;
+use crate::checkers::bulk::{Healed, Position};
+
+impl Player<'_> {
+    /// The faults stop; somebody sends, and everybody gets it.
+    pub(super) fn heal(&mut self) {
+        self.end_faults();
+        self.lose(Loss::None);
+        self.take_events();
+        let waiting: usize = self.applications.values().map(|it| it.waiting_bytes()).sum();
+        let kept: usize = self.settings.config.send_bytes;
+        let patience = self.settings.patience(waiting + kept);
+        self.run_for(LEAST_PAUSE);
+        self.wait(patience, |player| {
+            player.senders().len() <= 1 && player.applications.values().all(|it| it.is_done())
+        });
+        let Some(sender) = self.find_sender(patience) else {
+            let members = self.members();
+            if !members.is_empty() {
+                let who: Vec<_> = members.iter().map(|host| self.describe(*host)).collect();
+                self.story.nobody_can_send(who.join(", "));
+            }
+            return;
+        };
+        self.say_last_words(sender, patience);
+        self.wait(patience, |player| player.is_whole(sender));
+        self.confirm(sender);
+        self.wait(patience, |player| player.is_confirmed(sender));
+        self.call_the_roll(sender);
+    }
+
+    /// Who sends; if nobody does, somebody begins to.
+    fn find_sender(&mut self, patience: Duration) -> Option<HostIx> {
+        let end = self.world.now() + patience;
+        while self.world.now() < end {
+            if let Some(sender) = self.sender() {
+                return Some(sender);
+            }
+            for host in self.members() {
+                if self.senders().is_empty() {
+                    self.say(host, 100);
+                }
+            }
+            self.run_for(LEAST_PAUSE);
+        }
+        self.sender()
+    }
+
+    fn say_last_words(&mut self, sender: HostIx, patience: Duration) {
+        self.lose(USUAL_LOSS);
+        for _ in 0..LAST_WORDS {
+            (0..5).for_each(|_| self.say(sender, 3000));
+            self.run_for(Duration::from_millis(20));
+        }
+        self.wait(patience, |player| player.applications.values().all(|it| it.is_done()));
+        self.run_for(LEAST_PAUSE);
+        self.lose(Loss::None);
+    }
+
+    /// Whether everybody has got everything.
+    fn is_whole(&self, sender: HostIx) -> bool {
+        let Some(end) = self.id(sender).and_then(|node| self.story.end_of(node)) else {
+            return true;
+        };
+        let has = |host: HostIx| {
+            let node = self.id(host).expect("members are alive");
+            host == sender || self.story.position(node) == Position::At(end)
+        };
+        self.members().into_iter().all(has) && self.unconfirmed(sender) == 0
+    }
+
+    fn unconfirmed(&self, sender: HostIx) -> usize {
+        self.engine(sender).map_or(0, |engine| engine.unconfirmed(self.group).len())
+    }
+
+    fn is_confirmed(&self, sender: HostIx) -> bool {
+        self.is_whole(sender) && self.id(sender).is_none_or(|node| self.story.is_confirmed(node))
+    }
+
+    fn call_the_roll(&mut self, sender: HostIx) {
+        let Some(engine) = self.engine(sender) else { return };
+        let unconfirmed = engine.unconfirmed(self.group);
+        let others: Vec<HostIx> =
+            self.members().into_iter().filter(|host| *host != sender).collect();
+        let place = |host: &HostIx| {
+            let engine = self.engine(*host)?;
+            Some((self.id(*host)?, engine.place(self.group)?.clone()))
+        };
+        let healed = Healed {
+            sender: self.id(sender).expect("it is alive"),
+            senders: self.senders().iter().filter_map(|host| self.id(*host)).collect(),
+            receivers: others.iter().filter_map(|host| self.id(*host)).collect(),
+            unconfirmed,
+            waiting: self.applications.values().map(|it| it.waiting_bytes()).sum(),
+            places: others.iter().filter_map(place).collect(),
+        };
+        self.story.healed(healed);
+    }
+
+    fn describe(&self, host: HostIx) -> String {
+        let node = self.id(host).expect("members are alive");
+        let sender = self.engine(host).and_then(|engine| engine.sender(self.group));
+        format!("{host} is node {node} and takes {sender:?} for the sender")
+    }
+
+    /// Lets time pass until all is well, for so long at most.
+    fn wait(&mut self, most: Duration, is_well: impl Fn(&Self) -> bool) {
+        let end = self.world.now() + most;
+        while self.world.now() < end && !is_well(self) {
+            self.run_for(LEAST_PAUSE);
+        }
+    }
+}
+
+/// What a healed network still loses.
+const USUAL_LOSS: Loss = Loss::Uniform(0.03);
+/// So often the sender says something in the healed world.
+const LAST_WORDS: u32 = 6;
+/// How often it is looked whether all is well.
+const LEAST_PAUSE: Duration = Duration::from_millis(200);

@@ -1,0 +1,38 @@
+//! Scenarios of bulk groups (RDCM), played and checked as those of [`fuzz`](crate::fuzz) are: by
+//! rules that hold of bulk groups only.
+
+mod application;
+mod healing;
+mod player;
+mod scenario;
+mod settings;
+
+use std::io::Write;
+
+pub use player::Played;
+pub use scenario::{Deed, Kind, Scenario};
+pub use settings::{Settings, Shape};
+
+use crate::checkers::bulk;
+use crate::fuzz::Outcome;
+use crate::fuzz::playing::{Checked, explore};
+use player::Player;
+
+/// Plays the scenario of `seed`, and checks it. Every 16th seed is played twice: the same seed must
+/// give the same history.
+pub fn run_seed(seed: u64) -> Outcome {
+    let describe = || Settings::of_seed(seed).to_string();
+    explore(&Scenario::of_seed(seed), &describe, &|scenario| {
+        let Played { story, history, counters, .. } = play(scenario, None);
+        Checked { history, steps: counters.steps, violations: bulk::all(&story) }
+    })
+}
+
+/// Plays `scenario`; captures every packet into `trace`, if there is one.
+pub fn play(scenario: &Scenario, trace: Option<Box<dyn Write + Send>>) -> Played {
+    let mut player = Player::new(scenario);
+    if let Some(out) = trace {
+        player.trace_to(out);
+    }
+    player.play()
+}

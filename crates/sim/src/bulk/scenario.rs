@@ -1,0 +1,321 @@
+//! What happens in one run of a bulk group: drawn from a seed, in a form that can be printed and
+//! made smaller.
+
+use core::fmt;
+use core::time::Duration;
+
+use carom_proto::Rng;
+use carom_proto::loss::Loss;
+
+use super::settings::Settings;
+use crate::fuzz::playing::Play;
+use crate::{Disturbance, Fault, HostIx};
+
+/// One run, but for the network and the engines' settings.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Where everything else comes from.
+    pub seed: u64,
+    /// Who can become a member; the first one sends first.
+    pub hosts: Vec<HostIx>,
+    /// How late members are told of each other, at most.
+    pub delay: Duration,
+    /// What every host loses from the start.
+    pub loss: Loss,
+    /// The kinds of faults that may happen: a random choice, so that rare combinations come up.
+    pub kinds: Vec<Kind>,
+    /// What happens, in order of time since the start.
+    pub deeds: Vec<(Duration, Deed)>,
+}
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A member is killed; the others are told, at once or later.
+    Crash,
+    /// The same, and another member begins there.
+    Restart,
+    /// A host stands still.
+    Pause,
+    /// A member leaves, and comes back perhaps.
+    Churn,
+    /// Some hosts and the others do not hear each other.
+    Partition,
+    /// What some hosts send does not reach others.
+    OneWay,
+    /// A link dies, of the tree or another one.
+    Link,
+    /// Datagrams arrive late, twice or damaged.
+    Disturb,
+    /// A host loses much.
+    Loss,
+    /// A host is slow.
+    Slow,
+    /// An application takes nothing.
+    Hold,
+    /// The sender leaves or is killed, and another one sends.
+    Sender,
+    /// Another one begins to send, though somebody does perhaps.
+    Rival,
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Deed {
+    /// The node on a host joins the group.
+    Join(HostIx),
+    /// It leaves.
+    Leave(HostIx),
+    /// It is killed, and nobody is told.
+    Kill(HostIx),
+    /// The others are told.
+    Report(HostIx),
+    /// A new node begins there, and joins the group.
+    Restart(HostIx),
+    /// Something of the world's.
+    Fault(Fault),
+    /// A link dies, unless hosts could not reach each other then: the one with this number, of
+    /// the sender's tree or of all.
+    CutLink {
+        /// Whether it is one of the tree.
+        is_of_tree: bool,
+        /// Which.
+        number: usize,
+    },
+    /// All links carry again.
+    MendLinks,
+    /// Messages are published, by a host or by whoever sends.
+    Say {
+        /// Who.
+        host: Option<HostIx>,
+        /// How many.
+        count: u32,
+        /// Bytes in each.
+        bytes: usize,
+    },
+    /// Whoever sends asks for a confirmation.
+    Confirm,
+    /// The application on a host takes nothing, or does again.
+    Hold(HostIx, bool),
+    /// Whoever sends leaves the group.
+    SenderLeaves,
+    /// Whoever sends is killed.
+    SenderDies,
+}
+
+impl Kind {
+    const ALL: [Self; 13] = [
+        Self::Crash,
+        Self::Restart,
+        Self::Pause,
+        Self::Churn,
+        Self::Partition,
+        Self::OneWay,
+        Self::Link,
+        Self::Disturb,
+        Self::Loss,
+        Self::Slow,
+        Self::Hold,
+        Self::Sender,
+        Self::Rival,
+    ];
+}
+
+impl Scenario {
+    /// The scenario of `seed`: 2 to 16 hosts, some of the kinds of faults, some seconds.
+    pub fn of_seed(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x6275_6c6b);
+        let hosts = Settings::of_seed(seed).hosts;
+        let delay = Duration::from_micros([0, 0, 1000, 20_000, 100_000][rng.below(5)]);
+        let losses = [
+            Loss::None,
+            Loss::None,
+            Loss::None,
+            Loss::Uniform(0.01),
+            Loss::Uniform(0.05),
+            Loss::Burst { rate: 0.03, length: 10 },
+        ];
+        let loss = losses[rng.below(losses.len())];
+        let share = [0.0, 0.1, 0.2, 0.4, 1.0][rng.below(5)];
+        let kinds = Kind::ALL.into_iter().filter(|_| rng.chance(share)).collect();
+        let mut scenario = Self { seed, hosts, delay, loss, kinds, deeds: Vec::new() };
+        scenario.draw_deeds(&mut rng);
+        scenario
+    }
+
+    /// Most join at the beginning, some later. Messages come in rushes, often just before a fault,
+    /// because what is under way then is what can go wrong.
+    fn draw_deeds(&mut self, rng: &mut Rng) {
+        for host in self.hosts.clone() {
+            let late = if rng.chance(0.15) { rng.below(2000) } else { rng.below(20) };
+            self.add(Duration::from_millis(late as u64), Deed::Join(host));
+        }
+        let mut at = Duration::from_millis([20, 20, 150][rng.below(3)]);
+        self.say(at, Some(self.hosts[0]), rng);
+        if self.kinds.contains(&Kind::Rival) {
+            let apart = Duration::from_micros([0, 500, 20_000][rng.below(3)]);
+            self.say(at + apart, Some(self.any_host(rng)), rng);
+        }
+        let pause_us = [5_000, 30_000, 120_000][rng.below(3)];
+        let share = [0.05, 0.15, 0.4][rng.below(3)];
+        for _ in 0..8 + rng.below(30) {
+            at += Duration::from_micros(rng.below(pause_us) as u64);
+            if rng.chance(0.08) {
+                self.add(at, Deed::Confirm);
+            }
+            if rng.chance(0.8) {
+                self.say(at, None, rng);
+            }
+            if rng.chance(share) && !self.kinds.is_empty() {
+                let kind = self.kinds[rng.below(self.kinds.len())];
+                self.fault(at, kind, rng);
+            }
+        }
+        self.deeds.sort_by_key(|(at, _)| *at);
+    }
+
+    fn any_host(&self, rng: &mut Rng) -> HostIx {
+        self.hosts[rng.below(self.hosts.len())]
+    }
+
+    fn some_hosts(&self, rng: &mut Rng) -> Vec<HostIx> {
+        let share = if rng.chance(0.5) { 0.4 } else { 1.5 / self.hosts.len() as f64 };
+        self.hosts.iter().copied().filter(|_| rng.chance(share)).collect()
+    }
+
+    /// A fault, and the end of it if it has one.
+    fn fault(&mut self, at: Duration, kind: Kind, rng: &mut Rng) {
+        let host = self.any_host(rng);
+        let spans_ms = [5, 100, 500, 1000, 3000];
+        let end = at + Duration::from_millis(spans_ms[rng.below(spans_ms.len())]);
+        let (begins, ends) = match kind {
+            Kind::Crash | Kind::Restart => return self.crash(at, host, kind, rng),
+            Kind::Sender => return self.change_sender(at, rng),
+            Kind::Rival => return self.say(at, Some(host), rng),
+            Kind::Churn => {
+                self.add(at, Deed::Leave(host));
+                return self.add(end, Deed::Join(host));
+            }
+            Kind::Link => {
+                let (is_of_tree, number) = (rng.chance(0.6), rng.below(1000));
+                self.add(at, Deed::CutLink { is_of_tree, number });
+                return self.add(end, Deed::MendLinks);
+            }
+            Kind::Hold => {
+                self.add(at, Deed::Hold(host, true));
+                return self.add(end, Deed::Hold(host, false));
+            }
+            Kind::Pause => (Fault::Pause(host), Fault::Resume(host)),
+            Kind::Partition => (Fault::Partition(self.some_hosts(rng)), Fault::Heal),
+            Kind::OneWay => {
+                let (from, to) = (self.some_hosts(rng), self.some_hosts(rng));
+                (Fault::OneWay(from, to), Fault::Heal)
+            }
+            Kind::Disturb => {
+                let disturbance = draw_disturbance(rng);
+                (Fault::Disturb(disturbance), Fault::Disturb(Disturbance::default()))
+            }
+            Kind::Loss => {
+                let loss = Loss::Uniform([0.1, 0.5, 1.0][rng.below(3)]);
+                (Fault::Loss(host, loss), Fault::Loss(host, self.loss))
+            }
+            Kind::Slow => {
+                let extra = Duration::from_micros([50, 500, 3_000][rng.below(3)]);
+                (Fault::Slow(host, extra), Fault::Slow(host, Duration::ZERO))
+            }
+        };
+        self.add(at, Deed::Fault(begins));
+        self.add(end, Deed::Fault(ends));
+    }
+
+    /// A member is killed; the others are told at once, or later, or never.
+    fn crash(&mut self, at: Duration, host: HostIx, kind: Kind, rng: &mut Rng) {
+        self.add(at, Deed::Kill(host));
+        let told = at + Duration::from_millis([0, 20, 600, 2000][rng.below(4)]);
+        if kind == Kind::Restart || rng.chance(0.8) {
+            self.add(told, Deed::Report(host));
+        }
+        if kind == Kind::Restart {
+            let again = told + Duration::from_millis([0, 5, 300][rng.below(3)]);
+            self.add(again, Deed::Restart(host));
+        }
+    }
+
+    /// The sender goes; the next one begins soon, before all know, or when they do.
+    fn change_sender(&mut self, at: Duration, rng: &mut Rng) {
+        let next = self.any_host(rng);
+        let told = at + Duration::from_millis([0, 20, 600][rng.below(3)]);
+        match rng.chance(0.5) {
+            true => self.add(at, Deed::SenderLeaves),
+            false => {
+                self.add(at, Deed::SenderDies);
+                let hosts = self.hosts.clone();
+                hosts.into_iter().for_each(|host| self.add(told, Deed::Report(host)));
+            }
+        }
+        for _ in 0..1 + rng.below(3) {
+            let soon = told + Duration::from_millis([0, 5, 150, 1500][rng.below(4)]);
+            let host = if rng.chance(0.5) { next } else { self.any_host(rng) };
+            self.say(soon, Some(host), rng);
+        }
+    }
+
+    fn say(&mut self, at: Duration, host: Option<HostIx>, rng: &mut Rng) {
+        let most = [40, 1000, 4000, 4000, 15_000, 60_000][rng.below(6)];
+        let bytes = if rng.chance(0.02) { 0 } else { 8 + rng.below(most) };
+        let count = 1 + rng.below((RUSH_BYTES / bytes.max(1000)).clamp(1, 40)) as u32;
+        self.add(at, Deed::Say { host, count, bytes });
+    }
+
+    fn add(&mut self, at: Duration, deed: Deed) {
+        self.deeds.push((at, deed));
+    }
+}
+
+fn draw_disturbance(rng: &mut Rng) -> Disturbance {
+    Disturbance {
+        reorder: [0.0, 0.05, 0.3][rng.below(3)],
+        duplicate: [0.0, 0.05, 0.3][rng.below(3)],
+        corrupt: [0.0, 0.01, 0.1][rng.below(3)],
+        spread: Duration::from_micros([500, 5_000, 50_000][rng.below(3)]),
+    }
+}
+
+impl Play for Scenario {
+    type Act = Deed;
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn acts(&self) -> &[(Duration, Deed)] {
+        &self.deeds
+    }
+
+    fn with_acts(&self, deeds: Vec<(Duration, Deed)>) -> Self {
+        Self { deeds, ..self.clone() }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hosts, delay, loss, kinds, .. } = self;
+        let hosts: Vec<u32> = hosts.iter().map(|host| host.0).collect();
+        writeln!(f, "hosts {hosts:?}, views within {delay:?}, loss {loss}")?;
+        writeln!(f, "kinds of faults: {kinds:?}")?;
+        for (at, deed) in &self.deeds {
+            match deed {
+                Deed::Fault(fault) => writeln!(f, "  {:>10.3} ms  {fault:?}", ms(*at))?,
+                deed => writeln!(f, "  {:>10.3} ms  {deed:?}", ms(*at))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ms(at: Duration) -> f64 {
+    at.as_secs_f64() * 1e3
+}
+
+/// Bytes that are published at once, about.
+const RUSH_BYTES: usize = 60_000;

@@ -1,0 +1,224 @@
+//! The network of one scenario and the settings of its engines, drawn so that rare paths come up.
+
+use core::fmt;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use carom_proto::loss::Loss;
+use carom_proto::rdcm::topology::{Topology as Cluster, Vertex};
+use carom_proto::rdcm::{Config, Congestion, Network};
+use carom_proto::{NodeId, Rng};
+
+use crate::{HostIx, Jitter, Link};
+
+/// What all members of a scenario have alike.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What is connected to what.
+    pub shape: Shape,
+    /// Whether the engines are told, and the network forwards along their trees.
+    pub is_known: bool,
+    /// Every link.
+    pub link: Link,
+    /// Datagrams that wait at a paused host at most.
+    pub receive_buffer: usize,
+    /// Who can become a member.
+    pub hosts: Vec<HostIx>,
+    /// The engines' settings, but for what they know of the network.
+    pub config: Config,
+    /// Gives the nodes their ids: the host with the smallest is another one in each scenario.
+    salt: u32,
+}
+
+/// A network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// BCube of two levels, with so many ports at a switch.
+    BCube(u32),
+    /// A fat tree of switches with four ports.
+    FatTree,
+    /// VL2 with twelve hosts.
+    Vl2,
+    /// A tree of two levels of switches.
+    Tree,
+    /// Racks of different sizes.
+    Racks,
+    /// One switch.
+    Flat,
+}
+
+/// Lives that a host can have.
+pub(super) const LIVES: u32 = 8;
+/// Members of a scenario, at most.
+const MOST_MEMBERS: usize = 16;
+
+impl Shape {
+    /// Its hosts, switches and links.
+    pub fn cluster(self) -> Cluster {
+        let cluster = match self {
+            Self::BCube(ports) => Cluster::bcube(ports, 1),
+            Self::FatTree => Cluster::fat_tree(4),
+            Self::Vl2 => Cluster::vl2(4, 4, 3),
+            Self::Tree => Cluster::tree(&[2, 3, 3]),
+            Self::Racks => Cluster::racks(&[5, 1, 6, 4]),
+            Self::Flat => Cluster::racks(&[16]),
+        };
+        cluster.expect("such a cluster can be")
+    }
+}
+
+impl Settings {
+    /// Those of the scenario of this seed.
+    pub fn of_seed(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0xb01d_5e77);
+        let shapes = [
+            Shape::BCube(2),
+            Shape::BCube(3),
+            Shape::BCube(4),
+            Shape::BCube(4),
+            Shape::FatTree,
+            Shape::FatTree,
+            Shape::Vl2,
+            Shape::Tree,
+            Shape::Racks,
+            Shape::Flat,
+        ];
+        let shape = one_of(&mut rng, &shapes);
+        let is_known = shape != Shape::Flat && rng.chance(0.8);
+        let link = draw_link(&mut rng);
+        let receive_buffer = one_of(&mut rng, &[1024, 1024, 128, 16]);
+        let hosts = draw_hosts(shape.cluster().hosts(), &mut rng);
+        let config = draw_config(&mut rng);
+        let salt = rng.below(64) as u32;
+        Self { shape, is_known, link, receive_buffer, hosts, config, salt }
+    }
+
+    /// The id of the node that runs on a host in the life with this number.
+    pub(super) fn id(&self, host: HostIx, life: u32) -> NodeId {
+        let life = if self.salt & 1 == 0 { life } else { LIVES - life };
+        NodeId(u64::from(life * 64 + (host.0 ^ self.salt)) + 1)
+    }
+
+    /// The settings of an engine.
+    pub(super) fn engine(&self) -> Config {
+        let network = match self.is_known {
+            false => Network::Unknown,
+            true => {
+                let lives = |host: &HostIx| {
+                    let host = *host;
+                    (0..LIVES).map(move |life| (self.id(host, life), Vertex(host.0)))
+                };
+                let hosts: BTreeMap<NodeId, Vertex> = self.hosts.iter().flat_map(lives).collect();
+                Network::Known { topology: Box::new(self.shape.cluster()), hosts }
+            }
+        };
+        Config { network, ..self.config.clone() }
+    }
+
+    /// Bytes that an engine may keep: what it has sent, or what it has received and the message
+    /// that is not whole.
+    pub(super) fn limit_bytes(&self) -> usize {
+        let Config { send_bytes, window_packets, message_bytes, .. } = self.config;
+        send_bytes.max(window_packets as usize * self.config.piece_bytes() + message_bytes)
+    }
+
+    /// Longest time that all may take to come right, once the network works again: to find a new
+    /// sender, to send what still waits, and to be let in again.
+    pub(super) fn patience(&self, waiting_bytes: usize) -> Duration {
+        let Config { gone_after, readmit_after, linger, slow_after, .. } = self.config;
+        let slow = slow_after.unwrap_or(Duration::from_secs(5));
+        let rate = self.config.rate.unwrap_or(u64::MAX).min(SLOWEST_BYTES_PER_SECOND);
+        let sending = Duration::from_secs_f64(waiting_bytes as f64 / rate as f64);
+        4 * (2 * gone_after + readmit_after + linger + slow) + 2 * sending + LEAST_PATIENCE
+    }
+}
+
+fn draw_link(rng: &mut Rng) -> Link {
+    let micros = Duration::from_micros;
+    let delay = micros(one_of(rng, &[10, 10, 100, 1000]));
+    let jitter = match rng.below(3) {
+        0 => Jitter::Uniform(delay),
+        1 => Jitter::Exponential(delay / 4),
+        _ => Jitter::None,
+    };
+    let losses = [
+        Loss::None,
+        Loss::None,
+        Loss::None,
+        Loss::Uniform(0.001),
+        Loss::Uniform(0.01),
+        Loss::Burst { rate: 0.01, length: 8 },
+    ];
+    let link = Link::of_delay(delay).with_jitter(jitter).with_loss(one_of(rng, &losses));
+    match one_of(rng, &[None, Some(1000), Some(200), Some(100)]) {
+        Some(mbit) => link.with_bandwidth(mbit * 1_000_000, one_of(rng, &[300_000, 40_000])),
+        None => link,
+    }
+}
+
+/// Two to sixteen hosts, anywhere.
+fn draw_hosts(count: u32, rng: &mut Rng) -> Vec<HostIx> {
+    let mut all: Vec<HostIx> = (0..count).map(HostIx).collect();
+    let most = (count as usize).min(MOST_MEMBERS);
+    let members = 2 + rng.below(most - 1);
+    for place in 0..members {
+        let other = place + rng.below(all.len() - place);
+        all.swap(place, other);
+    }
+    all.truncate(members);
+    all
+}
+
+fn draw_config(rng: &mut Rng) -> Config {
+    let (ms, micros) = (Duration::from_millis, Duration::from_micros);
+    let message_bytes = one_of(rng, &[16 << 10, 16 << 10, 64 << 10]);
+    let is_paced = rng.chance(0.4);
+    let rates = [400_000, 1_500_000, 8_000_000];
+    let report_every = one_of(rng, &[20_u64, 20, 5, 50]);
+    let mut config = Config {
+        path_mtu: one_of(rng, &[1500, 1500, 1500, 1280, 9000]),
+        message_bytes,
+        send_bytes: one_of(rng, &[1 << 20, 200 << 10, 64 << 10, message_bytes]).max(message_bytes),
+        congestion: match is_paced {
+            true => Congestion::Room,
+            false => Congestion::Bic { initial: one_of(rng, &[32, 32, 8, 1]) },
+        },
+        rate: (is_paced || rng.chance(0.6)).then(|| one_of(rng, &rates)),
+        burst_packets: one_of(rng, &[48, 8, 1]),
+        repairs_share_path: rng.chance(0.5),
+        detect_after: one_of(rng, &[ms(4), ms(2), Duration::ZERO]),
+        resend_after: one_of(rng, &[ms(8), ms(8), ms(2), ms(30)]),
+        ack_every: one_of(rng, &[64, 64, 8, 1]),
+        ack_delay: one_of(rng, &[ms(1), ms(1), micros(200), ms(5)]),
+        repairs_under_way: one_of(rng, &[256, 256, 8, 1]),
+        ask_after: one_of(rng, &[ms(40), ms(40), ms(10), ms(200)]),
+        report_every: ms(report_every),
+        announce_every: one_of(rng, &[ms(20), ms(20), ms(5), ms(100)]),
+        cut_after: one_of(rng, &[ms(200), ms(200), ms(50)]),
+        retry_link_after: one_of(rng, &[ms(30_000), ms(1000)]),
+        gone_after: one_of(rng, &[ms(400), ms(400), ms(1000), ms(200)]),
+        slow_after: one_of(rng, &[Some(ms(5000)), Some(ms(1000)), None]),
+        readmit_after: one_of(rng, &[ms(200), ms(200), ms(50), Duration::ZERO]),
+        linger: one_of(rng, &[ms(1000), ms(200), Duration::ZERO]),
+        ..Config::default()
+    };
+    let least = message_bytes.div_ceil(config.piece_bytes()) as u32 + 1;
+    config.window_packets = one_of(rng, &[1024, 256, 64, 16]).max(least);
+    config
+}
+
+fn one_of<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
+    choices[rng.below(choices.len())].clone()
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shape, is_known, link, receive_buffer, config, .. } = self;
+        let known = if *is_known { "known" } else { "unknown" };
+        write!(f, "{shape:?}, {known}, {link:?}, buffers of {receive_buffer}, {config:?}")
+    }
+}
+
+/// What a window of one packet carries over the slowest ways, if nothing else limits it.
+const SLOWEST_BYTES_PER_SECOND: u64 = 50_000;
+const LEAST_PATIENCE: Duration = Duration::from_secs(5);

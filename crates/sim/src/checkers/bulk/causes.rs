@@ -1,0 +1,56 @@
+//! Who loses something was left behind, or its sender is gone; who gives way is told all that was
+//! not confirmed.
+
+use carom_proto::{LossCause, Lost, NodeId, Time};
+
+use super::story::{Account, Story, Told};
+use crate::checkers::Violation;
+
+const RULE: &str = "losses have a cause";
+
+pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
+    for account in &story.accounts {
+        for (at, told) in &account.told {
+            let Told::Lost(lost) = told else { continue };
+            let is_explained = match lost.cause {
+                LossCause::TooFarBehind => {
+                    is_left_behind(story, account.node, *at, lost) || is_back(story, account)
+                }
+                LossCause::AttemptsSpent => is_over(story, *at, lost),
+                _ => false,
+            };
+            if !is_explained {
+                found.push(Violation::new(RULE, format!("{account}: {lost:?}")));
+            }
+        }
+    }
+    for (stream, it) in &story.streams {
+        let Some(lost) = it.given_up else { continue };
+        let is_to_the_end = u64::from(lost.last.0) + 1 == it.end;
+        if lost.cause != LossCause::AnotherSender || !is_to_the_end {
+            found.push(Violation::new(RULE, format!("{stream} ends at {}: {lost:?}", it.end)));
+        }
+    }
+}
+
+/// Whether it was a member before: its sender may have taken it for the one that it was.
+fn is_back(story: &Story, account: &Account) -> bool {
+    let mut others = story.accounts.iter().filter(|other| other.node == account.node);
+    others.any(|other| other.begun < account.begun)
+}
+
+fn is_left_behind(story: &Story, node: NodeId, at: Time, lost: &Lost) -> bool {
+    let mut streams = story.streams.iter().filter(|(id, _)| id.sender == lost.sender);
+    streams.any(|(_, stream)| stream.has_left_behind(node, at))
+}
+
+/// Whether a stream of the sender is over, which had begun by then.
+fn is_over(story: &Story, at: Time, lost: &Lost) -> bool {
+    let Some(last) = story.stream_of(lost.sender) else { return false };
+    let live = match &story.outcome {
+        Some(Ok(healed)) if healed.sender == lost.sender => Some(last),
+        _ => None,
+    };
+    let streams = story.streams.iter().filter(|(id, _)| id.sender == lost.sender);
+    streams.filter(|(id, _)| Some(**id) != live).any(|(_, stream)| stream.begun <= at)
+}

@@ -1,0 +1,58 @@
+//! What is confirmed is with everybody who was not left behind or named.
+
+use std::collections::BTreeSet;
+
+use carom_proto::{NodeId, Safe, Time};
+
+use super::order;
+use super::story::{Account, Story, Stream, StreamId};
+use crate::checkers::Violation;
+
+const RULE: &str = "confirmed is delivered";
+
+pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
+    for (id, stream) in &story.streams {
+        let mut named = BTreeSet::new();
+        for (at, safe) in &stream.confirmed {
+            named.extend(safe.incomplete.iter().map(|(node, _)| *node));
+            let owed = story
+                .accounts
+                .iter()
+                .filter(|account| is_owed(account, stream, *at) && !named.contains(&account.node));
+            owed.for_each(|account| check_account(story, *id, account, *at, safe, found));
+            check_members(*id, stream, safe, found);
+        }
+    }
+}
+
+/// Whether somebody was to get all of the stream, and has taken whatever there was.
+fn is_owed(account: &Account, stream: &Stream, at: Time) -> bool {
+    stream.receivers.contains(&account.node)
+        && account.spans(stream.begun, at)
+        && !account.has_held
+        && !stream.has_left_behind(account.node, at)
+}
+
+fn check_account(
+    story: &Story,
+    id: StreamId,
+    account: &Account,
+    at: Time,
+    safe: &Safe,
+    found: &mut Vec<Violation>,
+) {
+    let up_to = u64::from(safe.up_to.0);
+    let had = order::had(story, account, id, at).unwrap_or(0);
+    if had <= up_to {
+        let what = format!("{account}: {id} is confirmed to {up_to}, it has got it to {had}");
+        found.push(Violation::new(RULE, what));
+    }
+}
+
+fn check_members(id: StreamId, stream: &Stream, safe: &Safe, found: &mut Vec<Violation>) {
+    let named: BTreeSet<NodeId> = safe.incomplete.iter().map(|(node, _)| *node).collect();
+    if named.len() < safe.incomplete.len() || !stream.asked.contains(&(u64::from(safe.up_to.0) + 1))
+    {
+        found.push(Violation::new(RULE, format!("{id}: {safe:?}")));
+    }
+}

@@ -1,0 +1,44 @@
+//! Once the faults have stopped there is one sender, and everybody gets everything.
+
+use super::story::{Healed, Position, Story};
+use crate::checkers::Violation;
+
+const RULE: &str = "all is well once healed";
+
+pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
+    let mut complain = |what: String| found.push(Violation::new(RULE, what));
+    story.refused.iter().for_each(|what| complain(what.clone()));
+    let healed = match &story.outcome {
+        Some(Ok(healed)) => healed,
+        Some(Err(who)) => return complain(format!("nobody can send: {who}")),
+        None => return,
+    };
+    let Healed { sender, senders, receivers, unconfirmed, waiting, .. } = healed;
+    if senders != &[*sender] {
+        complain(format!("these send: {senders:?}, and node {sender} was to"));
+    }
+    if *waiting > 0 {
+        complain(format!("{waiting} bytes wait to be taken"));
+    }
+    if !unconfirmed.is_empty() {
+        complain(format!("node {sender} does not know that these have all: {unconfirmed:?}"));
+    }
+    let Some(end) = story.end_of(*sender) else {
+        return complain(format!("node {sender} has sent nothing"));
+    };
+    for node in receivers {
+        let position = story.position(*node);
+        if position != Position::At(end) {
+            complain(format!("node {node} is at {position:?}, the end is {end:?}"));
+        }
+    }
+    let stream = &story.streams[&end.stream];
+    if let Some(asked) = stream.unanswered() {
+        complain(format!("{}: no confirmation to {asked}", end.stream));
+    }
+    if let Some((_, safe)) = stream.confirmed.last()
+        && safe.members != receivers.len()
+    {
+        complain(format!("{safe:?}, but there are {} receivers", receivers.len()));
+    }
+}

@@ -1,0 +1,175 @@
+//! What a member is told of a stream is whole: nothing twice, nothing out of order, and between two
+//! messages exactly those are missing that it was told to be lost.
+
+use std::collections::BTreeMap;
+
+use carom_proto::{LossCause, Lost, Time};
+
+use super::story::{Account, Mark, Position, Sent, Story, StreamId, Told};
+use crate::checkers::Violation;
+
+const ONCE: &str = "at most once";
+const ORDER: &str = "in order";
+const GAPS: &str = "gaps are told exactly";
+const INVENTION: &str = "no invention";
+
+pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
+    for account in &story.accounts {
+        let mut reader = Reader::new(story, account);
+        reader.read();
+        found.append(&mut reader.found);
+    }
+}
+
+/// How far a member is at the end of its account.
+pub(super) fn position(story: &Story, account: &Account) -> Position {
+    let mut reader = Reader::new(story, account);
+    reader.read();
+    reader.position()
+}
+
+/// Up to where a member had got a stream by a time, and whether it was from the beginning.
+pub(super) fn had(story: &Story, account: &Account, stream: StreamId, by: Time) -> Option<u64> {
+    let of_stream = |told: &(Time, Told)| match &told.1 {
+        Told::Message(Ok(number)) => Some(&story.sent[number]).filter(|it| it.stream == stream),
+        _ => None,
+    };
+    let until = account.told.iter().take_while(|(at, _)| *at <= by);
+    until.filter_map(of_stream).last().map(|sent| sent.first + sent.packets)
+}
+
+/// Reads one account.
+struct Reader<'a> {
+    story: &'a Story,
+    account: &'a Account,
+    /// What comes next; `None` if nothing has come yet, or a stream has ended.
+    next: Option<Mark>,
+    /// Where each stream stood when it was left.
+    left: BTreeMap<StreamId, u64>,
+    /// What was told to be lost since the last message.
+    lost: Vec<Lost>,
+    found: Vec<Violation>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(story: &'a Story, account: &'a Account) -> Self {
+        let (left, lost, found) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { story, account, next: None, left, lost, found }
+    }
+
+    fn read(&mut self) {
+        for (at, told) in &self.account.told {
+            match told {
+                Told::Message(Ok(number)) => self.on_message(*at, &self.story.sent[number]),
+                Told::Message(Err(what)) => self.complain(INVENTION, what.clone()),
+                Told::Lost(lost) => self.on_lost(*at, *lost),
+            }
+        }
+    }
+
+    fn position(&self) -> Position {
+        let next = match (self.lost.last(), self.next) {
+            (Some(lost), next) => {
+                let stream = next.map(|mark| mark.stream);
+                let stream = stream.filter(|stream| stream.sender == lost.sender);
+                let stream = stream.or_else(|| self.story.stream_of(lost.sender));
+                stream.map(|stream| Mark { stream, next: u64::from(lost.last.0) + 1 })
+            }
+            (None, next) => next,
+        };
+        next.map_or(Position::Nowhere, Position::At)
+    }
+
+    fn on_message(&mut self, at: Time, sent: &Sent) {
+        let Sent { stream, first, packets, .. } = *sent;
+        let next = Some(first + packets).map(|next| Mark { stream, next });
+        if let Some(mark) = self.next.filter(|mark| mark.stream == stream) {
+            let expected = self.after_losses(mark.next);
+            if first < mark.next {
+                self.complain(ONCE, format!("{stream}: {first} after {}", mark.next));
+            } else if first != expected {
+                let lost = &self.lost;
+                let what = format!("{stream}: {first} came, {expected} is next; lost {lost:?}");
+                self.complain(GAPS, what);
+            }
+        } else {
+            self.begin(at, sent);
+        }
+        self.lost.clear();
+        self.next = next;
+    }
+
+    /// The first message of a stream that is told here, or that is told again.
+    fn begin(&mut self, at: Time, sent: &Sent) {
+        let Sent { stream, first, .. } = *sent;
+        if let Some(mark) = self.next.take() {
+            self.left.insert(mark.stream, mark.next);
+        }
+        let of_sender = self.left.keys().filter(|it| it.sender == stream.sender);
+        if of_sender.max().is_some_and(|last| last.number > stream.number) {
+            self.complain(ORDER, format!("{stream} came after a later one"));
+        }
+        if let Some(next) = self.left.get(&stream).filter(|next| first < **next) {
+            self.complain(ONCE, format!("{stream}: {first} after {next}"));
+            return;
+        }
+        let is_again = self.left.contains_key(&stream);
+        if !is_again && self.is_owed_all(stream, at) {
+            let expected = self.after_losses(1);
+            if first != expected {
+                let lost = &self.lost;
+                let what = format!("{stream} begins with {first}, not {expected}; lost {lost:?}");
+                self.complain(GAPS, what);
+            }
+        }
+    }
+
+    /// Whether the sender had it among its receivers when it began. Who was left behind before it
+    /// had a place is as one that joins later: it does not know what it has missed.
+    fn is_owed_all(&self, stream: StreamId, at: Time) -> bool {
+        let (begun, node) = (&self.story.streams[&stream], self.account.node);
+        let is_left_behind = self.lost.is_empty() && begun.has_left_behind(node, at);
+        begun.receivers.contains(&node)
+            && self.account.spans(begun.begun, begun.begun)
+            && !is_left_behind
+    }
+
+    /// What comes after `next` and after what was told to be lost, which must begin there.
+    fn after_losses(&self, next: u64) -> u64 {
+        self.lost.iter().fold(next, |next, lost| match u64::from(lost.first.0) == next {
+            true => u64::from(lost.last.0) + 1,
+            false => next,
+        })
+    }
+
+    fn on_lost(&mut self, at: Time, lost: Lost) {
+        self.lost.retain(|before| before.sender == lost.sender);
+        let first = u64::from(lost.first.0);
+        let mark = self.next.filter(|mark| mark.stream.sender == lost.sender);
+        let expected = mark.map(|mark| self.after_losses(mark.next));
+        // It may be of a later stream of the same sender, of which nothing has come.
+        let is_of_later = |mark: Mark| {
+            let last = self.story.stream_of(lost.sender);
+            last.is_some_and(|last| last > mark.stream && self.story.streams[&last].begun <= at)
+        };
+        if let (Some(mark), Some(expected)) = (mark, expected)
+            && first != expected
+            && !is_of_later(mark)
+        {
+            let what = format!("{}: {lost:?} though {expected} is next", mark.stream);
+            self.complain(GAPS, what);
+        }
+        self.lost.push(lost);
+        if lost.cause == LossCause::AttemptsSpent {
+            // The stream is over.
+            if let Some(mark) = self.next.take() {
+                self.left.insert(mark.stream, mark.next);
+            }
+            self.lost.clear();
+        }
+    }
+
+    fn complain(&mut self, rule: &'static str, what: String) {
+        self.found.push(Violation::new(rule, format!("{}: {what}", self.account)));
+    }
+}

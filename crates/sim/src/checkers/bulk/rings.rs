@@ -1,0 +1,50 @@
+//! Theorem 1: each receiver is in one leaf ring and at most one proxy ring, so that it serves two
+//! others at most; the seats of all fit together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carom_proto::NodeId;
+use carom_proto::rdcm::packet::Seat;
+
+use super::story::{Healed, Story};
+use crate::checkers::Violation;
+
+const RULE: &str = "rings are closed, and nobody serves more than two";
+
+pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
+    let Some(Ok(healed)) = &story.outcome else { return };
+    let Healed { receivers, places, .. } = healed;
+    let mut rings: BTreeMap<u32, BTreeMap<NodeId, Seat>> = BTreeMap::new();
+    for (node, place) in places {
+        let seats = [Some(place.leaf), place.proxy];
+        let mut names = BTreeSet::new();
+        for seat in seats.into_iter().flatten() {
+            rings.entry(seat.ring).or_default().insert(*node, seat);
+            if !names.insert(seat.ring) {
+                found.push(Violation::new(RULE, format!("node {node} is twice in {}", seat.ring)));
+            }
+        }
+    }
+    for node in receivers.iter().filter(|node| !places.contains_key(node)) {
+        found.push(Violation::new(RULE, format!("node {node} has no place")));
+    }
+    for (ring, seats) in &rings {
+        if !is_closed(seats) {
+            found.push(Violation::new(RULE, format!("ring {ring}: {seats:?}")));
+        }
+    }
+}
+
+/// Whether the successors lead around the whole ring.
+fn is_closed(seats: &BTreeMap<NodeId, Seat>) -> bool {
+    let Some((first, _)) = seats.first_key_value() else { return true };
+    let (mut node, mut seen) = (*first, BTreeSet::new());
+    while let Some(seat) = seats.get(&node).filter(|_| seen.insert(node)) {
+        let fits = seats.get(&seat.successor).is_some_and(|next| next.predecessor == node);
+        if !fits {
+            return false;
+        }
+        node = seat.successor;
+    }
+    node == *first && seen.len() == seats.len()
+}

@@ -1,0 +1,161 @@
+//! Each rule finds what it is for, and nothing where all is well.
+
+use carom_proto::{Event, GroupId, How, LossCause, Lost, Message, NodeId, Safe, SeqNo, Slow, Time};
+
+use super::{Healed, Story, all};
+
+const GROUP: GroupId = GroupId(7);
+const A: NodeId = NodeId(1);
+const B: NodeId = NodeId(2);
+
+/// A sends messages of two packets each, B receives them.
+struct Run {
+    story: Story,
+    now: Time,
+}
+
+impl Run {
+    fn new(messages: u64) -> Self {
+        let mut run = Self { story: Story::new(10), now: Time(1) };
+        run.story.joined(run.now, A);
+        run.story.joined(run.now, B);
+        for at in 0..messages {
+            let (number, payload) = run.story.message(20);
+            let seqno = SeqNo(2 * at as u32 + 1);
+            if run.story.sent(run.now, A, number, seqno, 2, payload) {
+                run.story.begun(A, [B].into());
+            }
+        }
+        run
+    }
+
+    fn tell(&mut self, node: NodeId, event: Event) {
+        self.now.0 += 1;
+        self.story.told(self.now, node, event);
+    }
+
+    /// B gets the message with this number in the run, as the one that begins with packet `first`.
+    fn deliver(&mut self, number: u64, first: u32) {
+        let mut payload = vec![number as u8; 20];
+        payload[..8].copy_from_slice(&number.to_be_bytes());
+        let message = Message {
+            group: GROUP,
+            sender: A,
+            seqno: SeqNo(first),
+            payload: payload.into(),
+            how: How::Direct,
+            age: None,
+            missing_for: core::time::Duration::ZERO,
+            place: None,
+        };
+        self.tell(B, Event::Message(message));
+    }
+
+    fn lose(&mut self, first: u32, last: u32, cause: LossCause) {
+        let (first, last) = (SeqNo(first), SeqNo(last));
+        self.tell(B, Event::Lost(Lost { group: GROUP, sender: A, first, last, cause }));
+    }
+
+    fn leave_behind(&mut self) {
+        self.tell(A, Event::Slow(Slow { group: GROUP, node: B, behind: 2 }));
+    }
+
+    fn confirm(&mut self, up_to: u32) {
+        self.story.asked_to_confirm(A);
+        let (up_to, incomplete) = (SeqNo(up_to), Vec::new());
+        self.tell(A, Event::Safe(Safe { group: GROUP, up_to, members: 1, incomplete }));
+    }
+
+    fn rules(&self) -> Vec<&'static str> {
+        let mut rules: Vec<&str> = all(&self.story).into_iter().map(|it| it.rule).collect();
+        rules.dedup();
+        rules
+    }
+}
+
+#[test]
+fn nothing_is_found_where_all_is_well_or_losses_are_told() {
+    let mut run = Run::new(3);
+    run.deliver(1, 1);
+    run.leave_behind();
+    run.lose(3, 4, LossCause::TooFarBehind);
+    run.deliver(3, 5);
+    run.confirm(6);
+    run.story.keeps(10);
+    assert_eq!(all(&run.story), []);
+}
+
+#[test]
+fn a_message_that_comes_twice_or_that_nobody_sent_is_found() {
+    let mut run = Run::new(2);
+    run.deliver(1, 1);
+    run.deliver(1, 1);
+    assert_eq!(run.rules(), ["at most once"]);
+    let mut run = Run::new(2);
+    run.deliver(1, 1);
+    run.deliver(1, 3);
+    assert_eq!(run.rules(), ["no invention"]);
+}
+
+#[test]
+fn a_gap_that_is_not_told_and_one_that_is_told_wrongly_are_found() {
+    let mut run = Run::new(3);
+    run.deliver(1, 1);
+    run.deliver(3, 5);
+    assert_eq!(run.rules(), ["gaps are told exactly"]);
+    for (first, last) in [(3, 3), (1, 4), (4, 4), (3, 5)] {
+        let mut run = Run::new(3);
+        run.deliver(1, 1);
+        run.leave_behind();
+        run.lose(first, last, LossCause::TooFarBehind);
+        run.deliver(3, 5);
+        assert!(run.rules().contains(&"gaps are told exactly"), "{first} to {last}");
+    }
+    let mut run = Run::new(2);
+    run.deliver(2, 3);
+    assert_eq!(run.rules(), ["gaps are told exactly"], "it was owed the first one");
+}
+
+#[test]
+fn a_loss_without_a_cause_is_found() {
+    let mut run = Run::new(3);
+    run.deliver(1, 1);
+    run.lose(3, 4, LossCause::TooFarBehind);
+    run.deliver(3, 5);
+    assert_eq!(run.rules(), ["losses have a cause"]);
+}
+
+#[test]
+fn what_is_confirmed_and_did_not_come_is_found() {
+    let mut run = Run::new(2);
+    run.deliver(1, 1);
+    run.confirm(4);
+    assert_eq!(run.rules(), ["confirmed is delivered"]);
+    run.deliver(2, 3);
+    assert_eq!(run.rules(), ["confirmed is delivered"], "it came too late");
+}
+
+#[test]
+fn who_lacks_something_in_the_healed_world_or_has_no_place_is_found() {
+    let mut run = Run::new(2);
+    run.deliver(1, 1);
+    run.story.healed(Healed {
+        sender: A,
+        senders: vec![A],
+        receivers: vec![B],
+        unconfirmed: Vec::new(),
+        waiting: 0,
+        places: std::collections::BTreeMap::new(),
+    });
+    let rings = "rings are closed, and nobody serves more than two";
+    assert_eq!(run.rules(), ["all is well once healed", rings]);
+    run.deliver(2, 3);
+    assert_eq!(run.rules(), [rings]);
+}
+
+#[test]
+fn too_much_memory_is_found() {
+    let mut run = Run::new(0);
+    run.story.keeps(11);
+    assert_eq!(run.rules(), ["memory is bounded"]);
+}

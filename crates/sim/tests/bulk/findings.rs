@@ -1,0 +1,70 @@
+//! What scenarios from seeds have found in the engine.
+
+use carom_proto::rdcm::topology::Topology as Cluster;
+use carom_sim::{Fault, HostIx};
+
+use super::net::{Net, Setup};
+
+#[test]
+fn seeds_that_have_found_something_find_nothing_any_more() {
+    let found = [
+        (141, "a repair of the stream of a sender that is gone was taken for one of the next"),
+        (238, "the same, of two senders that began at once"),
+        (112, "what came late of a dead sender kept everybody from sending"),
+        (161, "who joined in the middle of a message was not heard"),
+        (241, "who was left behind before it had a place never got one"),
+        (854, "two senders that were cut off from each other never heard of each other"),
+        (435, "a receiver waited for a sender that had given way"),
+    ];
+    for (seed, what) in found {
+        let run = carom_sim::bulk::run_seed(seed);
+        let failure = run.failure.map(|failure| failure.violations);
+        assert!(failure.is_none(), "seed {seed}, {what}: {failure:?}");
+    }
+}
+
+#[test]
+fn a_sender_without_receivers_has_its_messages_confirmed() {
+    let mut setup = Setup::rack(1, 1);
+    setup.config.rate = Some(1_000_000);
+    let mut net = Net::new(setup, &[0]);
+    let group = net.group;
+    net.to_send = 50;
+    net.run(1);
+    net.with(0, |engine, now| carom_proto::Engine::confirm(engine, now, group));
+    net.run(1500);
+    let [safe] = &net.safe[..] else { panic!("{:?}", net.safe) };
+    assert_eq!((safe.up_to.0, safe.members), (150, 0));
+}
+
+#[test]
+fn who_joins_in_the_middle_of_a_message_gets_the_next_one() {
+    let mut setup = Setup::rack(3, 1);
+    setup.config.rate = Some(1_000_000);
+    setup.message_bytes = 60_000;
+    let mut net = Net::new(setup, &[0, 1]);
+    net.to_send = 30;
+    net.run(250);
+    net.start(2);
+    net.run_until_all_have(&[1, 2], 4000);
+    net.assert_whole(&[1]);
+    assert!(net.slow.is_empty(), "{:?}", net.slow);
+}
+
+#[test]
+fn who_was_cut_off_when_the_stream_began_is_let_in_later() {
+    for is_known in [false, true] {
+        let mut setup = Setup::rack(3, 1);
+        setup.cluster = Cluster::racks(&[3]).expect("a rack");
+        setup.is_known = is_known;
+        let mut net = Net::new(setup, &[0, 1, 2]);
+        net.world.apply(&Fault::Partition(vec![HostIx(2)]));
+        net.to_send = 10;
+        net.run(2000);
+        net.world.apply(&Fault::Heal);
+        net.run(1500);
+        net.to_send = 20;
+        net.run_until_all_have(&[1, 2], 1000);
+        assert_eq!(net.log(2).got, (10..20).collect::<Vec<u64>>());
+    }
+}
