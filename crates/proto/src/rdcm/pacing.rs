@@ -68,7 +68,8 @@ impl Pacing {
 
     /// A packet of so many bytes goes out.
     pub(super) fn on_sent(&mut self, now: Time, number: u64, bytes: usize) {
-        self.tokens -= bytes as f64;
+        // What went out before anything bounded the rate is not paid for later.
+        self.tokens = (self.tokens - bytes as f64).max(-self.burst);
         self.probe.get_or_insert((number, now));
     }
 
@@ -85,6 +86,11 @@ impl Pacing {
             None => sample,
             Some(smoothed) => (smoothed * (SAMPLE_PART - 1) + sample) / SAMPLE_PART,
         });
+    }
+
+    /// Nobody acknowledges: whoever comes later does not tell how long the way is.
+    pub(super) fn forget_probe(&mut self) {
+        self.probe = None;
     }
 
     /// The window has become smaller: it does not double any more.

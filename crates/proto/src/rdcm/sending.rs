@@ -208,6 +208,7 @@ impl Sending {
         self.pacing.on_sent(now, number, bytes);
         self.next += 1;
         if self.children.is_empty() {
+            self.pacing.forget_probe();
             self.on_progress(around);
         } else {
             let patience = again_after(config);
