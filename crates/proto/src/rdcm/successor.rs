@@ -96,6 +96,11 @@ impl Successor {
         self.until
     }
 
+    /// When it was heard, or began to have something to acknowledge.
+    pub(super) fn heard_at(&self) -> Time {
+        self.heard_at
+    }
+
     pub(super) fn serve_until(&mut self, until: Option<Time>) {
         self.until = match (until, self.until) {
             (Some(until), Some(before)) => Some(until.min(before)),

@@ -158,8 +158,8 @@ impl RepairWindow {
     }
 
     /// Whom this receiver serves from now on, each with its ring, and whether it has overlay
-    /// children. Who was served before is served for the time `linger` yet (3.4); somebody new is
-    /// served with all that is kept.
+    /// children. Who was served before is served for the time `linger` yet (3.4), if it was heard
+    /// within such a time; somebody new is served with all that is kept.
     pub fn serve(
         &mut self,
         now: Time,
@@ -171,6 +171,8 @@ impl RepairWindow {
             let is_served = successors.contains(&(successor.ring, successor.node));
             successor.serve_until(if is_served { None } else { Some(now + linger) });
         }
+        // Who is served no more because nothing was heard of it would only hold packets.
+        self.successors.retain(|it| it.until().is_none() || now.since(it.heard_at()) < linger);
         for (ring, node) in successors {
             if self.successors.iter().any(|it| (it.ring, it.node) == (*ring, *node)) {
                 continue;

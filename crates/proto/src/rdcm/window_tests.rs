@@ -143,6 +143,14 @@ fn somebody_new_is_served_with_all_that_is_kept_and_a_former_successor_for_a_whi
 }
 
 #[test]
+fn a_former_successor_that_was_not_heard_holds_nothing() {
+    let mut window = window_of(10, &[(RING, NEXT)], false);
+    serve(&mut window, 400, &[], false);
+    assert_eq!((window.kept_bytes(), window.poll_timeout()), (0, None));
+    window.check();
+}
+
+#[test]
 fn what_there_is_no_room_for_is_refused_and_can_come_again() {
     let mut window = RepairWindow::new(1000, 2, PATIENCE);
     serve(&mut window, 0, &[(RING, NEXT)], false);
