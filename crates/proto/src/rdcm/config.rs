@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use core::time::Duration;
 
-use super::packet::DATA_BYTES;
+use super::packet::{DATA_BYTES, PLACE_BYTES};
 use super::topology::{Topology, Vertex};
 use crate::NodeId;
 
@@ -124,8 +124,13 @@ pub enum ConfigError {
     #[error("{0} is no share of losses that could be tolerated")]
     Share(f64),
     /// More receivers at one switch than the place of a receiver can tell.
-    #[error("{0} links at one point of the topology: at most {MAX_PORTS} are possible")]
-    Ports(usize),
+    #[error("{links} links at one point of the topology: at most {most} fit the packets")]
+    Ports {
+        /// The most that there are.
+        links: usize,
+        /// The most that are possible.
+        most: usize,
+    },
 }
 
 impl Default for Config {
@@ -171,6 +176,12 @@ impl Config {
         bytes.div_ceil(self.piece_bytes()).max(1)
     }
 
+    /// Overlay children of one receiver at most: its place must fit a packet.
+    pub(super) fn most_children(&self) -> usize {
+        let left = usize::from(self.path_mtu) - UDP_AND_IP_BYTES - PLACE_BYTES;
+        MAX_PORTS.min(left / size_of::<NodeId>())
+    }
+
     /// How often each of so many receivers reports.
     pub(super) fn report_interval(&self, receivers: u32) -> Duration {
         self.report_every.max(REPORT_SHARE * receivers)
@@ -199,8 +210,9 @@ impl Config {
         if let Network::Known { topology, .. } = &self.network {
             let vertices = (0..topology.len() as u32).map(Vertex);
             let ports = vertices.map(|vertex| topology.neighbours(vertex).len()).max();
-            if let Some(ports) = ports.filter(|ports| *ports > MAX_PORTS) {
-                return Err(ConfigError::Ports(ports));
+            let most = self.most_children();
+            if let Some(links) = ports.filter(|ports| *ports > most) {
+                return Err(ConfigError::Ports { links, most });
             }
         }
         self.check_zeros()
@@ -233,8 +245,8 @@ impl Config {
 pub(super) const UDP_AND_IP_BYTES: usize = 48;
 /// The largest message that any configuration takes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
-/// The narrowest path: a packet must hold the place of a receiver with all its overlay children.
-const LEAST_MTU: usize = 1280;
+/// The narrowest path: a packet must hold two acknowledgements with all their ranges.
+pub(super) const LEAST_MTU: usize = 700;
 /// The most links at one point of a topology.
 pub(super) const MAX_PORTS: usize = 128;
 /// The sender hears a report in this time, on average, or less often.
@@ -247,6 +259,8 @@ mod tests {
     #[test]
     fn the_defaults_are_valid_and_each_bound_is_checked() {
         assert_eq!(Config::default().validate(), Ok(()));
+        let narrow = Config { path_mtu: LEAST_MTU as u16, ..Config::default() };
+        assert_eq!(narrow.validate(), Ok(()));
         let refused = |change: fn(&mut Config)| {
             let mut config = Config::default();
             change(&mut config);
@@ -265,6 +279,6 @@ mod tests {
             let topology = Topology::racks(&[200]).expect("a rack");
             it.network = Network::Known { topology: topology.into(), hosts: BTreeMap::new() };
         });
-        assert_eq!(wide, ConfigError::Ports(201));
+        assert_eq!(wide, ConfigError::Ports { links: 201, most: MAX_PORTS });
     }
 }

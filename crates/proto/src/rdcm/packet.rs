@@ -429,6 +429,10 @@ fn take_node(bytes: &mut &[u8]) -> Result<NodeId, DecodeError> {
 
 /// Bytes before the piece in a packet of the stream.
 pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<u64>();
+/// Bytes of the place of a receiver that has no overlay children.
+pub(super) const PLACE_BYTES: usize =
+    HEADER_BYTES + 4 + 8 + 4 + SEAT_BYTES + 1 + SEAT_BYTES + 4 + 2;
+const SEAT_BYTES: usize = 28;
 /// Ranges that an acknowledgement or a question holds at most.
 pub const MAX_RANGES: usize = 32;
 /// A receiver has two seats.

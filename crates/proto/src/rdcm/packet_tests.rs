@@ -106,9 +106,11 @@ fn a_place_on_the_wire_is_this() {
 
 #[test]
 fn the_largest_packets_fit_the_narrowest_path() {
-    let least = 1280 - super::super::config::UDP_AND_IP_BYTES;
+    let path_mtu = super::super::config::LEAST_MTU as u16;
+    let config = super::super::Config { path_mtu, ..Default::default() };
+    let least = usize::from(path_mtu) - super::super::config::UDP_AND_IP_BYTES;
     let seat = Seat { ring: 1, predecessor: SENDER, successor: SENDER, parent: SENDER };
-    let children = alloc::vec![SENDER; MAX_CHILDREN];
+    let children = alloc::vec![SENDER; config.most_children()];
     let (epoch, first, receivers, children_ring) = (1, 1, 1, 1);
     let (leaf, proxy) = (seat, Some(seat));
     let place = Place { epoch, first, receivers, leaf, proxy, children_ring, children };

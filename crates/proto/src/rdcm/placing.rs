@@ -62,7 +62,8 @@ impl Placing {
     /// # Errors
     /// If the node is not where it could send.
     pub(super) fn new(around: &mut Around<'_>) -> Result<Self, ManagerError> {
-        let (topology, mut sites) = Sites::of(&around.config.network);
+        let (topology, mut sites) =
+            Sites::of(&around.config.network, around.config.most_children());
         let nowhere = ManagerError::NoHost(Vertex(u32::MAX));
         let sender = sites.settle(around.node).ok_or(nowhere)?;
         let patience = Patience {

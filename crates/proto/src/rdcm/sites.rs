@@ -20,8 +20,9 @@ pub(super) struct Sites {
 }
 
 impl Sites {
-    /// The topology of a network, and the hosts in it.
-    pub(super) fn of(network: &Network) -> (Topology, Self) {
+    /// The topology of a network, and the hosts in it. Where nothing is known no switch has more
+    /// than `most_children` others below it.
+    pub(super) fn of(network: &Network, most_children: usize) -> (Topology, Self) {
         match network {
             Network::Known { topology, hosts } => {
                 let nodes = hosts.iter().map(|(node, vertex)| (*vertex, *node)).collect();
@@ -31,7 +32,8 @@ impl Sites {
                 ((**topology).clone(), sites)
             }
             Network::Unknown => {
-                let topology = Topology::racks(&[RACK; RACKS]).expect("such racks are possible");
+                let racks = vec![RACK; RACKS.min(most_children)];
+                let topology = Topology::racks(&racks).expect("such racks are possible");
                 let sites = Self {
                     grows: true,
                     hosts: BTreeMap::new(),
@@ -96,7 +98,7 @@ mod tests {
 
     #[test]
     fn nodes_of_an_unknown_network_get_hosts_as_they_come_and_leave_them_to_others() {
-        let (topology, mut sites) = Sites::of(&Network::Unknown);
+        let (topology, mut sites) = Sites::of(&Network::Unknown, 100);
         let first = sites.settle(NodeId(7)).expect("a host");
         assert!(topology.is_host(first));
         assert_eq!(sites.settle(NodeId(7)), Some(first));
@@ -114,14 +116,14 @@ mod tests {
     fn nodes_of_a_known_network_are_where_they_are() {
         let topology = Topology::racks(&[2, 2]).expect("racks");
         let hosts = [(NodeId(5), Vertex(3))].into();
-        let (_, mut sites) = Sites::of(&Network::Known { topology: topology.into(), hosts });
+        let (_, mut sites) = Sites::of(&Network::Known { topology: topology.into(), hosts }, 100);
         assert_eq!(sites.settle(NodeId(5)), Some(Vertex(3)));
         assert_eq!(sites.settle(NodeId(6)), None);
         sites.release(NodeId(5));
         assert_eq!(sites.node(Vertex(3)), Some(NodeId(5)));
         let topology = Topology::racks(&[2, 2]).expect("racks");
         let hosts = [(NodeId(5), Vertex(3)), (NodeId(9), Vertex(3))].into();
-        let (_, mut sites) = Sites::of(&Network::Known { topology: topology.into(), hosts });
+        let (_, mut sites) = Sites::of(&Network::Known { topology: topology.into(), hosts }, 100);
         for node in [5, 9, 5].map(NodeId) {
             assert_eq!(sites.settle(node), Some(Vertex(3)));
             assert_eq!(sites.node(Vertex(3)), Some(node), "who came last");
