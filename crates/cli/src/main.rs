@@ -14,6 +14,7 @@ mod error;
 mod frames;
 mod interrupt;
 mod lock;
+mod loss;
 mod members;
 mod node;
 mod output;

@@ -10,15 +10,15 @@ use carom::{Bytes, Event as GroupEvent, Group, Node};
 use carom_files::{
     Event, Offer, ReceiveError, ReceiveOptions, Received, Receiving, Reporter, events, recover,
 };
-use clap::value_parser;
 use serde_json::json;
 
 use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
+use crate::loss::LossArgs;
 use crate::node::{self, NodeArgs};
 use crate::transfer::bars::Bar;
 use crate::transfer::{self, human_bytes, human_rate};
-use crate::{output, subscribe, units};
+use crate::{output, units};
 
 /// Receive what is sent to a group into a directory
 #[derive(clap::Args)]
@@ -43,14 +43,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "5min", allow_hyphen_values = true)]
     #[arg(value_parser = units::duration)]
     patience: Duration,
-    /// Drop this share of what arrives, for trying things out
-    #[arg(long, value_name = "SHARE", default_value = "0", allow_hyphen_values = true)]
-    #[arg(value_parser = units::share)]
-    loss: f64,
-    /// Let losses come in bursts of this many datagrams
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    #[arg(value_parser = value_parser!(u32).range(1..))]
-    burst: Option<u32>,
+    #[command(flatten)]
+    loss: LossArgs,
     #[command(flatten)]
     node: NodeArgs,
     /// Write objects of JSON: one for each change, and the summary
@@ -68,8 +62,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 }
 
 fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
-    let loss = subscribe::injected(args.loss, args.burst);
-    let node = args.node.start(args.node.builder().loss(loss).queue(QUEUE), interrupt)?;
+    let node =
+        args.node.start(args.node.builder().loss(args.loss.model()).queue(QUEUE), interrupt)?;
     let group = transfer::join(&node, &args.group)?;
     for (id, finished) in recover(&args.directory, args.overwrite) {
         match finished {

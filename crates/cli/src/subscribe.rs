@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use carom::{Event, Group, How, Loss, Lost, Message, Node, RateOfFire, RingNews, ViewChangeKind};
+use carom::{Event, Group, How, Lost, Message, Node, RateOfFire, RingNews, ViewChangeKind};
 use serde_json::json;
 
 use crate::error::{CliError, Outcome};
 use crate::frames::Framing;
 use crate::interrupt::{self, Interrupt};
+use crate::loss::LossArgs;
 use crate::node::{self, NodeArgs, ServiceWatch};
 use crate::ring::{self, OrderedArgs, RingWatch};
 use crate::{output, units};
@@ -26,14 +27,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Drop this share of what arrives, for trying things out
-    #[arg(long, value_name = "SHARE", default_value = "0", allow_hyphen_values = true)]
-    #[arg(value_parser = units::share)]
-    loss: f64,
-    /// Let losses come in bursts of this many datagrams
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    burst: Option<u32>,
+    #[command(flatten)]
+    loss: LossArgs,
     /// Write each message with its length as 4 bytes (big-endian) before it, instead of a line
     #[arg(long, conflicts_with = "json")]
     frames: bool,
@@ -58,8 +53,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let profile = args.order.profile();
     let interrupt = if profile.is_some() { ring::listen() } else { interrupt::listen() }?;
-    let loss = injected(args.loss, args.burst);
-    let node = args.node.start(args.node.builder().loss(loss), interrupt)?;
+    let node = args.node.start(args.node.builder().loss(args.loss.model()), interrupt)?;
     let group = match profile {
         Some(profile) => ring::join(&node, &args.group, profile, interrupt)?,
         None => node::join(&node, &args.group, args.rate_of_fire)?,
@@ -79,15 +73,6 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     group.leave();
     node.close();
     ended.map(|()| Outcome::of(receiver.tally.has_gaps()))
-}
-
-/// The loss model of `--loss` and `--burst`.
-pub(crate) fn injected(rate: f64, burst: Option<u32>) -> Loss {
-    match burst {
-        _ if rate == 0.0 => Loss::None,
-        None => Loss::Uniform(rate),
-        Some(length) => Loss::Burst { rate, length },
-    }
 }
 
 /// Counts what comes and writes it out.
@@ -354,13 +339,6 @@ or environment";
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn losses_are_uniform_unless_a_burst_is_asked_for() {
-        assert_eq!(injected(0.0, Some(20)), Loss::None);
-        assert_eq!(injected(0.05, None), Loss::Uniform(0.05));
-        assert_eq!(injected(0.05, Some(20)), Loss::Burst { rate: 0.05, length: 20 });
-    }
 
     #[test]
     fn every_way_to_come_is_counted_and_named() {

@@ -11,8 +11,8 @@ use super::plan::Plan;
 use super::report::Work;
 use crate::error::CliError;
 use crate::interrupt::Interrupt;
+use crate::loss::injected;
 use crate::node as node_start;
-use crate::subscribe::injected;
 
 /// All nodes on one driving thread, and their memberships.
 pub(crate) struct World {

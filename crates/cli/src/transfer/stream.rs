@@ -1,8 +1,7 @@
 //! The bulk group as the stream of a transfer: offers and blocks.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -29,7 +28,7 @@ impl<'a> Stream<'a> {
         Self { group, interrupt, offer: offer.encode(), offered_at, is_refused }
     }
 
-    /// The offer is not what it was.
+    /// Another member sends in the group: nothing more is sent.
     pub(crate) fn refuse(&self) {
         self.is_refused.store(true, Relaxed);
     }

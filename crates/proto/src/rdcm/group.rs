@@ -25,11 +25,6 @@ pub(super) struct Group {
     asks_again_at: Time,
 }
 
-/// Whether a stream was begun after another one of the same sender.
-fn is_later(stream: u32, than: u32) -> bool {
-    stream.wrapping_sub(than) as i32 > 0
-}
-
 /// What the node does in a group.
 #[derive(Debug)]
 pub(super) enum Role {
@@ -205,9 +200,11 @@ impl Group {
     /// late of a sender that is gone begins nothing.
     fn accepts_sender(&mut self, around: &mut Around<'_>, from: NodeId, stream: u32) -> bool {
         let is_member = self.members.binary_search(&from).is_ok();
+        // Numbers of streams wrap around as those of packets do.
+        let is_later = || SeqNo(stream).is_after(SeqNo(self.stream));
         match &mut self.role {
             Role::Receiving(reception) if reception.sender == from => {
-                stream == self.stream || is_member && is_later(stream, self.stream)
+                stream == self.stream || is_member && is_later()
             }
             _ if !is_member => false,
             Role::Waiting => {

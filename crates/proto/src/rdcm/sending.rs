@@ -439,7 +439,7 @@ impl Sending {
             self.placing.current().map(|(node, it)| (it.limit, node, room(it))).collect();
         by_limit.sort_unstable();
         let [(limit, node, least), (_, _, second), ..] = by_limit[..] else { return None };
-        let is_bound = limit <= self.next + u64::from(initial_burst());
+        let is_bound = limit <= self.next + REPORT_LAG;
         (is_bound && least * SLOW_PART <= second).then_some(node)
     }
 
@@ -489,10 +489,7 @@ fn again_after(config: &Config) -> Patience {
 }
 
 /// Packets by which a receiver's report may be behind what it expects by now.
-fn initial_burst() -> u32 {
-    64
-}
-
+const REPORT_LAG: u64 = 64;
 /// Packets that are sent to who asks, at once.
 const ANSWERED_AT_ONCE: u64 = 256;
 /// A sender that has nothing to send announces itself so many times less often.

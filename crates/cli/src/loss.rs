@@ -1,0 +1,46 @@
+//! The flags of every verb that can lose on receipt what arrives.
+
+use carom::Loss;
+
+use crate::units;
+
+/// What to lose on receipt.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct LossArgs {
+    /// Drop this share of what arrives, for trying things out
+    #[arg(long, value_name = "SHARE", default_value = "0", allow_hyphen_values = true)]
+    #[arg(value_parser = units::share)]
+    loss: f64,
+    /// Let losses come in bursts of this many datagrams
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    burst: Option<u32>,
+}
+
+impl LossArgs {
+    /// The loss model.
+    pub(crate) fn model(&self) -> Loss {
+        injected(self.loss, self.burst)
+    }
+}
+
+/// The loss model of `--loss` and `--burst`.
+pub(crate) fn injected(rate: f64, burst: Option<u32>) -> Loss {
+    match burst {
+        _ if rate == 0.0 => Loss::None,
+        None => Loss::Uniform(rate),
+        Some(length) => Loss::Burst { rate, length },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_uniform_unless_a_burst_is_asked_for() {
+        assert_eq!(injected(0.0, Some(20)), Loss::None);
+        assert_eq!(injected(0.05, None), Loss::Uniform(0.05));
+        assert_eq!(injected(0.05, Some(20)), Loss::Burst { rate: 0.05, length: 20 });
+    }
+}
