@@ -13,6 +13,8 @@ use crate::{
 /// What is around one group while it is called.
 pub(super) struct Around<'a> {
     pub(super) now: Time,
+    /// Whether the network takes no data for now.
+    pub(super) is_blocked: bool,
     pub(super) node: NodeId,
     pub(super) group: GroupId,
     /// The number of the stream that is sent or received.

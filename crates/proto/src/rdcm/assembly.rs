@@ -12,6 +12,8 @@ use crate::NodeId;
 pub(super) struct Assembly {
     /// `None` until a message begins.
     open: Option<Open>,
+    /// Bytes of the last message, as which the next one is probably large.
+    last_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -41,7 +43,11 @@ impl Assembly {
             if piece.is_last {
                 return Some(Whole { first: number, payload: piece.bytes, repaired_by });
             }
-            self.open = Some(Open { first: number, bytes: Vec::new(), repaired_by: None });
+            self.open = Some(Open {
+                first: number,
+                bytes: Vec::with_capacity(self.last_bytes),
+                repaired_by: None,
+            });
         }
         let open = self.open.as_mut()?;
         open.bytes.extend_from_slice(&piece.bytes);
@@ -54,6 +60,7 @@ impl Assembly {
             return None;
         }
         let Open { first, bytes, repaired_by } = self.open.take()?;
+        self.last_bytes = bytes.len();
         Some(Whole { first, payload: bytes.into(), repaired_by })
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use core::time::Duration;
 
 use super::packet::{DATA_BYTES, PLACE_BYTES};
+use super::sending::IDLE_PART;
 use super::topology::{Topology, Vertex};
 use crate::NodeId;
 
@@ -185,6 +186,11 @@ impl Config {
     /// How often each of so many receivers reports.
     pub(super) fn report_interval(&self, receivers: u32) -> Duration {
         self.report_every.max(REPORT_SHARE * receivers)
+    }
+
+    /// A sender that is not heard for so long does not send any more.
+    pub(super) fn sender_gone_after(&self) -> Duration {
+        2 * self.gone_after.max(2 * IDLE_PART * self.announce_every)
     }
 
     /// Checks the bounds.

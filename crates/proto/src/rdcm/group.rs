@@ -19,8 +19,8 @@ pub(super) struct Group {
     pub(super) role: Role,
     /// The number of the stream that is sent or received.
     pub(super) stream: u32,
-    /// Who is heard to send here, though this node has no place in its stream yet.
-    heard: Option<NodeId>,
+    /// Who was heard last to send here, and when, though this node has no place in its stream yet.
+    heard: Option<(NodeId, Time)>,
     /// When a sender is told next that this node has no place.
     asks_again_at: Time,
 }
@@ -49,10 +49,10 @@ impl Group {
         stream: u32,
         payload: Bytes,
     ) -> Result<SeqNo, SendError> {
-        if let Some(sender) = self.sender() {
+        if let Some(sender) = self.sender(around.now, around.config) {
             return Err(SendError::HasSender { sender });
         }
-        self.end_orphan(around);
+        self.end_reception(around);
         if let Role::Waiting = self.role {
             around.stream = stream;
             let Ok(sending) = Sending::new(around, &self.members) else {
@@ -67,11 +67,17 @@ impl Group {
         }
     }
 
-    /// The other node that sends here.
-    pub(super) fn sender(&self) -> Option<NodeId> {
+    /// The other node that sends here. One that is not heard any more does not: it may have given
+    /// way to another, and what was heard of it may have been what came late of an earlier stream.
+    pub(super) fn sender(&self, now: Time, config: &Config) -> Option<NodeId> {
         match &self.role {
-            Role::Receiving(reception) if !reception.is_orphan() => Some(reception.sender),
-            Role::Waiting => self.heard,
+            Role::Receiving(reception) if reception.hears_sender(now, config) => {
+                Some(reception.sender)
+            }
+            Role::Waiting => {
+                let (sender, at) = self.heard?;
+                (now.since(at) < config.sender_gone_after()).then_some(sender)
+            }
             Role::Receiving(_) | Role::Sending(_) => None,
         }
     }
@@ -107,9 +113,7 @@ impl Group {
     pub(super) fn on_gone(&mut self, around: &mut Around<'_>, node: NodeId) {
         let Ok(place) = self.members.binary_search(&node) else { return };
         self.members.remove(place);
-        if self.heard == Some(node) {
-            self.heard = None;
-        }
+        self.heard = self.heard.filter(|(heard, _)| *heard != node);
         match &mut self.role {
             Role::Sending(sending) => sending.on_gone(around, node),
             Role::Receiving(reception) if reception.sender == node => {
@@ -208,7 +212,7 @@ impl Group {
             }
             _ if !is_member => false,
             Role::Waiting => {
-                self.heard = Some(from);
+                self.heard = Some((from, around.now));
                 true
             }
             Role::Sending(sending) => {
@@ -217,11 +221,11 @@ impl Group {
                 }
                 sending.give_way(around);
                 self.role = Role::Waiting;
-                self.heard = Some(from);
+                self.heard = Some((from, around.now));
                 true
             }
             Role::Receiving(reception) => {
-                from < reception.sender || !reception.hears_sender(around)
+                from < reception.sender || !reception.hears_sender(around.now, around.config)
             }
         }
     }
@@ -247,10 +251,8 @@ impl Group {
     }
 
     /// The stream of a sender that is gone is over now.
-    fn end_orphan(&mut self, around: &mut Around<'_>) {
-        if let Role::Receiving(reception) = &mut self.role
-            && reception.is_orphan()
-        {
+    fn end_reception(&mut self, around: &mut Around<'_>) {
+        if let Role::Receiving(reception) = &mut self.role {
             reception.end(around);
             self.role = Role::Waiting;
         }
@@ -263,7 +265,7 @@ impl Group {
             Role::Receiving(reception) => {
                 reception.handle_timeout(around);
                 if reception.is_over(around.now) {
-                    self.end_orphan(around);
+                    self.end_reception(around);
                 }
             }
         }

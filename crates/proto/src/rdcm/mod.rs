@@ -13,7 +13,7 @@
 //! | 3.3 acknowledgements | `acks`, `reception`, [`packet::RingAck`] |
 //! | 3.3 packet repair: the repair window | [`having`], [`window`], [`successor`] |
 //! | 3.3 the sender multicasts again | `sending` |
-//! | 3.5 congestion control, BIC | [`congestion`], `tolerance`, `pacing` |
+//! | 3.5 congestion control, BIC | [`congestion`], `tolerance`, `pacing`, `round_trip` |
 //!
 //! # A stream
 //!
@@ -71,6 +71,7 @@ mod pacing;
 pub mod packet;
 mod placing;
 mod reception;
+mod round_trip;
 mod sending;
 mod sites;
 pub mod successor;
@@ -148,7 +149,7 @@ impl Rdcm {
     /// The other node that sends in a group; `None` if nobody does, as far as is known here, or
     /// this node itself.
     pub fn sender(&self, group: GroupId) -> Option<NodeId> {
-        self.groups.get(&group)?.sender()
+        self.groups.get(&group)?.sender(self.now, &self.config)
     }
 
     /// The tree of this node's stream in a group; `None` if it sends nothing there.
@@ -210,6 +211,7 @@ impl Rdcm {
         let state = self.groups.get_mut(&group)?;
         let mut around = Around {
             now,
+            is_blocked: self.is_blocked,
             node: self.id,
             group,
             stream: state.stream,

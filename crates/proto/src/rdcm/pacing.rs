@@ -13,37 +13,48 @@ pub(super) struct Pacing {
     /// Bytes that may be sent now; below zero a burst is still being paid for.
     tokens: f64,
     filled_at: Time,
+    /// When the next packet is to be sent, as was said last.
+    due: Option<Time>,
     /// Bytes in a second that are never exceeded.
     most: Option<f64>,
-    /// The smoothed time from a packet to its first acknowledgement.
-    round_trip: Option<Duration>,
-    /// The packet whose round trip is measured, and when it was sent.
-    probe: Option<(u64, Time)>,
     slow_start: bool,
+    /// Whether the bucket was empty, and has not enough for a batch yet.
+    is_filling: bool,
+}
+
+/// What is under way is spread over the time that it takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    /// Bytes.
+    pub(super) window: u64,
+    pub(super) round_trip: Duration,
 }
 
 /// Faster than the window asks for, so that pacing never is what holds the window up.
 const GAIN: f64 = 1.25;
 /// As long as the window doubles in each round trip.
 const START_GAIN: f64 = 2.0;
-/// The part of a sample in the smoothed round trip, as TCP's (RFC 6298).
-const SAMPLE_PART: u32 = 8;
 /// A timer is not kept more exactly than so.
 const LEAST_WAIT: Duration = Duration::from_micros(20);
+/// Who is called later than it asked for makes up for so much of it: on a busy machine a thread
+/// waits for milliseconds until it is its turn.
+const MADE_UP: Duration = Duration::from_millis(8);
+/// Packets of at most so much time are kept to leave together, in one system call.
+const BATCH: Duration = Duration::from_micros(500);
 
 impl Pacing {
     /// Bursts of `burst` bytes, and at most `most` bytes in a second.
     pub(super) fn new(now: Time, burst: usize, most: Option<u64>) -> Self {
         let burst = burst as f64;
         let most = most.map(|most| most as f64);
-        let (round_trip, probe) = (None, None);
-        Self { burst, tokens: burst, filled_at: now, most, round_trip, probe, slow_start: true }
+        let (tokens, filled_at, due) = (burst, now, None);
+        Self { burst, tokens, filled_at, due, most, slow_start: true, is_filling: false }
     }
 
-    /// Bytes in a second with a window of so many bytes; `None` if nothing bounds them.
-    fn rate(&self, window: Option<u64>) -> Option<f64> {
+    /// Bytes in a second; `None` if nothing bounds them.
+    fn rate(&self, span: Option<Span>) -> Option<f64> {
         let gain = if self.slow_start { START_GAIN } else { GAIN };
-        let paced = window.zip(self.round_trip).map(|(window, round_trip)| {
+        let paced = span.map(|Span { window, round_trip }| {
             gain * window as f64 / round_trip.max(LEAST_WAIT).as_secs_f64()
         });
         match (paced, self.most) {
@@ -52,45 +63,35 @@ impl Pacing {
         }
     }
 
-    /// When the next packet may be sent, with a window of so many bytes, or none.
-    pub(super) fn next_at(&mut self, now: Time, window: Option<u64>) -> Time {
-        let Some(rate) = self.rate(window) else { return now };
+    /// When the next packet may be sent, if so much is to be spread, or nothing.
+    pub(super) fn next_at(&mut self, now: Time, span: Option<Span>) -> Time {
+        let Some(rate) = self.rate(span) else { return now };
         let passed = now.since(self.filled_at).as_secs_f64();
-        self.tokens = (self.tokens + passed * rate).min(self.burst);
+        let late = self.due.take().map_or(Duration::ZERO, |due| now.since(due)).min(MADE_UP);
+        let room = (self.burst + late.as_secs_f64() * rate).max(self.tokens);
+        self.tokens = (self.tokens + passed * rate).min(room);
         self.filled_at = now;
-        if self.tokens > 0.0 {
+        let batch = (self.burst / 2.0).min(rate * BATCH.as_secs_f64()).max(1.0);
+        let enough = if self.is_filling { batch } else { 0.0 };
+        self.is_filling = self.tokens <= enough;
+        if !self.is_filling {
             return now;
         }
-        // A whole burst at once: that is one system call.
-        let wait = Duration::from_secs_f64((self.burst / 2.0 - self.tokens).max(1.0) / rate);
-        now + wait.max(LEAST_WAIT)
+        let wait = Duration::from_secs_f64((batch - self.tokens).max(1.0) / rate);
+        let due = now + wait.max(LEAST_WAIT);
+        self.due = Some(due);
+        due
+    }
+
+    /// There is nothing that could be sent: what passes until there is will not be made up for.
+    pub(super) fn rest(&mut self) {
+        self.due = None;
     }
 
     /// A packet of so many bytes goes out.
-    pub(super) fn on_sent(&mut self, now: Time, number: u64, bytes: usize) {
+    pub(super) fn on_sent(&mut self, bytes: usize) {
         // What went out before anything bounded the rate is not paid for later.
         self.tokens = (self.tokens - bytes as f64).max(-self.burst);
-        self.probe.get_or_insert((number, now));
-    }
-
-    /// Packets below `known_to` are acknowledged or known to be missing at those who are furthest
-    /// behind.
-    pub(super) fn on_known(&mut self, now: Time, known_to: u64) {
-        let Some((number, sent_at)) = self.probe else { return };
-        if known_to <= number {
-            return;
-        }
-        self.probe = None;
-        let sample = now.since(sent_at);
-        self.round_trip = Some(match self.round_trip {
-            None => sample,
-            Some(smoothed) => (smoothed * (SAMPLE_PART - 1) + sample) / SAMPLE_PART,
-        });
-    }
-
-    /// Nobody acknowledges: whoever comes later does not tell how long the way is.
-    pub(super) fn forget_probe(&mut self) {
-        self.probe = None;
     }
 
     /// The window has become smaller: it does not double any more.
@@ -104,13 +105,13 @@ mod tests {
     use super::*;
 
     /// Bytes that are sent in a second of packets of 1000 bytes.
-    fn sent(pacing: &mut Pacing, window: Option<u64>) -> usize {
+    fn sent(pacing: &mut Pacing, span: Option<Span>) -> usize {
         let end = Time::ZERO + Duration::from_secs(1);
         let (mut now, mut bytes) = (Time::ZERO, 0);
         while now < end {
-            match pacing.next_at(now, window) {
+            match pacing.next_at(now, span) {
                 at if at <= now => {
-                    pacing.on_sent(now, 0, 1000);
+                    pacing.on_sent(1000);
                     bytes += 1000;
                 }
                 at => now = at,
@@ -127,15 +128,52 @@ mod tests {
     }
 
     #[test]
+    fn a_late_call_is_made_up_for_and_idle_time_is_not() {
+        let sent_after = |late: Duration, rests: bool| {
+            let mut pacing = Pacing::new(Time::ZERO, 50_000, Some(100_000_000));
+            let (mut now, mut bytes) = (Time::ZERO, 0);
+            for _ in 0..100 {
+                while pacing.next_at(now, None) <= now {
+                    pacing.on_sent(1000);
+                    bytes += 1000;
+                }
+                if rests {
+                    pacing.rest();
+                }
+                now = pacing.due.unwrap_or(now) + late;
+            }
+            bytes as f64 / now.since(Time::ZERO).as_secs_f64()
+        };
+        for late_us in [0, 100, 2000, 7000] {
+            let rate = sent_after(Duration::from_micros(late_us), false);
+            assert!((0.98..1.03).contains(&(rate / 1e8)), "{late_us} us late: {rate} bytes in 1 s");
+        }
+        let rested = sent_after(Duration::from_millis(7), true);
+        assert!(rested < 1e8 / 10.0, "{rested} bytes in 1 s");
+    }
+
+    #[test]
     fn a_window_is_spread_over_a_round_trip() {
         let mut pacing = Pacing::new(Time::ZERO, 10_000, None);
-        pacing.on_sent(Time::ZERO, 7, 1000);
-        pacing.on_known(Time(1_000_000), 7);
-        assert_eq!(pacing.round_trip, None, "packet 7 is not known yet");
-        pacing.on_known(Time(10_000_000), 8);
         pacing.on_reduction();
-        pacing.probe = Some((0, Time::ZERO));
-        let bytes = sent(&mut pacing, Some(100_000));
+        let span = Span { window: 100_000, round_trip: Duration::from_millis(10) };
+        let bytes = sent(&mut pacing, Some(span));
         assert!((12_400_000..12_700_000).contains(&bytes), "{bytes}: 1.25 windows in 10 ms");
+    }
+
+    #[test]
+    fn packets_leave_together_however_often_it_is_called() {
+        let mut pacing = Pacing::new(Time::ZERO, 50_000, Some(60_000_000));
+        let (mut batches, mut bytes) = (0, 0);
+        for us in 0..100_000 {
+            let now = Time(us * 1000);
+            batches += usize::from(pacing.next_at(now, None) <= now);
+            while pacing.next_at(now, None) <= now {
+                pacing.on_sent(1000);
+                bytes += 1000;
+            }
+        }
+        assert!((5_900_000..6_100_000).contains(&bytes), "{bytes} in 100 ms");
+        assert!(bytes / batches > 20_000, "{batches} batches");
     }
 }

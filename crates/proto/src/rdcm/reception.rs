@@ -400,7 +400,7 @@ impl Reception {
     }
 
     /// Whether the sender is gone.
-    pub(super) fn is_orphan(&self) -> bool {
+    fn is_orphan(&self) -> bool {
         self.ends_at.is_some()
     }
 

@@ -14,12 +14,14 @@ use bytes::Bytes;
 use super::around::{Around, seqno};
 use super::config::{Config, Congestion, UDP_AND_IP_BYTES};
 use super::multicast_manager::ManagerError;
-use super::pacing::Pacing;
+use super::pacing::{Pacing, Span};
 use super::packet::{DATA_BYTES, DataPacket, Packet, Piece, Report, RingAck, Way};
 use super::placing::{Placing, ReceiverState};
 use super::reception::initial_window;
 use super::successor::{Patience, Successor};
-use crate::{Event, GroupId, LossCause, NodeId, Safe, SendError, SeqNo, Slow, Time};
+use crate::{Event, GroupId, LossCause, NodeId, Safe, SendError, SeqNo, Time};
+
+mod stragglers;
 
 /// The sender of one stream.
 #[derive(Debug)]
@@ -61,8 +63,6 @@ const FIRST: u64 = 1;
 const START_WITHIN: core::time::Duration = core::time::Duration::from_millis(500);
 /// The ring of the overlay children as one.
 const ALL: u32 = u32::MAX;
-/// A window so many times smaller than all others holds them up.
-const SLOW_PART: u64 = 4;
 
 impl Sending {
     /// The node begins to send to the `view` of the group.
@@ -176,12 +176,13 @@ impl Sending {
         self.children.values().map(|child| child.limit).min().unwrap_or(u64::MAX)
     }
 
-    /// Bytes that may be under way, for pacing; `None` if they do not follow the receivers.
-    fn window_bytes(&self, config: &Config) -> Option<u64> {
+    /// What may be under way, for pacing; `None` if it does not follow the receivers.
+    fn span(&self, config: &Config) -> Option<Span> {
         let Congestion::Bic { .. } = config.congestion else { return None };
+        let round_trip = self.all.round_trip().smoothed()?;
         let acknowledged = self.children.values().map(|child| child.known_to).min()?;
         let packets = self.limit().saturating_sub(acknowledged.max(self.base)).max(2);
-        Some(packets * u64::from(config.path_mtu))
+        Some(Span { window: packets * u64::from(config.path_mtu), round_trip })
     }
 
     /// Whether the next packet may be multicast as far as receivers are concerned.
@@ -195,8 +196,8 @@ impl Sending {
             return false;
         }
         let (now, config) = (around.now, around.config);
-        let window = self.window_bytes(config);
-        if self.pacing.next_at(now, window) > now {
+        let span = self.span(config);
+        if self.pacing.next_at(now, span) > now {
             return false;
         }
         let number = self.next;
@@ -205,10 +206,10 @@ impl Sending {
         let data = DataPacket { number, piece, way: Way::Tree };
         Packet::Data(data).encode(around.group, around.node, around.stream, out);
         around.counters.data_sent += 1;
-        self.pacing.on_sent(now, number, bytes);
+        self.pacing.on_sent(bytes);
         self.next += 1;
         if self.children.is_empty() {
-            self.pacing.forget_probe();
+            self.all.is_not_asked();
             self.on_progress(around);
         } else {
             let patience = again_after(config);
@@ -234,7 +235,6 @@ impl Sending {
         }
         child.limit = ack.limit;
         let known_to = self.children.values().map(|child| child.known_to).min().unwrap_or(0);
-        self.pacing.on_known(around.now, known_to);
         let all = RingAck::new(ALL, &ack.has, known_to, 0, 0);
         let fresh = self.all.on_ack(around.now, &all);
         let due = around.now + around.config.detect_after;
@@ -260,21 +260,6 @@ impl Sending {
         self.on_progress(around);
     }
 
-    /// A receiver that was left behind is there again.
-    fn readmit(&mut self, around: &mut Around<'_>, node: NodeId, report: &Report) {
-        let Some(state) = self.placing.receiver(node) else { return };
-        let since = state.left_behind_at.unwrap_or(around.now);
-        if around.now.since(since) < around.config.readmit_after {
-            return;
-        }
-        let has_all_before = report.epoch > 0 && report.next >= self.base;
-        let first = if has_all_before { report.next } else { self.first_for_joiner() };
-        let missed = first.saturating_sub(report.next.max(state.next));
-        self.note_missed(node, missed);
-        self.placing.readmit(around, node, first);
-        self.take_children(around.config);
-    }
-
     /// A receiver cannot get packets from others.
     pub(super) fn on_ask(&mut self, around: &mut Around<'_>, from: NodeId, ranges: &[Range<u64>]) {
         around.counters.asks_answered += 1;
@@ -297,28 +282,6 @@ impl Sending {
         around.counters.cuts_heard += 1;
         if self.placing.on_cut(around, ring, successor) {
             self.take_children(around.config);
-        }
-    }
-
-    /// A receiver does not acknowledge anything to its predecessor.
-    pub(super) fn on_silent(&mut self, around: &mut Around<'_>, successor: NodeId) {
-        around.counters.silences_heard += 1;
-        let gone_after = around.config.gone_after / 2;
-        let heard_at = self.placing.receiver(successor).map(|state| state.heard_at);
-        if heard_at.is_some_and(|at| around.now.since(at) >= gone_after) {
-            self.leave_behind(around, successor);
-        }
-    }
-
-    fn leave_behind(&mut self, around: &mut Around<'_>, node: NodeId) {
-        let Some(state) = self.placing.receiver(node) else { return };
-        let behind = u32::try_from(self.next - state.next.min(self.next)).unwrap_or(u32::MAX);
-        if self.placing.leave_behind(around, node) {
-            tracing::info!(group = %around.group, %node, behind, "left behind");
-            let slow = Slow { group: around.group, node, behind };
-            around.events.push_back(Event::Slow(slow));
-            self.take_children(around.config);
-            self.on_progress(around);
         }
     }
 
@@ -385,7 +348,7 @@ impl Sending {
 
     /// What nobody has is multicast again (3.3).
     fn multicast_again(&mut self, around: &mut Around<'_>) {
-        if self.children.is_empty() {
+        if self.children.is_empty() || around.is_blocked {
             return;
         }
         let patience = again_after(around.config);
@@ -407,42 +370,6 @@ impl Sending {
         around.multicast(&Packet::Announce { end: self.next });
     }
 
-    /// Looks for receivers that are not heard, or that hold the others up.
-    fn watch(&mut self, around: &mut Around<'_>) {
-        let (now, config) = (around.now, around.config);
-        let silent = (config.gone_after * 2).max(self.placing.report_interval(config) * 8);
-        let gone = self.placing.current().filter(|(_, it)| now.since(it.heard_at) >= silent);
-        let gone: Vec<NodeId> = gone.map(|(node, _)| node).collect();
-        gone.into_iter().for_each(|node| self.leave_behind(around, node));
-        self.placing.announce_to_left_behind(around, self.next);
-        let Some(slow_after) = config.slow_after else { return };
-        self.slowest = self.find_slowest().map(|node| match self.slowest {
-            Some((before, since)) if before == node => (node, since),
-            _ => (node, now),
-        });
-        if let Some((node, since)) = self.slowest
-            && now.since(since) >= slow_after
-        {
-            self.slowest = None;
-            self.leave_behind(around, node);
-        }
-    }
-
-    /// The receiver that holds all others up, if there is one: there is something to be sent that
-    /// it does not expect yet, while the others expect much more.
-    fn find_slowest(&self) -> Option<NodeId> {
-        if self.next >= self.end() || self.placing.current().count() < 2 {
-            return None;
-        }
-        let room = |state: &ReceiverState| state.limit.saturating_sub(state.next);
-        let mut by_limit: Vec<(u64, NodeId, u64)> =
-            self.placing.current().map(|(node, it)| (it.limit, node, room(it))).collect();
-        by_limit.sort_unstable();
-        let [(limit, node, least), (_, _, second), ..] = by_limit[..] else { return None };
-        let is_bound = limit <= self.next + REPORT_LAG;
-        (is_bound && least * SLOW_PART <= second).then_some(node)
-    }
-
     /// The node has found another sender in the group, and gives way: what was not confirmed is
     /// lost.
     pub(super) fn give_way(&mut self, around: &mut Around<'_>) {
@@ -454,10 +381,12 @@ impl Sending {
         let mut due = self.announce_at.min(self.watch_at).min(self.placing.poll_timeout());
         due = due.min(self.starts_at.unwrap_or(Time::MAX));
         if self.may_send() && !is_blocked {
-            let window = self.window_bytes(config);
-            due = due.min(self.pacing.next_at(now, window));
+            let span = self.span(config);
+            due = due.min(self.pacing.next_at(now, span));
+        } else {
+            self.pacing.rest();
         }
-        if !self.children.is_empty() {
+        if !self.children.is_empty() && !is_blocked {
             let again = self.all.next_repair(&again_after(config));
             due = due.min(again.unwrap_or(Time::MAX));
         }
@@ -484,12 +413,10 @@ impl Sending {
 /// When the sender multicasts again: later than receivers would find what they lack, for an
 /// acknowledgement comes up through several rings.
 fn again_after(config: &Config) -> Patience {
-    let Patience { detect_after, silent_after, resend_after, under_way } = config.patience();
-    Patience { detect_after, silent_after: silent_after * 4, resend_after, under_way }
+    let patience = config.patience();
+    Patience { silent_after: patience.silent_after * 4, ..patience }
 }
 
-/// Packets by which a receiver's report may be behind what it expects by now.
-const REPORT_LAG: u64 = 64;
 /// Packets that are sent to who asks, at once.
 const ANSWERED_AT_ONCE: u64 = 256;
 /// A sender that has nothing to send announces itself so many times less often.

@@ -10,6 +10,7 @@ use core::time::Duration;
 
 use super::having::Having;
 use super::packet::RingAck;
+use super::round_trip::RoundTrip;
 use crate::{NodeId, Time, Timers};
 
 /// Somebody whom a receiver repairs for in one ring.
@@ -22,6 +23,8 @@ pub struct Successor {
     has: Having,
     /// Below this number it is known what it lacks.
     known_to: u64,
+    /// What its acknowledgements take, from when a packet came here.
+    round_trip: RoundTrip,
     /// Packets of which nothing is known, by when they came here, the oldest first.
     unknown: VecDeque<(Time, u64)>,
     /// Packets that it lacks, and when each is to be sent.
@@ -71,6 +74,7 @@ impl Successor {
             ring,
             has: Having::all_below(base),
             known_to: base,
+            round_trip: RoundTrip::default(),
             unknown: VecDeque::new(),
             missing: Timers::new(),
             under_way: 0,
@@ -79,6 +83,16 @@ impl Successor {
             watch: Watch { since: now, ..Watch::default() },
             until: None,
         }
+    }
+
+    /// What its acknowledgements take.
+    pub(super) fn round_trip(&self) -> &RoundTrip {
+        &self.round_trip
+    }
+
+    /// It has nothing to acknowledge any more: what it does not say tells nothing.
+    pub(super) fn is_not_asked(&mut self) {
+        self.round_trip.forget_probe();
     }
 
     /// Whether it has a packet.
@@ -119,7 +133,10 @@ impl Successor {
         }
         match number < self.known_to {
             true => self.misses(number, now + patience.detect_after),
-            false => self.unknown.push_back((now, number)),
+            false => {
+                self.unknown.push_back((now, number));
+                self.round_trip.on_sent(now, number);
+            }
         }
     }
 
@@ -127,6 +144,7 @@ impl Successor {
     pub(super) fn on_ack(&mut self, now: Time, ack: &RingAck) -> Range<u64> {
         self.has.absorb(&ack.has);
         let fresh = self.known_to..ack.known_to.max(self.known_to);
+        self.round_trip.on_known(now, fresh.end);
         self.known_to = fresh.end;
         (self.heard_at, self.under_way) = (now, 0);
         if ack.by_tree != self.watch.by_tree {
@@ -155,6 +173,7 @@ impl Successor {
         patience: &Patience,
         is_kept: impl Fn(u64) -> bool,
     ) -> Option<u64> {
+        let patience = &self.adapted(patience);
         if self.under_way >= patience.under_way {
             if now < self.sent_at + patience.resend_after {
                 return None;
@@ -180,6 +199,14 @@ impl Successor {
         }
     }
 
+    /// Who takes long to acknowledge, because its machine or its link is busy, is waited for longer.
+    fn adapted(&self, patience: &Patience) -> Patience {
+        let timeout = self.round_trip.timeout();
+        let silent_after = patience.silent_after.max(timeout);
+        let resend_after = patience.resend_after.max(timeout);
+        Patience { silent_after, resend_after, ..*patience }
+    }
+
     fn sent(&mut self, now: Time, number: u64, patience: &Patience) -> u64 {
         self.missing.set(number, now + patience.resend_after);
         self.under_way += 1;
@@ -190,6 +217,7 @@ impl Successor {
 
     /// When [`Successor::poll_repair`] is to be called.
     pub(super) fn next_repair(&mut self, patience: &Patience) -> Option<Time> {
+        let patience = self.adapted(patience);
         self.forget_known();
         let unknown = self.unknown.front().map(|(since, _)| *since + patience.silent_after);
         let due = [unknown, self.missing.next_due()].into_iter().flatten().min()?;
@@ -207,6 +235,7 @@ impl Successor {
         is_news: bool,
         patience: &Patience,
     ) -> bool {
+        let patience = &self.adapted(patience);
         let is_lacking = !self.has(number) && (number < self.known_to || is_news);
         let goes = is_lacking && self.under_way < patience.under_way;
         if goes {

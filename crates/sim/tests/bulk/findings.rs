@@ -15,6 +15,10 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
         (241, "who was left behind before it had a place never got one"),
         (854, "two senders that were cut off from each other never heard of each other"),
         (2570, "what was sent when nobody received was paid for when somebody did"),
+        (
+            836,
+            "what came late of a sender that had left kept everybody from sending when it was back",
+        ),
         (435, "a receiver waited for a sender that had given way"),
     ];
     for (seed, what) in found {

@@ -5,17 +5,14 @@ use alloc::vec::Vec;
 use super::super::around::Around;
 use super::super::config::Config;
 use super::super::packet::{MAX_RANGES, Packet};
-use super::super::sending::IDLE_PART;
 use super::Reception;
 use crate::Time;
 
 impl Reception {
     /// Whether the sender is there, as far as is known. One that has given way to another says
     /// nothing any more, and not all may have heard of the other.
-    pub(in super::super) fn hears_sender(&self, around: &Around<'_>) -> bool {
-        let config = around.config;
-        let silent = 2 * config.gone_after.max(2 * IDLE_PART * config.announce_every);
-        !self.is_orphan() && around.now.since(self.sender_heard_at) < silent
+    pub(in super::super) fn hears_sender(&self, now: Time, config: &Config) -> bool {
+        !self.is_orphan() && now.since(self.sender_heard_at) < config.sender_gone_after()
     }
 
     /// When the sender is to be asked for what others do not repair.

@@ -1,0 +1,96 @@
+//! How long acknowledgements take, with all that waits on the way.
+
+use core::time::Duration;
+
+use crate::Time;
+
+/// The time from a packet to its first acknowledgement, smoothed as TCP's (RFC 6298). One packet is
+/// measured at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RoundTrip {
+    smoothed: Option<Duration>,
+    variation: Duration,
+    /// The packet that is measured, and when it was sent.
+    probe: Option<(u64, Time)>,
+}
+
+/// The part of a sample in the smoothed round trip.
+const SAMPLE_PART: u32 = 8;
+/// The part of a deviation in the smoothed one.
+const DEVIATION_PART: u32 = 4;
+
+impl RoundTrip {
+    /// What it takes on average; `None` before anything was acknowledged.
+    pub(super) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
+    /// What takes longer does not come.
+    pub(super) fn timeout(&self) -> Duration {
+        self.smoothed.map_or(Duration::ZERO, |smoothed| smoothed + 4 * self.variation)
+    }
+
+    /// A packet goes out.
+    pub(super) fn on_sent(&mut self, now: Time, number: u64) {
+        self.probe.get_or_insert((number, now));
+    }
+
+    /// Packets below `known_to` are acknowledged, or known to be missing.
+    pub(super) fn on_known(&mut self, now: Time, known_to: u64) {
+        let Some((_, sent_at)) = self.probe.take_if(|(number, _)| *number < known_to) else {
+            return;
+        };
+        let sample = now.since(sent_at);
+        let Some(smoothed) = self.smoothed else {
+            (self.smoothed, self.variation) = (Some(sample), sample / 2);
+            return;
+        };
+        let deviation = sample.abs_diff(smoothed);
+        self.variation = (self.variation * (DEVIATION_PART - 1) + deviation) / DEVIATION_PART;
+        self.smoothed = Some((smoothed * (SAMPLE_PART - 1) + sample) / SAMPLE_PART);
+    }
+
+    /// Nobody acknowledges: whoever comes later does not tell how long the way is.
+    pub(super) fn forget_probe(&mut self) {
+        self.probe = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn one_packet_at_a_time_is_measured_until_all_know_of_it() {
+        let mut round_trip = RoundTrip::default();
+        round_trip.on_sent(Time::ZERO, 7);
+        round_trip.on_sent(Time(MS), 8);
+        round_trip.on_known(Time(2 * MS), 7);
+        assert_eq!(round_trip.smoothed(), None, "packet 7 is not known yet");
+        round_trip.on_known(Time(10 * MS), 8);
+        assert_eq!(round_trip.smoothed(), Some(Duration::from_millis(10)));
+        round_trip.on_known(Time(20 * MS), 9);
+        assert_eq!(round_trip.smoothed(), Some(Duration::from_millis(10)), "8 was not measured");
+        round_trip.on_sent(Time(20 * MS), 9);
+        round_trip.forget_probe();
+        round_trip.on_known(Time(90 * MS), 10);
+        assert_eq!(round_trip.smoothed(), Some(Duration::from_millis(10)));
+    }
+
+    #[test]
+    fn the_timeout_follows_a_queue_that_builds_up() {
+        let mut round_trip = RoundTrip::default();
+        assert_eq!(round_trip.timeout(), Duration::ZERO);
+        let mut now = Time::ZERO;
+        for number in 0..60 {
+            let takes = Duration::from_millis(1 + number.min(40));
+            assert!(number < 2 || round_trip.timeout() > takes, "packet {number}");
+            round_trip.on_sent(now, number);
+            now = now + takes;
+            round_trip.on_known(now, number + 1);
+        }
+        assert!(round_trip.timeout() < Duration::from_millis(60));
+    }
+}
