@@ -52,7 +52,7 @@ impl Receiver {
     pub(crate) fn new(own: NodeId, loss: Loss, seed: u64) -> Self {
         Self {
             own,
-            inboxes: [seed, !seed].map(|seed| Inbox::new(INBOX_DATAGRAMS, seed)),
+            inboxes: [seed, !seed].map(|seed| Inbox::new(INBOX_DATAGRAMS + BATCH_DATAGRAMS, seed)),
             injector: LossInjector::new(loss, seed ^ LOSS_STREAM),
             counters: ReceiveCounters::default(),
         }
@@ -143,6 +143,8 @@ impl Receiver {
 
 /// Room for the largest train of segments that the kernel can hand over at once.
 const SLOT_BYTES: usize = 1 << 16;
+/// What one system call may bring beyond that: trains of segments.
+const BATCH_DATAGRAMS: usize = BATCH_SIZE * 128;
 /// As many as the kernel's buffer holds if it is granted, so that a pause of the thread costs
 /// nothing and only a lasting overload does.
 const INBOX_DATAGRAMS: usize = 4 * Inbox::DEFAULT_CAPACITY;

@@ -333,6 +333,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_receiver_has_no_room_for_yet_stays_in_its_socket() {
+        let (here, there) = (sockets(), sockets());
+        let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
+        let route = Route { unicast: vec![there.endpoint], ..Route::default() };
+        for _ in 0..120 {
+            for _ in 0..60 {
+                assert!(add(&mut sender, Destination::Node(NodeId(2)), 1000).is_none());
+            }
+            let run = sender.finish().expect("a run");
+            sender.send(&here.unicast, run, &route);
+        }
+        let mut receiver = Receiver::new(NodeId(2), Loss::None, 1);
+        let (mut landing, mut has_more) = (Landing::new(), true);
+        while has_more {
+            let drained = receiver.drain(From::Unicast, &there.unicast, &mut landing);
+            has_more = drained.expect("received");
+            while receiver.pop().is_some() {}
+        }
+        assert_eq!(receiver.inbox_dropped(), 0);
+    }
+
+    #[test]
     fn multicast_that_the_system_refuses_is_told_and_counted() {
         let here = sockets();
         let mut sender = Sender::new(Ipv4Addr::LOCALHOST);

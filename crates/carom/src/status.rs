@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use carom_proto::node::NodeCounters;
 use carom_proto::rmp::{self, Process, RingView};
-use carom_proto::{GroupId, NodeId, lateral};
+use carom_proto::{GroupId, NodeId, lateral, rdcm};
 
 use crate::profile::Profile;
 
@@ -107,6 +107,8 @@ pub struct Stats {
     pub lateral: lateral::Counters,
     /// Those of the engine of ordered groups.
     pub ordered: rmp::Counters,
+    /// Those of the engine of bulk groups.
+    pub bulk: rdcm::Counters,
     /// Those of the caller's own engine, by name; empty if there is none.
     pub guest: Vec<(&'static str, u64)>,
     /// What became of the datagrams at the engines' door.

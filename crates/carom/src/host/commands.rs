@@ -263,6 +263,7 @@ impl<N: Network> Host<N> {
         let mut stats = Stats {
             lateral: self.node.lateral().counters(),
             ordered: self.node.ordered().counters(),
+            bulk: self.node.bulk().counters(),
             guest: self.node.guest().map_or_else(Vec::new, |guest| guest.stats()),
             node: self.node.counters(),
             queue_dropped: self.state.left.queue_dropped + queue_dropped,
