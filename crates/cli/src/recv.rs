@@ -36,6 +36,10 @@ pub(crate) struct Args {
     /// Replace files that are there already
     #[arg(long)]
     overwrite: bool,
+    /// Keep what is written in memory, as far as there is room, for who reads it soon: takes twice
+    /// the processor time
+    #[arg(long)]
+    cached: bool,
     /// Give up if nobody sends anything for this time [default: wait until Ctrl-C]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
     timeout: Option<Duration>,
@@ -136,7 +140,7 @@ impl Taker<'_> {
         })?;
         view.end();
         match ended {
-            Ok(received) => view.tell(&received, began.elapsed()),
+            Ok(received) => view.tell(&received, began.elapsed(), self.node),
             Err(error) => Err(failed(&self.args.group, &error)),
         }
     }
@@ -146,6 +150,7 @@ impl Taker<'_> {
         ReceiveOptions {
             name: self.args.name.clone().unwrap_or(defaults.name),
             overwrite: self.args.overwrite,
+            cached: self.args.cached,
             listen: transfer::tcp_address(self.node),
             patience: self.args.patience,
             reporter,
@@ -263,7 +268,7 @@ impl<'a> View<'a> {
         self.bar.end();
     }
 
-    fn tell(&self, received: &Received, took: Duration) -> Result<(), CliError> {
+    fn tell(&self, received: &Received, took: Duration, node: &Node) -> Result<(), CliError> {
         let seconds = took.as_secs_f64();
         if self.args.json {
             return output::json(&json!({
@@ -276,6 +281,7 @@ impl<'a> View<'a> {
                 "sender_bytes": received.sender_bytes,
                 "resumed_bytes": received.resumed_bytes,
                 "wrong_pieces": received.wrong_pieces,
+                "network": transfer::counters(node),
             }));
         }
         eprintln!(

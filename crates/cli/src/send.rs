@@ -90,7 +90,7 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     let sending = open(args, options, &events)?;
     let sent = Sender::new(args, sending.handle()).run(&group, interrupt, sending, &events);
     let summary = sent.map_err(|error| ended(&args.group, &error, interrupt))?;
-    tell(args, &summary, began.elapsed())?;
+    tell(args, &summary, began.elapsed(), &node)?;
     group.leave();
     Node::close(node);
     Ok(Outcome::of(!summary.is_success()))
@@ -251,7 +251,7 @@ impl<'a> Sender<'a> {
     }
 }
 
-fn tell(args: &Args, summary: &Summary, took: Duration) -> Result<(), CliError> {
+fn tell(args: &Args, summary: &Summary, took: Duration, node: &Node) -> Result<(), CliError> {
     let seconds = took.as_secs_f64();
     if args.json {
         let receivers: Vec<_> = summary.receivers.iter().map(row_of).collect();
@@ -265,6 +265,7 @@ fn tell(args: &Args, summary: &Summary, took: Duration) -> Result<(), CliError> 
             "pieces": summary.pieces,
             "pieces_skipped": summary.pieces_skipped,
             "receivers": receivers,
+            "network": transfer::counters(node),
         }));
     }
     let mut table = Table::new();

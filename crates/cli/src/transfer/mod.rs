@@ -25,6 +25,27 @@ pub(crate) fn tcp_address(node: &Node) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }
 
+/// What the network and the bulk engine of a node counted, for the summary.
+pub(crate) fn counters(node: &Node) -> serde_json::Value {
+    let stats = node.status().stats;
+    let of_sockets = [
+        ("losses_injected", stats.losses_injected),
+        ("inbox_dropped", stats.inbox_dropped),
+        ("kernel_dropped", stats.kernel_dropped),
+        ("send_dropped", stats.send_dropped),
+        ("send_errors", stats.send_errors),
+        ("send_calls", stats.send_calls),
+        ("datagrams_out", stats.datagrams_out),
+        ("datagrams_in", stats.datagrams_in),
+        ("bytes_out", stats.bytes_out),
+        ("bytes_in", stats.bytes_in),
+    ];
+    let all = stats.bulk.by_name().into_iter().chain(of_sockets);
+    all.map(|(name, count)| (name.to_owned(), count.into()))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
 /// Bytes as people read them.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()

@@ -12,6 +12,7 @@ use rangemap::RangeSet;
 
 use crate::limits::MAX_BLOCKS_APART;
 use crate::piece::PieceSet;
+use crate::receiving::direct::ALIGNMENT;
 
 /// Incomplete pieces.
 pub(crate) struct Assembly {
@@ -19,6 +20,8 @@ pub(crate) struct Assembly {
     most: usize,
     given_up: PieceSet,
     blocks: u64,
+    /// Memory of a piece that was complete, for the next one.
+    spare: Option<BytesMut>,
 }
 
 struct Partial {
@@ -47,7 +50,7 @@ impl Assembly {
     pub(crate) fn new(pieces: u32, most: usize) -> Self {
         assert!(most > 0, "a piece at least is assembled");
         let given_up = PieceSet::none_of(pieces);
-        Self { partial: BTreeMap::new(), most, given_up, blocks: 0 }
+        Self { partial: BTreeMap::new(), most, given_up, blocks: 0, spare: None }
     }
 
     /// Takes a part of `piece`, which has `length` bytes in all.
@@ -64,7 +67,9 @@ impl Assembly {
         }
         let evicted = self.make_room(piece);
         self.blocks += 1;
-        let partial = self.partial.entry(piece).or_insert_with(|| Partial::new(length));
+        let spare = &mut self.spare;
+        let partial =
+            self.partial.entry(piece).or_insert_with(|| Partial::new(length, spare.take()));
         partial.touched = self.blocks;
         if !partial.put(offset..end, data) {
             return Put::Duplicate;
@@ -78,6 +83,12 @@ impl Assembly {
             return Put::Kept(Some(piece));
         }
         Put::Kept(evicted)
+    }
+
+    /// What was complete is not needed any more.
+    pub(crate) fn take_back(&mut self, complete: Bytes) {
+        // Others may have a part of it yet: then it is theirs.
+        self.spare = complete.try_into_mut().ok();
     }
 
     /// Takes no more of `piece` by the stream.
@@ -110,8 +121,12 @@ impl Assembly {
 }
 
 impl Partial {
-    fn new(length: u32) -> Self {
-        Self { bytes: BytesMut::zeroed(length as usize), there: RangeSet::new(), touched: 0 }
+    /// Of so many bytes; `spare` is memory that may serve for it, whatever is in it.
+    fn new(length: u32, spare: Option<BytesMut>) -> Self {
+        let length = length as usize;
+        let spare = spare.filter(|spare| spare.len() == length);
+        let bytes = spare.unwrap_or_else(|| aligned(length));
+        Self { bytes, there: RangeSet::new(), touched: 0 }
     }
 
     /// Keeps what is not here yet; false if all of it is.
@@ -128,6 +143,15 @@ impl Partial {
     fn is_complete(&self, length: u32) -> bool {
         self.there.gaps(&(0..length)).next().is_none()
     }
+}
+
+/// Memory that can be written past the page cache.
+fn aligned(length: usize) -> BytesMut {
+    let mut bytes = BytesMut::zeroed(length + ALIGNMENT);
+    let before = bytes.as_ptr().align_offset(ALIGNMENT);
+    let _ = bytes.split_to(before);
+    bytes.truncate(length);
+    bytes
 }
 
 #[cfg(test)]
@@ -153,6 +177,31 @@ mod tests {
             assembly.put(1, 1, 0, &Bytes::from_static(b"a")),
             Put::Complete(Bytes::from_static(b"a"))
         );
+    }
+
+    fn complete(assembly: &mut Assembly, piece: u32, byte: u8) -> Bytes {
+        let half = Bytes::from(vec![byte; 5000]);
+        assert_eq!(assembly.put(piece, 10_000, 0, &half), Put::Kept(None));
+        let Put::Complete(bytes) = assembly.put(piece, 10_000, 5000, &half) else {
+            panic!("piece {piece} has all its bytes");
+        };
+        assert_eq!(bytes, vec![byte; 10_000]);
+        assert!(bytes.as_ptr().addr().is_multiple_of(ALIGNMENT));
+        bytes
+    }
+
+    #[test]
+    fn memory_serves_again_unless_somebody_has_it_yet() {
+        let mut assembly = Assembly::new(9, 2);
+        let first = complete(&mut assembly, 0, 1);
+        let memory = first.as_ptr();
+        assembly.take_back(first);
+        let second = complete(&mut assembly, 1, 2);
+        assert_eq!(second.as_ptr(), memory);
+        assembly.take_back(second.clone());
+        let third = complete(&mut assembly, 2, 3);
+        assert_ne!(third.as_ptr(), memory);
+        assert_eq!(second, vec![2; 10_000]);
     }
 
     #[test]

@@ -28,6 +28,11 @@ pub(crate) enum Found {
 
 const DIRECTORY: OFlags =
     OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
+/// Past the page cache, where the system has that.
+#[cfg(target_os = "linux")]
+const DIRECT: OFlags = OFlags::DIRECT;
+#[cfg(not(target_os = "linux"))]
+const DIRECT: OFlags = OFlags::empty();
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
 impl Folder {
@@ -89,6 +94,12 @@ impl Folder {
     /// Opens a regular file to read and write, and makes it if it is not there.
     pub(crate) fn write(&self, name: &OsStr) -> io::Result<File> {
         let flags = FILE | OFlags::RDWR | OFlags::CREATE;
+        regular(rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?)
+    }
+
+    /// As [`Folder::write`], to write past the page cache.
+    pub(crate) fn write_direct(&self, name: &OsStr) -> io::Result<File> {
+        let flags = FILE | OFlags::RDWR | OFlags::CREATE | DIRECT;
         regular(rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?)
     }
 

@@ -1,6 +1,7 @@
 //! A receiver: what it has, what it lacks, and how that comes.
 
 mod assembly;
+mod direct;
 mod fetch;
 mod folder;
 mod journal;
@@ -231,6 +232,7 @@ impl Shared {
             Put::Nonsense => self.life().received.blocks_foreign += 1,
             Put::Complete(bytes) if self.manifest().is_piece(block.piece, &bytes) => {
                 self.accept(Way::Stream, block.piece, &bytes);
+                self.assembly().take_back(bytes);
             }
             Put::Complete(_) => {
                 self.report(Event::Wrong { piece: block.piece, from: None });
@@ -436,7 +438,8 @@ fn open_store(
             let _ = frame::write(&mut &greeted.stream, &FromReceiver::Alive);
         }
     };
-    Store::open(options.directory.clone(), manifest, options.overwrite, &mut alive)
+    let store = Store::open(options.directory.clone(), manifest, options.overwrite, &mut alive)?;
+    Ok(if options.cached { store } else { store.past_the_cache() })
 }
 
 fn listen(at: SocketAddr, sender: SocketAddr) -> Result<(TcpListener, u16), ReceiveError> {

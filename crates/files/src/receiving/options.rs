@@ -25,6 +25,10 @@ pub struct ReceiveOptions {
     pub patience: Duration,
     /// The most memory for pieces that have come in part; at least two are kept. Default: 64 MiB.
     pub assembly_bytes: usize,
+    /// Whether what is written stays in memory, as far as there is room, for those who read it soon.
+    /// Default: no, it goes past the page cache where the file system can do that, which takes half
+    /// of the processor time and leaves the memory to others.
+    pub cached: bool,
     /// Who is told about progress. Default: nobody.
     pub reporter: Reporter,
 }
@@ -41,6 +45,7 @@ impl ReceiveOptions {
             settle: Duration::from_millis(250),
             patience: Duration::from_secs(300),
             assembly_bytes: 64 << 20,
+            cached: false,
             reporter: Reporter::none(),
         }
     }

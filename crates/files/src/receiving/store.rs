@@ -18,6 +18,7 @@ use crate::error::ReceiveError;
 use crate::manifest::{Entry, Kind, Manifest};
 use crate::names::BESIDE;
 use crate::piece::PieceSet;
+use crate::receiving::direct::Direct;
 use crate::receiving::folder::{Folder, Found};
 use crate::receiving::journal::{Journal, JournalError};
 use crate::scan::read_place;
@@ -32,6 +33,7 @@ pub(crate) struct Store {
     pub(super) overwrite: bool,
     /// Whether everything is in `tree/` or further.
     pub(super) built: AtomicBool,
+    direct: Direct,
     state: Mutex<StoreState>,
     key: [u8; 16],
 }
@@ -107,7 +109,9 @@ impl Store {
         let verified = PieceSet::none_of(manifest.pieces());
         let state = StoreState { verified, verified_bytes: 0, journal: Some(journal) };
         let (built, state) = (AtomicBool::new(is_built), Mutex::new(state));
-        let store = Self { manifest, path, target, stage, data, overwrite, built, state, key };
+        let direct = Direct::new(false);
+        let store =
+            Self { manifest, path, target, stage, data, overwrite, built, direct, state, key };
         if is_built {
             // It was complete and on the disk when this was noted.
             (0..store.manifest.pieces()).for_each(|piece| store.verified(piece));
@@ -121,6 +125,11 @@ impl Store {
         }
         store.make_room(alive)?;
         Ok(store)
+    }
+
+    /// Writes past the page cache from now on, where that can be.
+    pub(crate) fn past_the_cache(self) -> Self {
+        Self { direct: Direct::new(true), ..self }
     }
 
     /// By what the sender knows this receiver.
@@ -156,11 +165,11 @@ impl Store {
             return Ok(false);
         }
         let Kind::File { holes, .. } = &entry.kind else { unreachable!("only files have pieces") };
-        let file = self.data.write(&data_name(place.entry)).map_err(|e| self.disk(entry, e))?;
+        let name = data_name(place.entry);
         let mut rest = bytes;
         for segment in holes.segments(place.packed, bytes.len()) {
             let (here, left) = rest.split_at(segment.bytes);
-            file.write_all_at(here, segment.at).map_err(|e| self.disk(entry, e))?;
+            self.write_at(&name, here, segment.at).map_err(|e| self.disk(entry, e))?;
             rest = left;
         }
         let mut state = self.state();
@@ -171,6 +180,14 @@ impl Store {
         let is_new = state.verified.insert(piece);
         state.verified_bytes += if is_new { u64::from(place.bytes) } else { 0 };
         Ok(is_new)
+    }
+
+    fn write_at(&self, name: &OsStr, bytes: &[u8], at: u64) -> io::Result<()> {
+        let written = self.direct.write(&self.data, name, bytes, at)?;
+        match &bytes[written..] {
+            [] if written > 0 => Ok(()),
+            rest => self.data.write(name)?.write_all_at(rest, at + written as u64),
+        }
     }
 
     /// A piece that is here, verified again. `None` if it is not, or not any more.

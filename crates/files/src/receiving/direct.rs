@@ -1,0 +1,100 @@
+//! Writes that go past the page cache.
+//!
+//! What is distributed is often larger than what a receiver's memory should hold, and copying it
+//! into the page cache is the most expensive part of receiving it: more than half of a receiver's
+//! processor time, where the machine's memory was not in use before. Where the file system takes it
+//! (`O_DIRECT`), whole blocks that lie well in memory go to the disk from where they are.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+
+use crate::receiving::folder::Folder;
+
+/// Where in memory and in a file what is written past the cache must begin, and of what its size
+/// must be a multiple: as much as any disk asks for.
+pub(crate) const ALIGNMENT: usize = 4096;
+/// Less than so much is not worth a way of its own.
+const LEAST: usize = 64 << 10;
+
+/// Whether the page cache is gone past.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    is_wanted: AtomicBool,
+}
+
+impl Direct {
+    /// Goes past the cache if that is wanted, as long as the file system takes it.
+    pub(crate) fn new(is_wanted: bool) -> Self {
+        Self { is_wanted: AtomicBool::new(is_wanted) }
+    }
+
+    /// Writes into a file of a folder what can be written past the cache; returns how many bytes of
+    /// it, from its beginning on, that was.
+    pub(crate) fn write(
+        &self,
+        folder: &Folder,
+        name: &OsStr,
+        bytes: &[u8],
+        at: u64,
+    ) -> io::Result<usize> {
+        let whole = bytes.len() - bytes.len() % ALIGNMENT;
+        let is_aligned =
+            bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) && at.is_multiple_of(ALIGNMENT as u64);
+        if whole < LEAST || !is_aligned || !self.is_wanted.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        let written =
+            folder.write_direct(name).and_then(|file| file.write_all_at(&bytes[..whole], at));
+        match written {
+            Ok(()) => Ok(whole),
+            // The file system does not take it, or not so.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                self.is_wanted.store(false, Ordering::Relaxed);
+                Ok(0)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use bytes::BytesMut;
+
+    use super::*;
+
+    #[test]
+    fn what_lies_well_is_written_whole_blocks_at_a_time_and_the_rest_is_left() {
+        let dir = tempfile::TempDir::new().expect("a directory");
+        let folder = Folder::named(dir.path()).expect("it is there");
+        let name = OsStr::new("file");
+        folder.write(name).expect("made").set_len(1 << 20).expect("sized");
+        let mut memory = BytesMut::zeroed(300_000 + ALIGNMENT);
+        let skipped = memory.as_ptr().align_offset(ALIGNMENT);
+        let bytes = &mut memory[skipped..][..300_000];
+        bytes.iter_mut().zip(0_u32..).for_each(|(byte, place)| *byte = (place % 251) as u8);
+        let direct = Direct::new(true);
+
+        let written = direct.write(&folder, name, bytes, 8192).expect("written");
+        // A file system in memory may not know of it.
+        if direct.is_wanted.load(Ordering::Relaxed) {
+            assert_eq!(written, 299_008);
+            let file = fs::read(dir.path().join("file")).expect("read");
+            assert!(file[8192..][..written] == bytes[..written]);
+            assert!(file[8192 + written..].iter().all(|byte| *byte == 0));
+        } else {
+            assert_eq!(written, 0);
+        }
+        for (bytes, at) in [(&bytes[1..], 0), (&bytes[..], 512), (&bytes[..4096], 0)] {
+            assert_eq!(direct.write(&folder, name, bytes, at).expect("left"), 0);
+        }
+        let cached = Direct::new(false);
+        assert_eq!(cached.write(&folder, name, bytes, 0).expect("left"), 0);
+    }
+}
