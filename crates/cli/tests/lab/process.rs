@@ -93,8 +93,12 @@ impl Running {
 
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        let id = i32::try_from(self.child.id()).expect("a process id is small");
-        kill(Pid::from_raw(id), signal).expect("our own child can be signalled");
+        kill(self.id(), signal).expect("our own child can be signalled");
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("a process id is small"))
     }
 }
 

@@ -1,0 +1,143 @@
+//! How fast a file comes to many machines: `carom send` to eight receivers in network namespaces,
+//! the sender's link held to 500 Mbit/s by `tbf`, beside as many TCP streams of the same bytes over
+//! the same link in the same run. `cargo bench -p carom-cli --bench files`, as root; the ratios are
+//! what counts. `-- --help` tells what can be set.
+//!
+//! A receiver's rate is that of the bytes of the file, from the moment at which the sender begins
+//! to when it hears that this receiver has verified and named everything. The TCP streams are read
+//! and thrown away: nothing of them is verified or written.
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
+
+mod tcp;
+mod transfer;
+
+#[allow(dead_code, reason = "what tests do besides is not done here")]
+#[path = "../../tests/lab/mod.rs"]
+mod lab;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use comfy_table::Table;
+use lab::Lab;
+
+use self::transfer::{Disturbance, Outcome, Transfer};
+
+/// What is measured.
+#[derive(Clone, Debug, Parser)]
+struct Args {
+    /// Size of the file, MiB
+    #[arg(long, default_value_t = 1024)]
+    mib: u64,
+    /// Receivers
+    #[arg(long, default_value_t = 8)]
+    receivers: usize,
+    /// The sender's link, Mbit/s; 0 is as fast as the machine is
+    #[arg(long, default_value_t = 500)]
+    link: u32,
+    /// Where files go, which takes the size of the file for each receiver and once more
+    #[arg(long, default_value = "/dev/shm")]
+    dir: PathBuf,
+    /// Of the file, MiB that each TCP stream carries
+    #[arg(long)]
+    tcp_mib: Option<u64>,
+    /// Measure only these: clean, lossy, disturbed, tcp
+    #[arg(long, value_delimiter = ',', default_value = "clean,lossy,disturbed,tcp")]
+    only: Vec<String>,
+    /// Given by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// Whether the binary is only tried out
+    #[arg(long, hide = true)]
+    test: bool,
+}
+
+fn main() -> ExitCode {
+    // The same program is the TCP sender and the receivers, in their namespaces.
+    if let Some(role) = tcp::Role::of_this_process() {
+        return role.play();
+    }
+    let mut args = Args::parse();
+    if args.test {
+        (args.mib, args.receivers) = (8, 2);
+    }
+    let Some(lab) = Lab::new("files", args.receivers + 1, 1500) else { return ExitCode::SUCCESS };
+    if args.link > 0 {
+        hold(&lab, args.link);
+    }
+    let dir = tempfile::TempDir::new_in(&args.dir).expect("a directory for the files");
+    let file = dir.path().join("file");
+    fs::write(&file, transfer::noise(args.mib << 20)).expect("room for the file");
+    println!(
+        "{} MiB to {} receivers, sender's link {} Mbit/s",
+        args.mib, args.receivers, args.link
+    );
+    let transfer = |loss, disturbance| {
+        Transfer { lab: &lab, dir: dir.path(), file: &file, loss, disturbance }.run()
+    };
+    let is_asked = |name: &str| args.only.iter().any(|it| it == name);
+    let mut rows: Vec<(&str, Outcome)> = Vec::new();
+    if is_asked("clean") {
+        rows.push(("carom", transfer(0.0, None)));
+    }
+    if is_asked("lossy") {
+        rows.push(("carom, 1 % lost at every receiver", transfer(0.01, None)));
+    }
+    if is_asked("disturbed") {
+        let outcome = transfer(0.0, Some(Disturbance { after_mib: args.mib / 3 }));
+        rows.push(("carom, one killed, one paused, one late", outcome));
+    }
+    if is_asked("tcp") {
+        let bytes = args.tcp_mib.unwrap_or(args.mib).min(args.mib) << 20;
+        rows.push(("TCP, a stream to each", tcp::run(&lab, bytes)));
+    }
+    tell(&args, &rows);
+    ExitCode::SUCCESS
+}
+
+/// Holds the first host's link to so many Mbit/s.
+fn hold(lab: &Lab, mbit: u32) {
+    let rate = format!("{mbit}mbit");
+    let words = ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate];
+    let sizes = ["burst", "128kb", "limit", "4mb"];
+    let status = lab.at(1).command("tc", &[&words[..], &sizes].concat()).status();
+    assert!(status.expect("tc is part of iproute2").success(), "tbf cannot be had here");
+}
+
+fn tell(args: &Args, rows: &[(&str, Outcome)]) {
+    let clean = rows.iter().find(|(name, _)| *name == "carom").map(|(_, outcome)| outcome);
+    let tcp = rows.iter().find(|(name, _)| name.starts_with("TCP")).map(|(_, it)| it.slowest());
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header([
+        "",
+        "slowest receiver",
+        "of the link",
+        "of TCP",
+        "time of the others",
+        "largest process",
+    ]);
+    for (name, outcome) in rows {
+        let mbit = outcome.slowest() * 8.0 / 1e6;
+        let of_link = match args.link {
+            0 => String::new(),
+            link => format!("{:.1} %", 100.0 * mbit / f64::from(link)),
+        };
+        let of_tcp = tcp.map_or(String::new(), |tcp| format!("{:.2}", outcome.slowest() / tcp));
+        let of_clean =
+            clean.map_or(String::new(), |it| format!("{:.3}", it.slowest() / outcome.slowest()));
+        let memory = outcome.most_memory.map_or(String::new(), |it| format!("{} MiB", it >> 20));
+        table.add_row([
+            (*name).to_owned(),
+            format!("{mbit:.1} Mbit/s"),
+            of_link,
+            of_tcp,
+            of_clean,
+            memory,
+        ]);
+    }
+    println!("{table}");
+}

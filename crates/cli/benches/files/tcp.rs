@@ -1,0 +1,106 @@
+//! The same bytes by TCP, a stream to each receiver.
+
+use std::env;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::lab::{Lab, Running};
+use super::transfer::{Outcome, noise};
+
+/// What a process of this benchmark does in its namespace.
+pub(crate) enum Role {
+    /// Takes a stream and throws it away.
+    Receiver,
+    /// Sends so many bytes to each address.
+    Sender { bytes: u64, to: Vec<String> },
+}
+
+const ROLE: &str = "CAROM_BENCH_TCP";
+const PORT: u16 = 7799;
+/// A write of a stream.
+const CHUNK: usize = 1 << 20;
+
+impl Role {
+    /// The role of this process, if it is not the benchmark itself.
+    pub(crate) fn of_this_process() -> Option<Self> {
+        let role = env::var(ROLE).ok()?;
+        let mut words = role.split_whitespace();
+        match words.next() {
+            Some("receive") => Some(Self::Receiver),
+            Some("send") => {
+                let bytes = words.next()?.parse().ok()?;
+                Some(Self::Sender { bytes, to: words.map(str::to_owned).collect() })
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn play(self) -> ExitCode {
+        match self {
+            Self::Receiver => receive(),
+            Self::Sender { bytes, to } => send(bytes, &to),
+        }
+        ExitCode::SUCCESS
+    }
+}
+
+fn receive() {
+    let listener = TcpListener::bind(("0.0.0.0", PORT)).expect("a port");
+    println!("ready");
+    let (mut stream, _) = listener.accept().expect("a connection");
+    let mut chunk = vec![0; CHUNK];
+    while stream.read(&mut chunk).expect("the stream goes on") > 0 {}
+    stream.write_all(b"x").expect("the sender waits for it");
+}
+
+fn send(bytes: u64, to: &[String]) {
+    let chunk = noise(CHUNK as u64);
+    let streams = to.iter().map(|host| TcpStream::connect((host.as_str(), PORT)));
+    let streams: Vec<TcpStream> = streams.map(|stream| stream.expect("it listens")).collect();
+    let began = Instant::now();
+    let took: Vec<Duration> = thread::scope(|scope| {
+        let sending = streams.into_iter().map(|mut stream| {
+            let chunk = &chunk;
+            scope.spawn(move || {
+                for _ in 0..bytes.div_ceil(CHUNK as u64) {
+                    stream.write_all(chunk).expect("it takes everything");
+                }
+                stream.shutdown(std::net::Shutdown::Write).expect("it is open");
+                stream.read_exact(&mut [0]).expect("the receiver says that it has it");
+                began.elapsed()
+            })
+        });
+        let sending: Vec<_> = sending.collect();
+        sending.into_iter().map(|it| it.join().expect("it sends")).collect()
+    });
+    took.iter().for_each(|it| println!("took {}", it.as_secs_f64()));
+}
+
+/// Sends the bytes from the first host of the lab to all others at once.
+pub(crate) fn run(lab: &Lab, bytes: u64) -> Outcome {
+    let this = env::current_exe().expect("this program has a name");
+    let this = this.to_str().expect("of letters");
+    let receivers = &lab.hosts()[1..];
+    let mut receiving: Vec<Running> = receivers
+        .iter()
+        .map(|host| {
+            let mut command = host.command(this, &[]);
+            command.env(ROLE, "receive");
+            Running::start(command)
+        })
+        .collect();
+    receiving.iter_mut().for_each(|it| drop(it.wrote.wait_for("ready")));
+    let addresses: Vec<&str> = receivers.iter().map(|host| host.address.as_str()).collect();
+    let mut command = lab.at(1).command(this, &[]);
+    command.env(ROLE, format!("send {bytes} {}", addresses.join(" ")));
+    let output = command.output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let took = text.lines().filter_map(|line| line.strip_prefix("took ")?.parse::<f64>().ok());
+    let rates: Vec<f64> = took.map(|took| bytes as f64 / took).collect();
+    assert_eq!(rates.len(), receivers.len(), "{output:?}");
+    receiving.iter_mut().for_each(|it| it.end_with(0));
+    Outcome { rates, most_memory: None }
+}

@@ -1,0 +1,193 @@
+//! One transfer by `carom send` and `carom recv`, each in a namespace.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::lab::{Lab, Running};
+
+/// What is sent, and what happens meanwhile.
+pub(crate) struct Transfer<'a> {
+    pub(crate) lab: &'a Lab,
+    pub(crate) dir: &'a Path,
+    pub(crate) file: &'a Path,
+    /// The share of datagrams that each receiver loses.
+    pub(crate) loss: f64,
+    pub(crate) disturbance: Option<Disturbance>,
+}
+
+/// The last receiver but two is killed, the last but one stops for five seconds, and the last comes
+/// late, all when so much has been multicast.
+#[derive(Clone, Copy)]
+pub(crate) struct Disturbance {
+    pub(crate) after_mib: u64,
+}
+
+/// How it went.
+pub(crate) struct Outcome {
+    /// Of those that nothing happened to: bytes in a second.
+    pub(crate) rates: Vec<f64>,
+    /// Bytes of memory of the largest process.
+    pub(crate) most_memory: Option<u64>,
+}
+
+impl Outcome {
+    /// Bytes in a second at the slowest receiver.
+    pub(crate) fn slowest(&self) -> f64 {
+        self.rates.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// Receivers that something happens to.
+const DISTURBED: usize = 3;
+const PAUSE: Duration = Duration::from_secs(5);
+
+impl Transfer<'_> {
+    pub(crate) fn run(&self) -> Outcome {
+        let count = self.lab.hosts().len() - 1;
+        let disturbed = if self.disturbance.is_some() { DISTURBED } else { 0 };
+        assert!(count > disturbed, "at least {} receivers are needed", disturbed + 1);
+        // The last one is not there in the beginning if it is to be late.
+        let at_first = if disturbed > 0 { count - 1 } else { count };
+        let mut receivers: Vec<Running> = (1..=at_first).map(|it| self.receiver(it)).collect();
+        receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for what is sent")));
+        let file = self.file.to_str().expect("a name of letters");
+        let expected = at_first.to_string();
+        let mut args = vec!["send", file, "--to", "bench", "--json", "--interface", "eth0"];
+        args.extend(["--patience", "8s"]);
+        args.extend(["--receivers", &expected]);
+        let mut sender = self.lab.at(1).start(&args);
+        sender.wrote.wait_until("the beginning", |line| event(line) == "began");
+        let began = Instant::now();
+        let pids: Vec<Pid> = receivers.iter().chain([&sender]).map(Running::id).collect();
+        thread::scope(|scope| {
+            let watch = scope.spawn(|| most_memory(&pids));
+            let took = self.follow(&mut sender, &mut receivers, began);
+            self.end(sender, receivers);
+            let bytes = fs::metadata(self.file).expect("the file is there").len() as f64;
+            let rates = took.iter().map(|took| bytes / took.as_secs_f64()).collect();
+            Outcome { rates, most_memory: Some(watch.join().expect("it reads")) }
+        })
+    }
+
+    /// How long it took until each of those had everything whom nothing happened to.
+    fn follow(
+        &self,
+        sender: &mut Running,
+        receivers: &mut Vec<Running>,
+        began: Instant,
+    ) -> Vec<Duration> {
+        if let Some(disturbance) = self.disturbance {
+            self.disturb(disturbance, sender, receivers);
+        }
+        let undisturbed = match self.disturbance {
+            Some(_) => receivers.len() - DISTURBED,
+            None => receivers.len(),
+        };
+        let mut took = Vec::new();
+        while took.len() < undisturbed {
+            let what = "all others to finish";
+            let line = sender.wrote.wait_until(what, |line| event(line) == "finished");
+            let name = parsed(&line)["receiver"].as_str().map(str::to_owned);
+            let number = name.and_then(|name| name.strip_prefix('r')?.parse::<usize>().ok());
+            if number.expect("receivers have numbers") <= undisturbed {
+                took.push(began.elapsed());
+            }
+        }
+        took
+    }
+
+    fn target(&self, number: usize) -> PathBuf {
+        self.dir.join(format!("r{number}"))
+    }
+
+    fn receiver(&self, number: usize) -> Running {
+        let (target, loss) = (self.target(number), self.loss.to_string());
+        fs::create_dir_all(&target).expect("a directory");
+        let target = target.to_str().expect("a name of letters");
+        let name = format!("r{number}");
+        let mut args = vec!["recv", "--from", "bench", target, "--name", &name, "--json"];
+        args.extend(["--interface", "eth0"]);
+        if self.loss > 0.0 {
+            args.extend(["--loss", &loss]);
+        }
+        self.lab.at(number + 1).start(&args)
+    }
+
+    fn disturb(
+        &self,
+        disturbance: Disturbance,
+        sender: &mut Running,
+        receivers: &mut Vec<Running>,
+    ) {
+        let bytes = disturbance.after_mib << 20;
+        sender.wrote.wait_until("progress", |line| {
+            event(line) == "progress" && parsed(line)["bytes"].as_u64() >= Some(bytes)
+        });
+        let number = receivers.len() + 1;
+        receivers[number - 3].kill();
+        receivers[number - 2].signal(Signal::SIGSTOP);
+        let late = self.receiver(number);
+        receivers.push(late);
+        thread::sleep(PAUSE);
+        receivers[number - 2].signal(Signal::SIGCONT);
+    }
+
+    /// Waits for the end of all, and sees that everybody has the file.
+    fn end(&self, mut sender: Running, mut receivers: Vec<Running>) {
+        let is_disturbed = self.disturbance.is_some();
+        let killed = is_disturbed.then(|| receivers.len() - DISTURBED);
+        // The one that was killed did not get it: the sender says so.
+        sender.end_with(i32::from(is_disturbed));
+        let sent = blake3_of(self.file);
+        for (place, receiver) in receivers.iter_mut().enumerate() {
+            if Some(place) != killed {
+                receiver.end_with(0);
+                let name = self.file.file_name().expect("a file");
+                assert_eq!(blake3_of(&self.target(place + 1).join(name)), sent, "r{}", place + 1);
+            }
+            fs::remove_dir_all(self.target(place + 1)).expect("it is there");
+        }
+    }
+}
+
+/// Bytes that the largest of these processes had in memory at once, until all have ended.
+fn most_memory(pids: &[Pid]) -> u64 {
+    let resident = |pid: &Pid| -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        line.trim().strip_suffix(" kB")?.parse().ok()
+    };
+    let mut most = 0;
+    while let Some(largest) = pids.iter().filter_map(resident).max() {
+        most = most.max(largest);
+        thread::sleep(Duration::from_millis(50));
+    }
+    most << 10
+}
+
+fn parsed(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+fn event(line: &str) -> String {
+    parsed(line)["event"].as_str().unwrap_or_default().to_owned()
+}
+
+fn blake3_of(file: &Path) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    let read = File::open(file).and_then(|file| hasher.update_reader(file).map(|it| it.finalize()));
+    read.unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// Bytes that do not repeat.
+pub(crate) fn noise(count: u64) -> Vec<u8> {
+    let mut bytes = vec![0; count as usize];
+    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+    bytes
+}

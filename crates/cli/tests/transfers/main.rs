@@ -1,0 +1,99 @@
+//! `carom send` to several hosts, a network namespace each, whose sender's link is slow: what
+//! happens to some receivers does not keep the others from everything.
+
+#[allow(dead_code, reason = "other tests do more with hosts")]
+#[path = "../lab/mod.rs"]
+mod lab;
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use lab::{Lab, Running};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const MIB: usize = 1 << 20;
+
+fn parsed(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+/// A lab whose first host sends at so many Mbit/s at most.
+fn lab(test: &str, hosts: usize, mbit: u32) -> Option<Lab> {
+    let lab = Lab::new(test, hosts, 1500)?;
+    let rate = format!("{mbit}mbit");
+    let words = ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate];
+    let tbf = [&words[..], &["burst", "64kb", "limit", "2mb"]].concat();
+    match lab.at(1).command("tc", &tbf).output() {
+        Ok(output) if output.status.success() => Some(lab),
+        tried => {
+            lab::lacking(test, &format!("tc has no tbf: {tried:?}"));
+            None
+        }
+    }
+}
+
+/// The receiver of a host, which writes to a directory called as it is.
+fn receiver(lab: &Lab, dir: &TempDir, number: usize, more: &[&str]) -> Running {
+    let name = format!("r{number}");
+    let target = dir.path().join(&name);
+    fs::create_dir_all(&target).expect("a directory");
+    let target = target.to_str().expect("a name of letters");
+    let args = ["recv", "--from", "g", target, "--name", &name, "--interface", "eth0", "--json"];
+    lab.at(number + 1).start(&[&args, more].concat())
+}
+
+/// Waits until so many bytes were multicast.
+fn await_bytes(sender: &mut Running, bytes: usize) {
+    sender.wrote.wait_until("progress", |line| {
+        let line = parsed(line);
+        line["event"] == "progress" && line["bytes"].as_u64() >= Some(bytes as u64)
+    });
+}
+
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut noise = vec![0; bytes];
+    blake3::Hasher::new().finalize_xof().fill(&mut noise);
+    noise
+}
+
+#[test]
+fn one_is_killed_one_stops_for_a_while_and_one_comes_late() {
+    let Some(lab) = lab("one_is_killed", 7, 100) else { return };
+    let dir = TempDir::new().expect("a directory");
+    let (file, bytes) = (dir.path().join("image"), noise(48 * MIB));
+    fs::write(&file, &bytes).expect("room");
+    let lossy = ["--loss", "0.01"];
+    let mut receivers: Vec<Running> = (1..=5).map(|it| receiver(&lab, &dir, it, &lossy)).collect();
+    receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for what is sent")));
+    let file = file.to_str().expect("a name of letters");
+    let args = ["send", file, "--to", "g", "--receivers", "5", "--patience", "8s", "--json"];
+    let mut sender = lab.at(1).start(&[&args[..], &["--interface", "eth0"]].concat());
+
+    await_bytes(&mut sender, 16 * MIB);
+    receivers[3].kill();
+    receivers[4].signal(Signal::SIGSTOP);
+    receivers.push(receiver(&lab, &dir, 6, &[]));
+    thread::sleep(Duration::from_secs(5));
+    receivers[4].signal(Signal::SIGCONT);
+
+    sender.end_with(1);
+    let summary = parsed(sender.wrote.seen.last().expect("a summary"));
+    let rows = summary["receivers"].as_array().expect("receivers");
+    let not_finished: Vec<&str> = rows
+        .iter()
+        .filter(|row| row["state"] != "finished")
+        .map(|row| row["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!((rows.len(), &not_finished[..]), (6, &["r4"][..]), "{summary}");
+    for (place, receiver) in receivers.iter_mut().enumerate().filter(|(place, _)| *place != 3) {
+        receiver.end_with(0);
+        let got = fs::read(dir.path().join(format!("r{}/image", place + 1))).expect("the file");
+        assert!(got == bytes, "r{}: other bytes", place + 1);
+    }
+    let left = fs::read_dir(dir.path().join("r4")).expect("it was made").flatten();
+    let whole = left.filter(|entry| entry.file_name() == "image").count();
+    assert_eq!(whole, 0, "what is not whole has not its name");
+}
