@@ -12,7 +12,7 @@
 mod tcp;
 mod transfer;
 
-#[allow(dead_code, reason = "what tests do besides is not done here")]
+#[allow(dead_code, unused_imports, reason = "what tests do besides is not done here")]
 #[path = "../../tests/lab/mod.rs"]
 mod lab;
 

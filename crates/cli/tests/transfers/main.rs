@@ -1,7 +1,7 @@
 //! `carom send` to several hosts, a network namespace each, whose sender's link is slow: what
 //! happens to some receivers does not keep the others from everything.
 
-#[allow(dead_code, reason = "other tests do more with hosts")]
+#[allow(dead_code, unused_imports, reason = "other tests do more with hosts")]
 #[path = "../lab/mod.rs"]
 mod lab;
 
