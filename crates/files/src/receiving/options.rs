@@ -25,7 +25,7 @@ pub struct ReceiveOptions {
     pub patience: Duration,
     /// The most memory for pieces that have come in part; at least two are kept. Default: 64 MiB.
     pub assembly_bytes: usize,
-    /// Whether what is written stays in memory, as far as there is room, for those who read it soon.
+    /// Whether what is written stays in memory, as far as there is room, for who reads it soon.
     /// Default: no, it goes past the page cache where the file system can do that, which takes half
     /// of the processor time and leaves the memory to others.
     pub cached: bool,

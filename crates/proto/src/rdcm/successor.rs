@@ -199,7 +199,7 @@ impl Successor {
         }
     }
 
-    /// Who takes long to acknowledge, because its machine or its link is busy, is waited for longer.
+    /// Who takes long to acknowledge, because its machine or link is busy, is waited for longer.
     fn adapted(&self, patience: &Patience) -> Patience {
         let timeout = self.round_trip.timeout();
         let silent_after = patience.silent_after.max(timeout);
