@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use carom_proto::loss::Loss;
 use carom_proto::membership::service::frame::MAX_TEXT_BYTES;
-use carom_proto::{Engine, NodeId, Rng, lateral, rdcm, rmp};
+use carom_proto::{Endpoint, Engine, NodeId, Rng, lateral, rdcm, rmp};
 
 use crate::address_book::AddressBook;
 use crate::driver::Driver;
@@ -287,13 +287,14 @@ impl Builder {
 
     /// The node for the driver, and what its handles know.
     fn host(
-        self,
+        mut self,
         choice: &Choice,
         sockets: Sockets,
         explicit_seeds: Vec<SocketAddr>,
         controls: Vec<SocketAddr>,
     ) -> (Host<UdpNetwork>, NodeParts) {
         let id = self.node_id.unwrap_or_else(|| NodeId(system_random()));
+        self.bulk.network.meet(id, Endpoint(sockets.endpoint));
         let mut rng = Rng::new(self.seed.unwrap_or_else(system_random));
         let multicast_port = sockets.multicast.as_ref().and_then(|it| it.port().ok());
         let has_explicit_seeds = !explicit_seeds.is_empty();

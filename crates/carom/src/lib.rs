@@ -13,7 +13,8 @@
 //! [`Node`] and [`Group`] close and leave when they are dropped.
 //!
 //! With the feature `sim` there is the module `sim`, which runs programs on this API in a simulated
-//! world, to test them under faults.
+//! world, to test them under faults; with the feature `topology` the module `topology`, which reads
+//! the network of bulk groups from a file.
 //!
 //! ```
 //! use carom::{Event, Node, Profile};
@@ -84,6 +85,8 @@ pub mod sim;
 mod sockets;
 mod status;
 mod timer;
+#[cfg(feature = "topology")]
+pub mod topology;
 mod udp;
 mod waiting;
 

@@ -35,7 +35,8 @@ fn resolve_all(
     Ok(addresses)
 }
 
-fn resolve_one(name: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
+/// The addresses of one, `HOST:PORT` or `HOST`; or why there are none.
+pub(crate) fn resolve_one(name: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
     if let Ok(ip) = name.parse::<IpAddr>() {
         return only_ipv4([SocketAddr::new(ip, default_port)]);
     }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carom::{Event as GroupEvent, Group, LossCause, Node, rdcm};
+use carom::{Event as GroupEvent, Group, LossCause, Node, ViewChangeKind, rdcm};
 use carom_files::{
     Event, ReceiverRow, SendError, SendHandle, SendOptions, Sending, Source, SourceError,
     StartWhen, State, Summary, events,
@@ -20,6 +20,7 @@ use crate::node::NodeArgs;
 use crate::output;
 use crate::transfer::bars::Bar;
 use crate::transfer::stream::Stream;
+use crate::transfer::topology::{Described, TopologyArgs};
 use crate::transfer::{self, human_bytes, human_rate};
 use crate::units::{self, Bandwidth};
 
@@ -51,6 +52,8 @@ pub(crate) struct Args {
     #[arg(value_parser = units::duration)]
     patience: Duration,
     #[command(flatten)]
+    topology: TopologyArgs,
+    #[command(flatten)]
     node: NodeArgs,
     /// Write objects of JSON: one for each change, and the summary
     #[arg(long)]
@@ -71,6 +74,7 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     if let Bandwidth::BytesPerSecond(rate) = args.rate {
         bulk.rate = Some(rate);
     }
+    let described = args.topology.read(&mut bulk)?;
     let node = args.node.start(args.node.builder().bulk(bulk), interrupt)?;
     let group = transfer::join(&node, &args.group)?;
     let (reporter, events) = events(EVENTS);
@@ -88,7 +92,8 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     allow_connections();
     let began = Instant::now();
     let sending = open(args, options, &events)?;
-    let sent = Sender::new(args, sending.handle()).run(&group, interrupt, sending, &events);
+    let watch = described.map(|described| (described, &node));
+    let sent = Sender::new(args, sending.handle(), watch).run(&group, interrupt, sending, &events);
     let summary = sent.map_err(|error| ended(&args.group, &error, interrupt))?;
     tell(args, &summary, began.elapsed(), &node)?;
     group.leave();
@@ -135,11 +140,13 @@ struct Sender<'a> {
     handle: SendHandle,
     bar: Bar,
     data_bytes: u64,
+    /// What a file says of the network, and the node of the sender.
+    network: Option<(Described, &'a Node)>,
 }
 
 impl<'a> Sender<'a> {
-    fn new(args: &'a Args, handle: SendHandle) -> Self {
-        Self { args, handle, bar: Bar::new("sending", args.json), data_bytes: 0 }
+    fn new(args: &'a Args, handle: SendHandle, network: Option<(Described, &'a Node)>) -> Self {
+        Self { args, handle, bar: Bar::new("sending", args.json), data_bytes: 0, network }
     }
 
     fn run(
@@ -159,6 +166,9 @@ impl<'a> Sender<'a> {
             self.args.group,
             offer.id.short()
         ));
+        if let Some((described, node)) = &self.network {
+            described.look_at_sender(node).into_iter().for_each(|line| self.bar.line(&line));
+        }
         let stream = Stream::new(group, interrupt, &offer);
         let sent = thread::scope(|scope| {
             let sent = scope.spawn(|| sending.run(&mut &stream));
@@ -193,6 +203,12 @@ impl<'a> Sender<'a> {
                 GroupEvent::Slow(slow) => {
                     let (node, behind) = (slow.node, slow.behind);
                     self.bar.line(&format!("{node} is left behind by {behind} packets"));
+                }
+                GroupEvent::View(change) if change.kind == ViewChangeKind::Joined => {
+                    if let Some((described, node)) = &self.network {
+                        let line = described.look_at_member(node, change.node);
+                        line.into_iter().for_each(|line| self.bar.line(&line));
+                    }
                 }
                 _ => {}
             }
@@ -355,6 +371,7 @@ const EXAMPLE: &str = "Example:
   carom recv --from images /srv/images        on each receiver, and then
   carom send disk.img models/ --to images --receivers 8
   tar c /data | carom send - --name data.tar --to images --start-after 10s --rate 1Gbit
+  carom send disk.img --to images --topology network.toml
 
 A transfer that was broken off is taken up again by the same command: receivers keep what they
 have verified. Exit code 1 if a receiver did not get everything, with its name.";

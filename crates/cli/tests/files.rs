@@ -262,3 +262,46 @@ fn ctrl_c_ends_a_receiver_that_waits_and_a_sender_that_nobody_hears() {
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of a journal without pieces.
 const JOURNAL_HEADER: u64 = 56;
+
+#[test]
+fn a_transfer_goes_over_the_network_that_a_file_describes_and_tells_whom_it_does_not_name() {
+    let net = Net::new(23_121);
+    let data = noise(3_000_000, 7);
+    net.write("data", &data);
+    let file = "[racks]\nleft = ['127.0.0.1:23131', '127.0.0.1:23132']\n\
+                right = ['127.0.0.1:23133']\n";
+    net.write("net.toml", file.as_bytes());
+    let named = ["a", "b"].into_iter().zip(["23132", "23133"]);
+    let mut receivers: Vec<Running> =
+        named.map(|(name, port)| net.recv(name, &["--port", port, "--loss", "1%"])).collect();
+    receivers.push(net.recv("c", &["--port", "23134"]));
+    let args = ["send", "data", "--to", "g", "--receivers", "3", "--port", "23131"];
+    let sent = net.start(&[&args[..], &["--topology", "net.toml"]].concat()).end();
+    assert_eq!(code(&sent), 0, "{sent:?}");
+    for (name, receiver) in ["a", "b", "c"].iter().zip(receivers) {
+        assert_eq!(code(&receiver.end()), 0);
+        assert!(net.read(&format!("{name}/data")) == data, "{name} has other bytes");
+    }
+    let told = String::from_utf8_lossy(&sent.stderr);
+    assert!(told.contains("a receiver at 127.0.0.1:23134 is not in net.toml"), "{told}");
+    assert_eq!(told.matches("is not in net.toml").count(), 1, "{told}");
+}
+
+#[test]
+fn a_topology_that_is_none_is_refused_with_its_line_and_what_helps() {
+    let net = Net::new(23_122);
+    net.write("data", b"some");
+    net.write(
+        "net.toml",
+        b"switches = ['core']\nlinks = [['left', 'spine']]\n[racks]\n\
+                           left = ['127.0.0.1:23135']\n",
+    );
+    let args = ["send", "data", "--to", "g", "--topology"];
+    let sent = net.start(&[&args[..], &["net.toml"]].concat()).end();
+    assert_eq!(code(&sent), 2, "{sent:?}");
+    assert_says(&sent, "net.toml:2: there is no switch, rack or host 'spine'");
+    assert_says(&sent, "name it under switches, [racks] or [hosts], or correct it");
+    let sent = net.start(&[&args[..], &["none.toml"]].concat()).end();
+    assert_eq!(code(&sent), 2, "{sent:?}");
+    assert_says(&sent, "none.toml: it cannot be read");
+}

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use carom_proto::membership::Membership;
-use carom_proto::{NodeId, Rng};
+use carom_proto::{Endpoint, NodeId, Rng};
 
 use super::{Builder, MakeGuest};
 use crate::error::StartError;
@@ -24,7 +24,7 @@ impl Builder {
     /// # Errors
     /// The settings make no sense, a seed is a name, a membership service is asked for, or the host
     /// has a node already: its port 7400 is taken.
-    pub fn start_on(self, host: &sim::Host) -> Result<Node, StartError> {
+    pub fn start_on(mut self, host: &sim::Host) -> Result<Node, StartError> {
         self.check()?;
         self.lateral.validate()?;
         self.ordered.validate()?;
@@ -40,6 +40,7 @@ impl Builder {
         let taken = StartError::AddressInUse { port: DEFAULT_PORT, multicast: false };
         let mut founder = host.found().ok_or(taken)?;
         let id = self.node_id.unwrap_or(NodeId(founder.rng.next_u64()));
+        self.bulk.network.meet(id, Endpoint(host.endpoint()));
         let mut rng = Rng::new(self.seed.unwrap_or(founder.rng.next_u64()));
         let has_explicit_seeds = !explicit_seeds.is_empty();
         let provider = Provider {

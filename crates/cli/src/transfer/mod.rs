@@ -3,6 +3,7 @@
 
 pub(crate) mod bars;
 pub(crate) mod stream;
+pub(crate) mod topology;
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -191,9 +191,13 @@ impl Node {
             match event {
                 MembershipEvent::View(change) => self.on_view_change(now, change),
                 MembershipEvent::Met(node, endpoint) => {
+                    self.bulk.meet(node, endpoint);
                     self.events.push_back(NodeEvent::Met(node, endpoint));
                 }
-                MembershipEvent::Parted(node) => self.events.push_back(NodeEvent::Parted(node)),
+                MembershipEvent::Parted(node) => {
+                    self.bulk.part(node);
+                    self.events.push_back(NodeEvent::Parted(node));
+                }
                 MembershipEvent::Settled => self.events.push_back(NodeEvent::Settled),
                 MembershipEvent::Away => {
                     tracing::info!(node = %self.id, "the membership service is away");

@@ -1,13 +1,12 @@
 //! How one node's RDCM engine is set.
 
-use std::collections::BTreeMap;
-
 use core::time::Duration;
 
+use super::hosts::Hosts;
 use super::packet::{DATA_BYTES, PLACE_BYTES};
 use super::sending::IDLE_PART;
 use super::topology::{Topology, Vertex};
-use crate::NodeId;
+use crate::{Endpoint, NodeId};
 
 /// The settings of an [`Rdcm`](super::Rdcm) engine. The defaults are for a local network of
 /// which nothing is known.
@@ -100,10 +99,44 @@ pub enum Network {
     Known {
         /// The topology.
         topology: Box<Topology>,
-        /// The hosts of the nodes. Who is not among them cannot be a receiver. Of several on one
-        /// host the one is there that has joined last: a node that was restarted has another id.
-        hosts: BTreeMap<NodeId, Vertex>,
+        /// The hosts of the nodes. Who is not among them, or stands where another node is, gets one
+        /// of the topology's [places for visitors](Topology::with_visitors). If it has none, the
+        /// former cannot be a receiver, and of several on one host the one is there that has
+        /// joined last: a node that was restarted has another id.
+        hosts: Hosts,
     },
+}
+
+impl Network {
+    /// A node can be reached there; see [`Hosts::meet`].
+    pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
+        if let Self::Known { hosts, .. } = self {
+            hosts.meet(node, endpoint);
+        }
+    }
+
+    /// A node is gone.
+    pub fn part(&mut self, node: NodeId) {
+        if let Self::Known { hosts, .. } = self {
+            hosts.part(node);
+        }
+    }
+
+    /// The host at which the network says that a node is.
+    pub(super) fn host_of(&self, node: NodeId) -> Option<Vertex> {
+        match self {
+            Self::Unknown => None,
+            Self::Known { hosts, .. } => hosts.of(node),
+        }
+    }
+
+    /// Whether it is a host of the network, and no place for whoever comes.
+    pub(super) fn names(&self, host: Vertex) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::Known { topology, .. } => !topology.visitors().contains(&host.0),
+        }
+    }
 }
 
 /// What is wrong with settings.
@@ -254,7 +287,7 @@ pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// The narrowest path: a packet must hold two acknowledgements with all their ranges.
 pub(super) const LEAST_MTU: usize = 700;
 /// The most links at one point of a topology.
-pub(super) const MAX_PORTS: usize = 128;
+pub const MAX_PORTS: usize = 128;
 /// The sender hears a report in this time, on average, or less often.
 const REPORT_SHARE: Duration = Duration::from_micros(100);
 
@@ -283,7 +316,7 @@ mod tests {
         assert_eq!(refused(|it| it.rate = Some(0)), ConfigError::Zero("rate"));
         let wide = refused(|it| {
             let topology = Topology::racks(&[200]).expect("a rack");
-            it.network = Network::Known { topology: topology.into(), hosts: BTreeMap::new() };
+            it.network = Network::Known { topology: topology.into(), hosts: Hosts::default() };
         });
         assert_eq!(wide, ConfigError::Ports { links: 201, most: MAX_PORTS });
     }

@@ -53,8 +53,9 @@ use bytes::Bytes;
 use crate::outbox::Outbox;
 use crate::wire::Header;
 use crate::{
-    Class, Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Profile, Rng,
-    SendError, SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind, Wakeup,
+    Class, Destination, Endpoint, Engine, Event, GroupId, GroupSettings, JoinError, NodeId,
+    Profile, Rng, SendError, SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind,
+    Wakeup,
 };
 
 mod acks;
@@ -65,6 +66,7 @@ pub mod congestion;
 mod counters;
 mod group;
 pub mod having;
+mod hosts;
 pub mod multicast_manager;
 pub mod overlay;
 mod pacing;
@@ -83,9 +85,10 @@ pub mod tree;
 pub mod window;
 
 use self::around::Around;
-pub use self::config::{Config, ConfigError, Congestion, MAX_MESSAGE_BYTES, Network};
+pub use self::config::{Config, ConfigError, Congestion, MAX_MESSAGE_BYTES, MAX_PORTS, Network};
 pub use self::counters::Counters;
 use self::group::{Group, Role};
+pub use self::hosts::Hosts;
 use self::packet::{Packet, Place};
 pub use self::placing::ReceiverState;
 use self::tree::MulticastTree;
@@ -139,6 +142,17 @@ impl Rdcm {
         if was_blocked && !is_blocked {
             self.due = self.now;
         }
+    }
+
+    /// A node can be reached there: so it is known where it stands, if the
+    /// [network](Config::network) names addresses.
+    pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
+        self.config.network.meet(node, endpoint);
+    }
+
+    /// A node is gone.
+    pub fn part(&mut self, node: NodeId) {
+        self.config.network.part(node);
     }
 
     /// What was counted.

@@ -65,7 +65,7 @@ impl Placing {
         let (topology, mut sites) =
             Sites::of(&around.config.network, around.config.most_children());
         let nowhere = ManagerError::NoHost(Vertex(u32::MAX));
-        let sender = sites.settle(around.node).ok_or(nowhere)?;
+        let sender = sites.settle_sender(&around.config.network, around.node).ok_or(nowhere)?;
         let patience = Patience {
             retry_after: around.config.retry_link_after,
             settle: around.config.cut_after * 2,
@@ -86,10 +86,12 @@ impl Placing {
     pub(super) fn join(&mut self, around: &mut Around<'_>, nodes: &[NodeId], first: u64) {
         let mut vertices = Vec::new();
         for node in nodes {
-            let Some(vertex) = self.sites.settle(*node) else {
+            let Some(vertex) = self.sites.settle(&around.config.network, *node) else {
                 tracing::warn!(%node, group = %self.group, "no host of the topology: left out");
                 continue;
             };
+            // A node that it has displaced.
+            self.manager.leave(self.group, vertex);
             vertices.push(vertex);
             let state = ReceiverState {
                 first,
@@ -117,7 +119,7 @@ impl Placing {
         if let Some(vertex) = self.sites.host(node) {
             self.manager.leave(self.group, vertex);
         }
-        self.sites.release(node);
+        self.sites.release(&around.config.network, node);
         self.tell_changes(around);
     }
 

@@ -2,77 +2,78 @@
 
 use std::collections::BTreeMap;
 
+use core::ops::Range;
+
 use super::config::Network;
 use super::topology::{Topology, Vertex};
 use crate::NodeId;
 
-/// The hosts of nodes.
+/// The hosts of the nodes of one stream.
 #[derive(Clone, Debug)]
 pub(super) struct Sites {
-    /// Whether nodes are given hosts as they come.
-    grows: bool,
     hosts: BTreeMap<NodeId, Vertex>,
     nodes: BTreeMap<Vertex, NodeId>,
-    /// Hosts that are free again, the next one that never was taken, and how many there are.
+    /// Places for nodes that the network does not name: those that are free again, and those that
+    /// never were taken.
     free: Vec<Vertex>,
-    next: u32,
-    count: u32,
+    fresh: Range<u32>,
+    /// Where the sender is, whom nobody displaces.
+    sender: Option<Vertex>,
 }
 
 impl Sites {
     /// The topology of a network, and the hosts in it. Where nothing is known no switch has more
     /// than `most_children` others below it.
     pub(super) fn of(network: &Network, most_children: usize) -> (Topology, Self) {
-        match network {
-            Network::Known { topology, hosts } => {
-                let nodes = hosts.iter().map(|(node, vertex)| (*vertex, *node)).collect();
-                let count = topology.hosts();
-                let (hosts, free) = (hosts.clone(), Vec::new());
-                let sites = Self { grows: false, hosts, nodes, free, next: count, count };
-                ((**topology).clone(), sites)
-            }
+        let topology = match network {
+            Network::Known { topology, .. } => (**topology).clone(),
             Network::Unknown => {
                 let racks = vec![RACK; RACKS.min(most_children)];
-                let topology = Topology::racks(&racks).expect("such racks are possible");
-                let sites = Self {
-                    grows: true,
-                    hosts: BTreeMap::new(),
-                    nodes: BTreeMap::new(),
-                    free: Vec::new(),
-                    next: 0,
-                    count: topology.hosts(),
-                };
-                (topology, sites)
+                Topology::racks(&racks).expect("such racks are possible")
             }
-        }
+        };
+        let fresh = match network {
+            Network::Known { topology, .. } => topology.visitors(),
+            Network::Unknown => 0..topology.hosts(),
+        };
+        let (hosts, nodes) = (BTreeMap::new(), BTreeMap::new());
+        (topology, Self { hosts, nodes, free: Vec::new(), fresh, sender: None })
     }
 
-    /// The host of a node, which is given one if it can have one.
-    pub(super) fn settle(&mut self, node: NodeId) -> Option<Vertex> {
+    /// The host of the sender, which stays its own.
+    pub(super) fn settle_sender(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
+        self.sender = self.settle(network, node);
+        self.sender
+    }
+
+    /// The host of a node, which is given one if it can have one. If another node is there, it gets
+    /// a place of its own; where there are none it displaces the other, for a node that was
+    /// restarted has another id.
+    pub(super) fn settle(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
         if let Some(vertex) = self.hosts.get(&node) {
-            // Several nodes may run on a host of a known network, one after the other.
-            self.nodes.insert(*vertex, node);
             return Some(*vertex);
         }
-        if !self.grows {
-            return None;
-        }
-        let vertex = self.free.pop().or_else(|| {
-            let fresh = (self.next < self.count).then_some(Vertex(self.next));
-            self.next += u32::from(fresh.is_some());
-            fresh
-        })?;
+        let named = network.host_of(node);
+        let vacant = named.filter(|vertex| !self.nodes.contains_key(vertex));
+        let displaced = named.filter(|vertex| self.sender != Some(*vertex));
+        let vertex = vacant.or_else(|| self.vacant()).or(displaced)?;
         self.hosts.insert(node, vertex);
-        self.nodes.insert(vertex, node);
+        if let Some(former) = self.nodes.insert(vertex, node) {
+            self.hosts.remove(&former);
+        }
         Some(vertex)
     }
 
+    /// A place that is nobody's.
+    fn vacant(&mut self) -> Option<Vertex> {
+        self.free.pop().or_else(|| self.fresh.next().map(Vertex))
+    }
+
     /// A node is gone: another may have its host.
-    pub(super) fn release(&mut self, node: NodeId) {
-        if self.grows
-            && let Some(vertex) = self.hosts.remove(&node)
-        {
-            self.nodes.remove(&vertex);
+    pub(super) fn release(&mut self, network: &Network, node: NodeId) {
+        let Some(vertex) = self.hosts.remove(&node) else { return };
+        self.nodes.remove(&vertex);
+        if !network.names(vertex) {
             self.free.push(vertex);
         }
     }
@@ -98,35 +99,60 @@ mod tests {
 
     #[test]
     fn nodes_of_an_unknown_network_get_hosts_as_they_come_and_leave_them_to_others() {
-        let (topology, mut sites) = Sites::of(&Network::Unknown, 100);
-        let first = sites.settle(NodeId(7)).expect("a host");
+        let network = Network::Unknown;
+        let (topology, mut sites) = Sites::of(&network, 100);
+        let first = sites.settle(&network, NodeId(7)).expect("a host");
         assert!(topology.is_host(first));
-        assert_eq!(sites.settle(NodeId(7)), Some(first));
-        let second = sites.settle(NodeId(8)).expect("a host");
+        assert_eq!(sites.settle(&network, NodeId(7)), Some(first));
+        let second = sites.settle(&network, NodeId(8)).expect("a host");
         assert_ne!(first, second);
-        sites.release(NodeId(7));
+        sites.release(&network, NodeId(7));
         assert_eq!((sites.host(NodeId(7)), sites.node(first)), (None, None));
-        assert_eq!(sites.settle(NodeId(9)), Some(first));
+        assert_eq!(sites.settle(&network, NodeId(9)), Some(first));
         assert_eq!(sites.node(first), Some(NodeId(9)));
-        let all = (100..).map_while(|node| sites.settle(NodeId(node))).count();
+        let all = (100..).map_while(|node| sites.settle(&network, NodeId(node))).count();
         assert_eq!(all as u32 + 2, topology.hosts(), "then there is no room");
+    }
+
+    fn known(topology: Topology, hosts: &[(u64, u32)]) -> Network {
+        let hosts = hosts.iter().map(|(node, vertex)| (NodeId(*node), Vertex(*vertex)));
+        Network::Known { topology: topology.into(), hosts: hosts.collect() }
     }
 
     #[test]
     fn nodes_of_a_known_network_are_where_they_are() {
-        let topology = Topology::racks(&[2, 2]).expect("racks");
-        let hosts = [(NodeId(5), Vertex(3))].into();
-        let (_, mut sites) = Sites::of(&Network::Known { topology: topology.into(), hosts }, 100);
-        assert_eq!(sites.settle(NodeId(5)), Some(Vertex(3)));
-        assert_eq!(sites.settle(NodeId(6)), None);
-        sites.release(NodeId(5));
-        assert_eq!(sites.node(Vertex(3)), Some(NodeId(5)));
-        let topology = Topology::racks(&[2, 2]).expect("racks");
-        let hosts = [(NodeId(5), Vertex(3)), (NodeId(9), Vertex(3))].into();
-        let (_, mut sites) = Sites::of(&Network::Known { topology: topology.into(), hosts }, 100);
+        let racks = || Topology::racks(&[2, 2]).expect("racks");
+        let network = known(racks(), &[(5, 3)]);
+        let (_, mut sites) = Sites::of(&network, 100);
+        assert_eq!(sites.settle(&network, NodeId(5)), Some(Vertex(3)));
+        assert_eq!(sites.settle(&network, NodeId(6)), None);
+        let network = known(racks(), &[(4, 2), (5, 3), (9, 3), (8, 2)]);
+        let (_, mut sites) = Sites::of(&network, 100);
+        assert_eq!(sites.settle_sender(&network, NodeId(4)), Some(Vertex(2)));
         for node in [5, 9, 5].map(NodeId) {
-            assert_eq!(sites.settle(node), Some(Vertex(3)));
+            assert_eq!(sites.settle(&network, node), Some(Vertex(3)));
             assert_eq!(sites.node(Vertex(3)), Some(node), "who came last");
         }
+        assert_eq!(sites.host(NodeId(9)), None, "it was displaced");
+        sites.release(&network, NodeId(9));
+        assert_eq!(sites.node(Vertex(3)), Some(NodeId(5)), "who is there stays");
+        assert_eq!(sites.settle(&network, NodeId(8)), None, "nobody displaces the sender");
+    }
+
+    #[test]
+    fn visitors_of_a_known_network_and_second_nodes_of_a_host_get_places_of_their_own() {
+        let topology = Topology::racks(&[2, 2]).and_then(Topology::with_visitors).expect("racks");
+        let network = known(topology, &[(5, 3), (9, 3)]);
+        let (topology, mut sites) = Sites::of(&network, 100);
+        let places = [5, 9, 6].map(|node| sites.settle(&network, NodeId(node)).expect("a place"));
+        assert_eq!(places[0], Vertex(3));
+        for (place, node) in places.into_iter().zip([5, 9, 6]) {
+            assert!(topology.is_host(place));
+            assert_eq!(sites.node(place), Some(NodeId(node)));
+        }
+        sites.release(&network, NodeId(9));
+        assert_eq!(sites.settle(&network, NodeId(10)), Some(places[1]));
+        sites.release(&network, NodeId(5));
+        assert_eq!(sites.settle(&network, NodeId(9)), Some(Vertex(3)));
     }
 }

@@ -9,6 +9,7 @@
 //! | [`Topology::racks`] | what is declared where nobody controls the switches |
 
 use core::fmt;
+use core::ops::Range;
 
 /// A host or a switch of a [`Topology`]: its number there. Hosts come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +24,8 @@ pub struct LinkId(pub u32);
 pub struct Topology {
     hosts: u32,
     names: Vec<String>,
+    /// Hosts that nobody has declared, for nodes that come: they follow the switches.
+    visitors: Range<u32>,
     /// Whether hosts pass packets of others on, as the servers of BCube do.
     hosts_forward: bool,
     links: Vec<[Vertex; 2]>,
@@ -49,8 +52,14 @@ pub enum TopologyError {
     /// A link to what is not there, or from something to itself.
     #[error("a link must join two of the topology's hosts and switches, not {0} and {1}")]
     Link(Vertex, Vertex),
+    /// Visitors need a switch.
+    #[error("the topology has no switch that others could be linked to")]
+    NoSwitch,
 }
 
+/// Racks for visitors, and places in one.
+const VISITOR_RACKS: u32 = 63;
+const RACK_OF_VISITORS: u32 = 32;
 /// The most hosts and switches that a topology can have.
 pub const MAX_VERTICES: usize = 1 << 20;
 
@@ -80,6 +89,7 @@ impl Topology {
         Ok(Self {
             hosts,
             names,
+            visitors: 0..0,
             hosts_forward,
             links: Vec::new(),
             neighbours: vec![Vec::new(); count],
@@ -280,7 +290,55 @@ impl Topology {
         Ok(topology)
     }
 
-    /// How many hosts there are: they are the first vertices.
+    /// The same with places for nodes of which it is not known where they are: 63 racks of 32 below
+    /// a switch, which is linked to one of those that are farthest from the hosts.
+    ///
+    /// # Errors
+    /// If there is no switch, or it is too large.
+    pub fn with_visitors(mut self) -> Result<Self, TopologyError> {
+        let top = self.top().ok_or(TopologyError::NoSwitch)?;
+        let first = self.names.len() as u32;
+        let visitors = first..first + VISITOR_RACKS * RACK_OF_VISITORS;
+        check_size(u64::from(visitors.end) + u64::from(VISITOR_RACKS) + 1)?;
+        self.names.extend((0..visitors.len()).map(|it| format!("visitor {it}")));
+        self.names.extend((0..VISITOR_RACKS).map(|it| format!("visitors' rack {it}")));
+        self.names.push("visitors".to_owned());
+        self.neighbours.resize(self.names.len(), Vec::new());
+        let entry = Vertex(visitors.end + VISITOR_RACKS);
+        self.link(top, entry)?;
+        for rack in 0..VISITOR_RACKS {
+            let switch = Vertex(visitors.end + rack);
+            self.link(switch, entry)?;
+            for place in 0..RACK_OF_VISITORS {
+                self.link(Vertex(first + rack * RACK_OF_VISITORS + place), switch)?;
+            }
+        }
+        self.visitors = visitors;
+        Ok(self)
+    }
+
+    /// The first of the switches that are farthest from the hosts, over links alone.
+    fn top(&self) -> Option<Vertex> {
+        let mut seen: Vec<bool> = (0..self.len() as u32).map(|it| it < self.hosts).collect();
+        let mut edge: Vec<Vertex> = (0..self.hosts).map(Vertex).collect();
+        let mut top = None;
+        while !edge.is_empty() {
+            let next = edge.iter().flat_map(|vertex| self.neighbours(*vertex));
+            let mut next: Vec<Vertex> = next.map(|(vertex, _)| *vertex).collect();
+            next.sort_unstable();
+            next.retain(|vertex| !core::mem::replace(&mut seen[vertex.0 as usize], true));
+            top = next.first().copied().or(top);
+            edge = next;
+        }
+        top
+    }
+
+    /// The numbers of the hosts that are places for [visitors](Topology::with_visitors).
+    pub fn visitors(&self) -> Range<u32> {
+        self.visitors.clone()
+    }
+
+    /// How many hosts there are, but for places for visitors: they are the first vertices.
     pub fn hosts(&self) -> u32 {
         self.hosts
     }
@@ -297,7 +355,7 @@ impl Topology {
 
     /// Whether it is a host.
     pub fn is_host(&self, vertex: Vertex) -> bool {
-        vertex.0 < self.hosts
+        vertex.0 < self.hosts || self.visitors.contains(&vertex.0)
     }
 
     /// Whether packets of others can go through it.

@@ -72,3 +72,28 @@ fn numbers_that_make_no_topology_are_refused() {
     assert_eq!(two.link(Vertex(0), Vertex(0)), Err(TopologyError::Link(Vertex(0), Vertex(0))));
     assert_eq!(two.link(Vertex(0), Vertex(9)), Err(TopologyError::Link(Vertex(0), Vertex(9))));
 }
+
+#[test]
+fn visitors_come_in_at_the_top_and_leave_the_numbers_of_all_others_as_they_are() {
+    for (known, top) in [
+        (Topology::racks(&[2, 3]), "core"),
+        (Topology::fat_tree(4), "core 0.0"),
+        (Topology::vl2(4, 4, 2), "intermediate 0"),
+        (Topology::bcube(2, 1), "switch 0:0"),
+    ] {
+        let known = known.expect("a topology");
+        let topology = known.clone().with_visitors().expect("it has switches");
+        assert_eq!(topology.hosts(), known.hosts());
+        assert_eq!(topology.links()[..known.links().len()], *known.links());
+        let entry = topology.links()[known.links().len()];
+        assert_eq!(topology.name(entry[0]), top);
+        let visitors: Vec<Vertex> = topology.visitors().map(Vertex).collect();
+        assert_eq!(visitors.len(), 63 * 32);
+        assert!(visitors.iter().all(|it| topology.is_host(*it) && !known.is_host(*it)));
+        let widest = visitors[0].0..topology.len() as u32;
+        let widest = widest.map(|it| topology.neighbours(Vertex(it)).len()).max();
+        assert_eq!(widest, Some(64), "so that places fit the narrowest path");
+    }
+    let alone = Topology::new(vec!["a".into()], Vec::new(), true).expect("a host");
+    assert_eq!(alone.with_visitors(), Err(TopologyError::NoSwitch));
+}

@@ -1,13 +1,11 @@
 //! The network of one scenario and the settings of its engines, drawn so that rare paths come up.
 
-use core::fmt;
-use core::time::Duration;
-use std::collections::BTreeMap;
-
 use carom_proto::loss::Loss;
 use carom_proto::rdcm::topology::{Topology as Cluster, Vertex};
 use carom_proto::rdcm::{Config, Congestion, Network};
 use carom_proto::{NodeId, Rng};
+use core::fmt;
+use core::time::Duration;
 
 use crate::{HostIx, Jitter, Link};
 
@@ -108,7 +106,7 @@ impl Settings {
                     let host = *host;
                     (0..LIVES).map(move |life| (self.id(host, life), Vertex(host.0)))
                 };
-                let hosts: BTreeMap<NodeId, Vertex> = self.hosts.iter().flat_map(lives).collect();
+                let hosts = self.hosts.iter().flat_map(lives).collect();
                 Network::Known { topology: Box::new(self.shape.cluster()), hosts }
             }
         };

@@ -1,0 +1,230 @@
+//! The form of a topology file, and the topology that it describes.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use carom_proto::rdcm::topology::{Topology, TopologyError, Vertex};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::fault::{Fault, TopologyFileError};
+use super::stand::Stands;
+
+/// A file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct File {
+    bcube: Option<Spanned<BCube>>,
+    fat_tree: Option<Spanned<FatTree>>,
+    vl2: Option<Spanned<Vl2>>,
+    tree: Option<Spanned<Tree>>,
+    /// Switches that are no racks.
+    #[serde(default)]
+    switches: Vec<Spanned<String>>,
+    /// Switches, each with the nodes below it.
+    #[serde(default)]
+    racks: BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
+    /// Hosts by name, each with the node that is there.
+    #[serde(default)]
+    hosts: BTreeMap<Spanned<String>, Spanned<String>>,
+    #[serde(default)]
+    links: Vec<[Spanned<String>; 2]>,
+    #[serde(default)]
+    hosts_forward: bool,
+}
+
+/// [`Topology::bcube`].
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BCube {
+    ports: u32,
+    k: u32,
+}
+
+/// [`Topology::fat_tree`].
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FatTree {
+    ports: u32,
+}
+
+/// [`Topology::vl2`].
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Vl2 {
+    aggregation_ports: u32,
+    intermediate_ports: u32,
+    rack_hosts: u32,
+}
+
+/// [`Topology::tree`].
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tree {
+    fanouts: Vec<u32>,
+}
+
+/// The text of a file, for the lines of what is wrong.
+pub(super) struct Lines<'a>(pub(super) &'a str);
+
+impl File {
+    /// The topology, and which node is where in it.
+    pub(super) fn topology(
+        &self,
+        lines: &Lines<'_>,
+    ) -> Result<(Topology, Stands), TopologyFileError> {
+        if self.hosts.is_empty() && self.racks.values().all(Vec::is_empty) {
+            return Err(TopologyFileError::whole(Fault::NoHosts));
+        }
+        match self.generated() {
+            Some((span, generated)) => self.place(lines, lines.of(span), generated),
+            None => self.build(lines),
+        }
+    }
+
+    /// The generated topology, and where the file asks for it.
+    fn generated(&self) -> Option<(Range<usize>, Result<Topology, TopologyError>)> {
+        let bcube = self.bcube.as_ref().map(|it| {
+            let BCube { ports, k } = *it.get_ref();
+            (it.span(), Topology::bcube(ports, k))
+        });
+        let fat_tree =
+            self.fat_tree.as_ref().map(|it| (it.span(), Topology::fat_tree(it.get_ref().ports)));
+        let vl2 = self.vl2.as_ref().map(|it| {
+            let Vl2 { aggregation_ports, intermediate_ports, rack_hosts } = *it.get_ref();
+            (it.span(), Topology::vl2(aggregation_ports, intermediate_ports, rack_hosts))
+        });
+        let tree = self.tree.as_ref().map(|it| (it.span(), Topology::tree(&it.get_ref().fanouts)));
+        bcube.or(fat_tree).or(vl2).or(tree)
+    }
+
+    /// Whether more than one network is described.
+    fn is_mixed(&self) -> bool {
+        let generated = [
+            self.bcube.is_some(),
+            self.fat_tree.is_some(),
+            self.vl2.is_some(),
+            self.tree.is_some(),
+        ];
+        let own = [
+            !self.switches.is_empty(),
+            !self.racks.is_empty(),
+            !self.links.is_empty(),
+            self.hosts_forward,
+        ];
+        own.contains(&true) || generated.iter().filter(|is_there| **is_there).count() > 1
+    }
+
+    /// Puts the nodes on the hosts of a generated topology.
+    fn place(
+        &self,
+        lines: &Lines<'_>,
+        line: usize,
+        generated: Result<Topology, TopologyError>,
+    ) -> Result<(Topology, Stands), TopologyFileError> {
+        if self.is_mixed() {
+            return Err(TopologyFileError::at(line, Fault::Mixed));
+        }
+        let topology =
+            generated.map_err(|error| TopologyFileError::at(line, Fault::Shape(error)))?;
+        let mut stands = Stands::new(line);
+        let all: BTreeMap<&str, Vertex> =
+            (0..topology.hosts()).map(|it| (topology.name(Vertex(it)), Vertex(it))).collect();
+        for (name, node) in &self.hosts {
+            let Some(vertex) = all.get(name.get_ref().as_str()) else {
+                let ends = [0, topology.hosts() - 1].map(|it| topology.name(Vertex(it)).to_owned());
+                let fault = Fault::NoSuchHost { name: name.get_ref().clone(), hosts: ends };
+                return Err(TopologyFileError::at(lines.of(name.span()), fault));
+            };
+            stands.name(name.get_ref(), lines.of(name.span()), *vertex)?;
+            stands.place(node.get_ref(), lines.of(node.span()), *vertex);
+        }
+        Ok((topology, stands))
+    }
+
+    /// Builds the topology that the file describes itself.
+    fn build(&self, lines: &Lines<'_>) -> Result<(Topology, Stands), TopologyFileError> {
+        let nodes = self.racks.values().flatten().map(|node| (node, node));
+        let hosts: Vec<_> = nodes.chain(&self.hosts).collect();
+        let switches: Vec<_> = self.racks.keys().chain(&self.switches).collect();
+        let mut stands = Stands::new(1);
+        let mut names = Vec::new();
+        for (name, node) in &hosts {
+            let vertex = Vertex(names.len() as u32);
+            stands.name(name.get_ref(), lines.of(name.span()), vertex)?;
+            stands.place(node.get_ref(), lines.of(node.span()), vertex);
+            names.push(name.get_ref().clone());
+        }
+        for name in &switches {
+            stands.name(name.get_ref(), lines.of(name.span()), Vertex(names.len() as u32))?;
+            names.push(name.get_ref().clone());
+        }
+        // Racks of which nothing more is said are below one switch.
+        let core = (self.switches.is_empty() && self.links.is_empty() && self.hosts.is_empty())
+            .then_some(Vertex(names.len() as u32));
+        names.extend(core.map(|_| CORE.to_owned()));
+        let below = names.split_off(hosts.len());
+        let mut topology = Topology::new(names, below, self.hosts_forward)
+            .map_err(|error| stands.wrong_shape(error))?;
+        for [a, b] in self.ends(lines, &stands, core)? {
+            topology.link(a, b).map_err(|error| stands.wrong_shape(error))?;
+        }
+        Ok((topology, stands))
+    }
+
+    /// The ends of all links.
+    fn ends(
+        &self,
+        lines: &Lines<'_>,
+        stands: &Stands,
+        core: Option<Vertex>,
+    ) -> Result<Vec<[Vertex; 2]>, TopologyFileError> {
+        let vertex = |name: &Spanned<String>| {
+            let unknown = || Fault::Unknown { name: name.get_ref().clone() };
+            let found = stands.vertex(name.get_ref());
+            found.ok_or_else(|| TopologyFileError::at(lines.of(name.span()), unknown()))
+        };
+        let mut ends = Vec::new();
+        for (rack, nodes) in &self.racks {
+            let above = vertex(rack)?;
+            for node in nodes {
+                ends.push([vertex(node)?, above]);
+            }
+            ends.extend(core.map(|core| [above, core]));
+        }
+        for [a, b] in &self.links {
+            if a.get_ref() == b.get_ref() {
+                let fault = Fault::Loop { name: a.get_ref().clone() };
+                return Err(TopologyFileError::at(lines.of(a.span()), fault));
+            }
+            ends.push([vertex(a)?, vertex(b)?]);
+        }
+        Ok(ends)
+    }
+}
+
+impl Lines<'_> {
+    /// The line, from 1, in which a span begins.
+    fn of(&self, span: Range<usize>) -> usize {
+        let before = self.0.get(..span.start).unwrap_or(self.0);
+        1 + before.matches('\n').count()
+    }
+
+    /// What the reader of TOML refuses.
+    pub(super) fn refused(&self, error: &toml::de::Error) -> TopologyFileError {
+        let line = error.span().map(|span| self.of(span));
+        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        let fault = match message.strip_prefix("unknown field `").and_then(|it| it.split_once('`'))
+        {
+            None => Fault::Form { message, known: Vec::new() },
+            Some((key, expected)) => {
+                let known = expected.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+                Fault::Form { message: format!("unknown key '{key}'"), known }
+            }
+        };
+        TopologyFileError { line, fault }
+    }
+}
+
+/// The switch above racks of which nothing more is said.
+const CORE: &str = "core";

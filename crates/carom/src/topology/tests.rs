@@ -1,0 +1,184 @@
+use std::io::ErrorKind;
+
+use carom_proto::rdcm::topology::Vertex;
+use carom_proto::{Endpoint, NodeId};
+
+use super::*;
+
+fn known(text: &str) -> (Topology, Hosts) {
+    match parse(text) {
+        Ok(Network::Known { topology, hosts }) => (*topology, hosts),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The name of the host at which the node of an address is.
+fn at(text: &str, address: &str) -> Option<String> {
+    let (topology, mut hosts) = known(text);
+    hosts.meet(NodeId(1), Endpoint(address.parse().expect("an address")));
+    hosts.of(NodeId(1)).map(|vertex| topology.name(vertex).to_owned())
+}
+
+/// Line, cause and fix of what is refused.
+fn refused(text: &str) -> (usize, String, String) {
+    let error = parse(text).expect_err("it is refused");
+    let line = error.line.unwrap_or(0);
+    let cause = error.to_string();
+    let cause = cause.strip_prefix(&format!("line {line}: ")).unwrap_or(&cause).to_owned();
+    (line, cause, error.fix())
+}
+
+const LEAVES: &str = r#"
+switches = ["spine 1", "spine 2"]
+links = [
+    ["leaf a", "spine 1"], ["leaf a", "spine 2"],
+    ["leaf b", "spine 1"], ["leaf b", "spine 2"],
+    ["store", "spine 1"], ["store", "leaf b"],
+]
+
+[racks]
+"leaf a" = ["10.0.1.1", "10.0.1.2:7400"]
+"leaf b" = ["10.0.2.1"]
+
+[hosts]
+store = "00000000000000ff"
+"#;
+
+#[test]
+fn a_file_says_switches_racks_hosts_and_links_and_which_node_is_where() {
+    let (topology, hosts) = known(LEAVES);
+    assert_eq!(topology.hosts(), 4);
+    let store = hosts.of(NodeId(255)).expect("it is placed");
+    assert_eq!(topology.name(store), "store");
+    let near: Vec<&str> =
+        topology.neighbours(store).iter().map(|(vertex, _)| topology.name(*vertex)).collect();
+    assert_eq!(near, ["spine 1", "leaf b"]);
+    assert_eq!(at(LEAVES, "10.0.1.1:9999").as_deref(), Some("10.0.1.1"));
+    assert_eq!(at(LEAVES, "10.0.1.2:7400").as_deref(), Some("10.0.1.2:7400"));
+    assert_eq!(at(LEAVES, "10.0.1.2:7401"), None, "another port is another node");
+    assert!(!topology.visitors().is_empty(), "who is not named has a place as well");
+    assert!(!topology.forwards(store));
+}
+
+#[test]
+fn racks_of_which_nothing_more_is_said_are_below_one_switch() {
+    let racks = "[racks]\nleft = ['10.0.0.1', '10.0.0.2']\nright = ['localhost:7400']\nempty = []";
+    let (topology, _) = known(racks);
+    assert_eq!(topology.hosts(), 3);
+    let names: Vec<&str> = (3..7).map(|it| topology.name(Vertex(it))).collect();
+    assert_eq!(names, ["empty", "left", "right", "core"]);
+    assert_eq!(at(racks, "127.0.0.1:7400").as_deref(), Some("localhost:7400"));
+}
+
+#[test]
+fn a_generated_network_is_named_and_its_hosts_are_given_nodes() {
+    for (asked, host, hosts) in [
+        ("[fat-tree]\nports = 4", "host 3.3", 16),
+        ("[bcube]\nports = 4\nk = 1", "server 3.3", 16),
+        ("[vl2]\naggregation-ports = 4\nintermediate-ports = 4\nrack-hosts = 3", "host 3.2", 12),
+        ("[tree]\nfanouts = [2, 3]", "host 5", 6),
+    ] {
+        let text = format!("{asked}\n[hosts]\n'{host}' = '10.0.0.1'");
+        let (topology, _) = known(&text);
+        assert_eq!(topology.hosts(), hosts, "{asked}");
+        assert_eq!(at(&text, "10.0.0.1:7400").as_deref(), Some(host));
+    }
+}
+
+#[test]
+fn what_is_no_toml_of_this_form_is_refused_with_its_line() {
+    let (line, cause, fix) = refused("[racks]\nleft = [10.0.0.1]\n");
+    assert_eq!((line, fix.as_str()), (2, "write it in TOML, as docs/bulk.md shows"), "{cause}");
+    let (line, cause, fix) = refused("\nracks = 3\n");
+    assert_eq!(line, 2, "{cause} {fix}");
+    let (line, cause, fix) = refused("swiches = []\n[racks]\na = ['10.0.0.1']\n");
+    assert_eq!((line, cause.as_str()), (1, "unknown key 'swiches'"));
+    assert!(fix.contains("fat-tree") && fix.contains("switches"), "{fix}");
+    assert_eq!(refused("").1, "no node is placed in the network");
+    assert_eq!(refused("[fat-tree]\nports = 4\n").1, "no node is placed in the network");
+}
+
+#[test]
+fn names_that_are_not_there_and_links_that_lead_nowhere_are_refused() {
+    let wrong = LEAVES.replace("[\"store\", \"leaf b\"]", "[\"store\", \"leaf c\"]");
+    let (line, cause, fix) = refused(&wrong);
+    assert_eq!((line, cause.as_str()), (6, "there is no switch, rack or host 'leaf c'"));
+    assert!(fix.starts_with("name it under switches"), "{fix}");
+    let wrong = LEAVES.replace("[\"store\", \"leaf b\"]", "[\"store\", \"store\"]");
+    assert_eq!(refused(&wrong).1, "'store' is linked to itself");
+    let wrong = "[fat-tree]\nports = 4\n[hosts]\n'edge 0.0' = '10.0.0.1'";
+    let (line, cause, fix) = refused(wrong);
+    assert_eq!((line, cause.as_str()), (4, "'edge 0.0' is no host of this network"));
+    assert_eq!(fix, "its hosts are 'host 0.0' to 'host 3.3'");
+}
+
+#[test]
+fn a_name_or_a_node_in_two_places_is_refused_with_both_lines() {
+    let twice = "switches = ['a']\n\n[racks]\na = ['10.0.0.1']\n";
+    let (line, cause, _) = refused(twice);
+    assert_eq!((line, cause.as_str()), (4, "'a' is named twice, first in line 1"));
+    let twice = "[racks]\na = ['10.0.0.1',\n'10.0.0.1']\n";
+    assert_eq!(refused(twice).1, "'10.0.0.1' is named twice, first in line 2");
+    let twice = "[racks]\na = ['127.0.0.1']\nb = ['localhost']\n";
+    let (line, cause, fix) = refused(twice);
+    assert_eq!((line, cause.as_str()), (3, "'localhost' is placed twice, first in line 2"));
+    assert!(fix.contains("ADDRESS:PORT"), "{fix}");
+    let (line, cause, _) = refused("[racks]\na = []\nb = ['10.0.0.1']\na = []\n");
+    assert_eq!(line, 4, "{cause}");
+}
+
+#[test]
+fn a_network_in_parts_is_refused_with_what_is_not_reached() {
+    let parts = "switches = ['core']\nlinks = [['a', 'core']]\n[racks]\na = ['10.0.0.1']\n\
+                 b = ['10.0.0.2']\n";
+    let (line, cause, _) = refused(parts);
+    assert_eq!((line, cause.as_str()), (5, "there is no way from '10.0.0.1' to '10.0.0.2'"));
+    // The middle host of three in a row.
+    let row = |forward| {
+        format!(
+            "hosts-forward = {forward}\nswitches = ['s', 't']\nlinks = [['a', 's'], ['b', 's'], \
+             ['b', 't'], ['c', 't']]\n[hosts]\na = '10.0.0.1'\nb = '10.0.0.2'\nc = '10.0.0.3'\n"
+        )
+    };
+    let (line, cause, fix) = refused(&row(false));
+    assert_eq!((line, cause.as_str()), (7, "there is no way from 'a' to 'c'"));
+    assert!(fix.contains("hosts-forward"), "{fix}");
+    assert!(parse(&row(true)).is_ok());
+}
+
+#[test]
+fn too_many_links_at_one_switch_are_refused_as_are_impossible_shapes() {
+    let rack = |count: usize| {
+        let nodes: Vec<String> = (0..count).map(|it| format!("'10.0.0.{it}'")).collect();
+        format!("[racks]\nwide = [{}]\n", nodes.join(", "))
+    };
+    let (line, cause, fix) = refused(&rack(127));
+    let expected = "'wide' has 128 links, and at most 127 are possible";
+    assert_eq!((line, cause.as_str()), (2, expected));
+    assert_eq!(fix, "put switches or racks between them");
+    assert!(parse(&rack(126)).is_ok());
+    let odd = "\n[fat-tree]\nports = 5\n[hosts]\n'host 0.0' = '10.0.0.1'";
+    let (line, cause, _) = refused(odd);
+    let expected = "the number of a switch's ports must be even and not 0, not 5";
+    assert_eq!((line, cause.as_str()), (2, expected));
+    let mixed = "[racks]\na = []\n[fat-tree]\nports = 4\n[hosts]\n'host 0.0' = '10.0.0.1'";
+    let (line, cause, _) = refused(mixed);
+    let expected = "a generated network has switches, racks and links already";
+    assert_eq!((line, cause.as_str()), (3, expected));
+    let alone = "hosts-forward = true\nlinks = [['a', 'b']]\n[hosts]\na = '10.0.0.1'\n\
+                 b = '10.0.0.2'\n";
+    assert_eq!(refused(alone).1, "the topology has no switch that others could be linked to");
+}
+
+#[test]
+fn what_stands_for_no_node_is_refused() {
+    for bad in ["", "10.0.0.1:0", "10.0.0.1:x", "::1"] {
+        let (line, cause, fix) = refused(&format!("[racks]\na = ['{bad}']\n"));
+        assert_eq!(line, 2);
+        assert!(cause.starts_with(&format!("node '{bad}': ")), "{cause}");
+        assert!(fix.starts_with("give an IPv4 address"), "{fix}");
+    }
+    let missing = read(Path::new("no/such/file.toml")).expect_err("it is not there");
+    assert!(matches!(&missing.fault, Fault::Read(it) if it.kind() == ErrorKind::NotFound));
+    assert_eq!(missing.line, None);
+}

@@ -1,0 +1,80 @@
+//! Which node stands at which host of a known network.
+
+use alloc::collections::BTreeMap;
+use core::net::IpAddr;
+
+use super::topology::Vertex;
+use crate::{Endpoint, NodeId};
+
+/// Where nodes are in a [topology](super::topology::Topology): by their ids, or by the addresses at
+/// which they are met.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hosts {
+    nodes: BTreeMap<NodeId, Vertex>,
+    /// A node with this port, or any node of the address.
+    addresses: BTreeMap<(IpAddr, Option<u16>), Vertex>,
+    /// Nodes that are there whose address is known.
+    met: BTreeMap<NodeId, Vertex>,
+}
+
+impl Hosts {
+    /// Says where the node of an id is.
+    pub fn place_node(&mut self, node: NodeId, host: Vertex) {
+        self.nodes.insert(node, host);
+    }
+
+    /// Says where nodes of an address are: the one with this UDP port, or, without a port, all for
+    /// which nothing more exact was said.
+    pub fn place_address(&mut self, ip: IpAddr, port: Option<u16>, host: Vertex) {
+        self.addresses.insert((ip, port), host);
+    }
+
+    /// A node can be reached there.
+    pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
+        let (ip, port) = (endpoint.0.ip(), endpoint.0.port());
+        let exact = self.addresses.get(&(ip, Some(port)));
+        if let Some(host) = exact.or_else(|| self.addresses.get(&(ip, None))) {
+            self.met.insert(node, *host);
+        }
+    }
+
+    /// A node is gone.
+    pub fn part(&mut self, node: NodeId) {
+        self.met.remove(&node);
+    }
+
+    /// Where a node is; `None` if nothing was said of it.
+    pub fn of(&self, node: NodeId) -> Option<Vertex> {
+        self.nodes.get(&node).or_else(|| self.met.get(&node)).copied()
+    }
+}
+
+impl FromIterator<(NodeId, Vertex)> for Hosts {
+    fn from_iter<T: IntoIterator<Item = (NodeId, Vertex)>>(nodes: T) -> Self {
+        Self { nodes: nodes.into_iter().collect(), ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_where_its_id_its_port_or_its_address_says_in_this_order() {
+        let at = |port| Endpoint(([10, 0, 0, 1], port).into());
+        let mut hosts = Hosts::default();
+        hosts.place_address(at(0).0.ip(), None, Vertex(0));
+        hosts.place_address(at(0).0.ip(), Some(7500), Vertex(1));
+        hosts.place_node(NodeId(9), Vertex(2));
+        for node in [7, 9] {
+            hosts.meet(NodeId(node), at(7400));
+        }
+        hosts.meet(NodeId(8), at(7500));
+        hosts.meet(NodeId(6), Endpoint(([10, 0, 0, 2], 7500).into()));
+        let places = [6, 7, 8, 9].map(|node| hosts.of(NodeId(node)));
+        assert_eq!(places, [None, Some(Vertex(0)), Some(Vertex(1)), Some(Vertex(2))]);
+        hosts.part(NodeId(7));
+        hosts.part(NodeId(9));
+        assert_eq!([7, 9].map(|node| hosts.of(NodeId(node))), [None, Some(Vertex(2))]);
+    }
+}
