@@ -1,5 +1,6 @@
 //! `carom send`: files and directories to all receivers of a group at once.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
@@ -92,8 +93,8 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     allow_connections();
     let began = Instant::now();
     let sending = open(args, options, &events)?;
-    let watch = described.map(|described| (described, &node));
-    let sent = Sender::new(args, sending.handle(), watch).run(&group, interrupt, sending, &events);
+    let mut sender = Sender::new(args, sending.handle(), &node, described);
+    let sent = sender.run(&group, interrupt, sending, &events);
     let summary = sent.map_err(|error| ended(&args.group, &error, interrupt))?;
     tell(args, &summary, began.elapsed(), &node)?;
     group.leave();
@@ -140,13 +141,22 @@ struct Sender<'a> {
     handle: SendHandle,
     bar: Bar,
     data_bytes: u64,
-    /// What a file says of the network, and the node of the sender.
-    network: Option<(Described, &'a Node)>,
+    node: &'a Node,
+    /// What a file says of the network.
+    described: Option<Described>,
+    /// Notices of the node that were told.
+    told: Cell<usize>,
 }
 
 impl<'a> Sender<'a> {
-    fn new(args: &'a Args, handle: SendHandle, network: Option<(Described, &'a Node)>) -> Self {
-        Self { args, handle, bar: Bar::new("sending", args.json), data_bytes: 0, network }
+    fn new(
+        args: &'a Args,
+        handle: SendHandle,
+        node: &'a Node,
+        described: Option<Described>,
+    ) -> Self {
+        let (bar, told) = (Bar::new("sending", args.json), Cell::new(node.notices().len()));
+        Self { args, handle, bar, data_bytes: 0, node, described, told }
     }
 
     fn run(
@@ -166,8 +176,9 @@ impl<'a> Sender<'a> {
             self.args.group,
             offer.id.short()
         ));
-        if let Some((described, node)) = &self.network {
-            described.look_at_sender(node).into_iter().for_each(|line| self.bar.line(&line));
+        if let Some(described) = &self.described {
+            let line = described.look_at_sender(self.node);
+            line.into_iter().for_each(|line| self.bar.line(&line));
         }
         let stream = Stream::new(group, interrupt, &offer);
         let sent = thread::scope(|scope| {
@@ -194,6 +205,10 @@ impl<'a> Sender<'a> {
 
     /// Whether somebody else sends there, and who does not keep up.
     fn watch_group(&self, group: &Group, stream: &Stream<'_>) {
+        for notice in self.node.notices().iter().skip(self.told.get()) {
+            self.told.set(self.told.get() + 1);
+            self.bar.line(&format!("note: {}", notice.text));
+        }
         while let Some(event) = group.try_recv() {
             match event {
                 GroupEvent::Lost(lost) if lost.cause == LossCause::AnotherSender => {
@@ -205,8 +220,8 @@ impl<'a> Sender<'a> {
                     self.bar.line(&format!("{node} is left behind by {behind} packets"));
                 }
                 GroupEvent::View(change) if change.kind == ViewChangeKind::Joined => {
-                    if let Some((described, node)) = &self.network {
-                        let line = described.look_at_member(node, change.node);
+                    if let Some(described) = &self.described {
+                        let line = described.look_at_member(self.node, change.node);
                         line.into_iter().for_each(|line| self.bar.line(&line));
                     }
                 }

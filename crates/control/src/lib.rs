@@ -37,5 +37,6 @@ pub use error::{ControlError, StoreError};
 pub use observer::{Observation, ObservedChange, ObservedNode, Observer, ObserverOptions};
 pub use options::{DEFAULT_HTTP_PORT, DEFAULT_PORT, EtcdOptions, Options, StoreOptions};
 pub use status::{
-    GroupStatus, KnownDetector, MemberStatus, NodeStatus, PartitionStatus, Status, StoreStatus,
+    GroupStatus, KnownDetector, MemberStatus, MulticastGroup, MulticastStatus, NodeStatus,
+    PartitionStatus, Status, StoreStatus,
 };

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use carom_proto::membership::service::GroupState;
 use carom_proto::membership::service::server::Server;
+use carom_proto::rdcm::manager_service::ManagerService;
+use carom_proto::rdcm::topology::{LinkId, Vertex};
 use carom_proto::{Endpoint, GroupId, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +35,36 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// The failure detectors that it thinks alive.
     pub detectors: Vec<KnownDetector>,
+    /// The multicast manager of bulk groups; `None` if the network is not known here.
+    pub multicast: Option<MulticastStatus>,
     /// All counters, by name.
     pub counters: BTreeMap<String, u64>,
+}
+
+/// The multicast manager of a control process. That of the owner of partition 0 is asked.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct MulticastStatus {
+    /// Hosts of the network.
+    pub hosts: u32,
+    /// Links of the network, but for those to places for nodes that it does not name.
+    pub links: usize,
+    /// The links that are believed dead, by what they join.
+    pub dead_links: Vec<String>,
+    /// The groups in which somebody sends who asks it.
+    pub groups: Vec<MulticastGroup>,
+}
+
+/// A group of the multicast manager.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct MulticastGroup {
+    /// Its id.
+    pub group: String,
+    /// The sender's id.
+    pub sender: String,
+    /// How many receivers have a place.
+    pub receivers: usize,
+    /// The links of its tree, by what they join.
+    pub links: Vec<String>,
 }
 
 /// A failure detector that is thought alive.
@@ -217,7 +247,38 @@ impl Status {
             partitions: partitions.collect(),
             nodes: nodes.collect(),
             detectors: detectors.collect(),
+            multicast: server.manager().map(MulticastStatus::of),
             counters: stats.map(|(name, count)| (name.to_owned(), count)).collect(),
+        }
+    }
+}
+
+impl MulticastStatus {
+    fn of(manager: &ManagerService) -> Self {
+        let multicast = manager.seating().manager();
+        let topology = multicast.topology();
+        let is_visitors = |end: &Vertex| end.0 >= topology.visitors().start;
+        let has_visitors = !topology.visitors().is_empty();
+        let links = topology.links().iter();
+        let links = links.filter(|ends| !has_visitors || !ends.iter().any(is_visitors)).count();
+        let name = |link: LinkId| match topology.links().get(link.0 as usize) {
+            Some([a, b]) => format!("{} - {}", topology.name(*a), topology.name(*b)),
+            None => format!("link {}", link.0),
+        };
+        let groups = manager.groups().filter_map(|(group, sender)| {
+            let tree = multicast.tree(group)?;
+            Some(MulticastGroup {
+                group: group.to_string(),
+                sender: sender.to_string(),
+                receivers: tree.receivers().len(),
+                links: tree.links().map(name).collect(),
+            })
+        });
+        Self {
+            hosts: topology.hosts(),
+            links,
+            dead_links: multicast.dead_links().into_iter().map(name).collect(),
+            groups: groups.collect(),
         }
     }
 }

@@ -53,6 +53,9 @@ pub enum NodeEvent {
     /// Other nodes than before are to be reached in this ordered group, whose application hears of
     /// its ring instead.
     Neighbours(GroupId),
+    /// The multicast manager of the membership service is not reached, or does not place this
+    /// node's receivers in the group: the node goes on with a manager of its own.
+    ManagerLost(GroupId),
     /// The node has left the group, and nothing that is sent there concerns it any more. An ordered
     /// group is left a while after [`Node::leave`].
     Out(GroupId),
@@ -224,6 +227,9 @@ impl Node {
 
     /// The next thing that the membership wants done with a link.
     pub fn poll_link(&mut self) -> Option<LinkCommand> {
+        while let Some(request) = self.bulk.poll_request() {
+            self.membership.ask_manager(request);
+        }
         self.membership.poll_link()
     }
 
@@ -255,6 +261,9 @@ impl Node {
     pub fn poll_event(&mut self) -> Option<NodeEvent> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
+        }
+        if let Some(group) = self.bulk.poll_manager_lost() {
+            return Some(NodeEvent::ManagerLost(group));
         }
         let Self { lateral, ordered, bulk, guest, .. } = self;
         let event = lateral.poll_event().or_else(|| ordered.poll_event());

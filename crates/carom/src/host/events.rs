@@ -52,6 +52,11 @@ impl<N: Network> Host<N> {
                     let text = "the membership service is back: the members are as it says";
                     self.notices.add(Notice::plain(text));
                 }
+                NodeEvent::ManagerLost(_) => {
+                    let text = "the membership service does not place the receivers: going on \
+                                with a multicast manager of this node's own";
+                    self.notices.add(Notice::plain(text));
+                }
                 NodeEvent::Refused(group, error) => self.on_refused(group, error),
                 NodeEvent::Neighbours(_) => self.network.forget_views(),
                 NodeEvent::Out(group) => self.on_out(group),

@@ -53,6 +53,10 @@ pub(super) struct Serve {
     /// With --ring: a node that answers no ping for so long is reported [default: as --detection]
     #[arg(long, value_name = "TIME", value_parser = units::duration, requires = "ring")]
     ring_time: Option<Duration>,
+    /// File in TOML that says what the network is like: this service places the receivers of bulk
+    /// groups in it
+    #[arg(long, value_name = "FILE")]
+    topology: Option<PathBuf>,
     /// Print one object of JSON once it listens
     #[arg(long)]
     json: bool,
@@ -148,6 +152,10 @@ impl Serve {
         options.server.view_size = self.view_size;
         options.server.ring = self.ring;
         options.server.ring_time = self.ring_time;
+        options.server.network = match &self.topology {
+            Some(path) => Some(crate::transfer::topology::read(path)?),
+            None => None,
+        };
         Ok(options)
     }
 

@@ -130,6 +130,18 @@ fn show(status: &Report) -> Result<(), CliError> {
     if !status.store.processes.is_empty() {
         eprintln!("control processes: {}", status.store.processes.join(", "));
     }
+    if let Some(multicast) = &status.multicast {
+        let dead = match multicast.dead_links.is_empty() {
+            true => "none".to_owned(),
+            false => multicast.dead_links.join(", "),
+        };
+        eprintln!(
+            "manages the multicast of {} groups in a network of {} hosts; links believed dead: \
+             {dead}",
+            multicast.groups.len(),
+            multicast.hosts
+        );
+    }
     if status.nodes.is_empty() {
         output::lines("no node is there")?;
     } else {

@@ -4,6 +4,7 @@ mod detectors;
 mod disk;
 mod faults;
 mod members;
+mod multicast;
 #[path = "../lab/process.rs"]
 mod process;
 #[path = "../lab/raw.rs"]

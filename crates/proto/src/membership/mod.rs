@@ -55,6 +55,16 @@ pub trait Membership: Send {
         None
     }
 
+    /// Asks the multicast manager of the service; see [`crate::rdcm::asking`]. A provider without
+    /// one forgets it.
+    fn ask_manager(&mut self, _request: Vec<u8>) {}
+
+    /// The next thing that is known of the multicast manager of the service. A provider without one
+    /// never knows any.
+    fn poll_manager(&mut self) -> Option<ManagerNews> {
+        None
+    }
+
     /// The next thing that happened.
     fn poll_event(&mut self) -> Option<MembershipEvent>;
 
@@ -87,6 +97,17 @@ pub trait Membership: Send {
     /// # Panics
     /// If one of them is broken: that is a bug.
     fn check(&self);
+}
+
+/// What is known of the multicast manager in a membership service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ManagerNews {
+    /// It can be asked.
+    Reached,
+    /// It cannot be asked any more; what was asked may have been heard or not.
+    Lost,
+    /// It has answered.
+    Answered(Vec<u8>),
 }
 
 /// What a membership provider tells its driver.

@@ -216,6 +216,9 @@ impl Node {
                 }
             }
         }
+        while let Some(news) = self.membership.poll_manager() {
+            self.bulk.handle_manager(now, &news);
+        }
         self.begin_rings(now);
     }
 

@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 
 use super::config::Config;
 use super::counters::Counters;
+use super::line::Line;
 use super::packet::Packet;
 use crate::outbox::Outbox;
 use crate::{
@@ -24,6 +25,8 @@ pub(super) struct Around<'a> {
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
     pub(super) rng: &'a mut Rng,
+    /// The way to the manager of the membership service.
+    pub(super) line: &'a mut Line,
 }
 
 impl Around<'_> {

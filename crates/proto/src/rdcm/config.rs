@@ -91,7 +91,7 @@ pub enum Congestion {
 }
 
 /// The network that the multicast tree and the overlay are built in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
     /// Nothing is known: hosts are taken to be in racks of 32, in the order in which they come.
     Unknown,

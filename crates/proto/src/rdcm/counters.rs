@@ -33,6 +33,11 @@ pub struct Counters {
     pub readmitted: u64,
     pub delivered: u64,
     pub bytes_delivered: u64,
+    pub manager_asked: u64,
+    pub manager_answered: u64,
+    pub manager_late: u64,
+    pub manager_lost: u64,
+    pub manager_malformed: u64,
     pub foreign: u64,
     pub malformed: u64,
 }
@@ -68,6 +73,11 @@ impl Counters {
             ("readmitted", self.readmitted),
             ("delivered", self.delivered),
             ("bytes_delivered", self.bytes_delivered),
+            ("manager_asked", self.manager_asked),
+            ("manager_answered", self.manager_answered),
+            ("manager_late", self.manager_late),
+            ("manager_lost", self.manager_lost),
+            ("manager_malformed", self.manager_malformed),
             ("foreign", self.foreign),
             ("malformed", self.malformed),
         ]

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::around::{Around, seqno};
 use super::config::Config;
+use super::managed::GroupNews;
 use super::packet::{Packet, Report, Way};
 use super::reception::Reception;
 use super::sending::Sending;
@@ -255,6 +256,22 @@ impl Group {
         if let Role::Receiving(reception) = &mut self.role {
             reception.end(around);
             self.role = Role::Waiting;
+        }
+    }
+
+    /// Something is known of the manager in the membership service.
+    pub(super) fn on_manager(&mut self, around: &mut Around<'_>, news: GroupNews) {
+        match (&mut self.role, news) {
+            (Role::Sending(sending), news) => sending.on_manager(around, news),
+            (_, GroupNews::Answer(_)) => around.counters.manager_late += 1,
+            (Role::Waiting | Role::Receiving(_), _) => {}
+        }
+    }
+
+    /// The node leaves the group.
+    pub(super) fn close(&mut self, around: &mut Around<'_>) {
+        if let Role::Sending(sending) = &mut self.role {
+            sending.placing.close(around);
         }
     }
 

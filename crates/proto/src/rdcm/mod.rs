@@ -8,7 +8,8 @@
 //! | 2.2 topologies, figures 2 to 4 | [`topology`] |
 //! | 3.1 the multicast manager computes the tree | [`tree`] |
 //! | 3.2 backup overlay, figure 8, Theorem 1 | [`overlay`] |
-//! | 3.1, 3.4 receivers come and go, links fail | [`multicast_manager`], `placing`, `sites` |
+//! | 3.1, 3.4 receivers come and go, links fail | [`multicast_manager`], [`seating`], `placing` |
+//! | 3.1 one manager for all groups, elsewhere | [`manager_service`], [`asking`], `management` |
 //! | 3.4 few rings change | `MulticastTree::graft`, `Overlay::of_tree` |
 //! | 3.3 acknowledgements | `acks`, `reception`, [`packet::RingAck`] |
 //! | 3.3 packet repair: the repair window | [`having`], [`window`], [`successor`] |
@@ -29,8 +30,11 @@
 //!   one overlay child has. So a receiver that nobody can repair for, because who could has
 //!   crashed, gets from the sender what it lacks (3.4), and the application learns who has what.
 //!   Reports are few: 10,000 in a second at most, whatever the group's size.
-//! * The manager runs beside the sender. Where nothing is known of the network, hosts are taken to
-//!   be in racks of 32: the tree is then a model only, and the overlay bounds the burden of each.
+//! * The manager runs in the membership service where there is one that knows the topology, and
+//!   beside the sender otherwise, or as soon as the service does not answer. Receivers hear of
+//!   their places from the sender either way. Where nothing is known of the network, hosts are
+//!   taken to be in racks of 32: the tree is then a model only, and the overlay bounds the burden
+//!   of each.
 //! * An acknowledgement tells up to where it is known what is missing, so that losses are told from
 //!   acknowledgements that are under way; only what is known to be missing is repaired soon.
 //!   A receiver tells a gap at once.
@@ -50,6 +54,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
+use crate::membership::ManagerNews;
 use crate::outbox::Outbox;
 use crate::wire::Header;
 use crate::{
@@ -60,6 +65,7 @@ use crate::{
 
 mod acks;
 mod around;
+pub mod asking;
 mod assembly;
 mod config;
 pub mod congestion;
@@ -67,6 +73,10 @@ mod counters;
 mod group;
 pub mod having;
 mod hosts;
+mod line;
+mod managed;
+mod management;
+pub mod manager_service;
 pub mod multicast_manager;
 pub mod overlay;
 mod pacing;
@@ -74,6 +84,7 @@ pub mod packet;
 mod placing;
 mod reception;
 mod round_trip;
+pub mod seating;
 mod sending;
 mod sites;
 pub mod successor;
@@ -85,10 +96,14 @@ pub mod tree;
 pub mod window;
 
 use self::around::Around;
+use self::asking::Answer;
 pub use self::config::{Config, ConfigError, Congestion, MAX_MESSAGE_BYTES, MAX_PORTS, Network};
 pub use self::counters::Counters;
 use self::group::{Group, Role};
 pub use self::hosts::Hosts;
+use self::line::Line;
+use self::managed::GroupNews;
+pub use self::managed::ManagedBy;
 use self::packet::{Packet, Place};
 pub use self::placing::ReceiverState;
 use self::tree::MulticastTree;
@@ -102,6 +117,7 @@ pub struct Rdcm {
     outbox: Outbox,
     events: VecDeque<Event>,
     counters: Counters,
+    line: Line,
     /// The number of the stream that was begun last, in any group. Where it begins differs from
     /// node to node: repairs and acknowledgements of one stream must not be taken for another's.
     streams: u32,
@@ -128,6 +144,7 @@ impl Rdcm {
             outbox: Outbox::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
+            line: Line::default(),
             streams: first_stream(id, seed),
             now: Time::ZERO,
             due: Time::MAX,
@@ -147,12 +164,64 @@ impl Rdcm {
     /// A node can be reached there: so it is known where it stands, if the
     /// [network](Config::network) names addresses.
     pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
+        self.line.meet(node, endpoint);
         self.config.network.meet(node, endpoint);
     }
 
     /// A node is gone.
     pub fn part(&mut self, node: NodeId) {
+        self.line.part(node);
         self.config.network.part(node);
+    }
+
+    /// Something is known of the multicast manager in the membership service. Senders ask it as
+    /// long as it is reached, and have managers of their own otherwise.
+    pub fn handle_manager(&mut self, now: Time, news: &ManagerNews) {
+        let news = match news {
+            ManagerNews::Reached => GroupNews::Reached,
+            ManagerNews::Lost => GroupNews::Lost,
+            ManagerNews::Answered(bytes) => match Answer::decode(bytes) {
+                Ok(answer) => {
+                    let group = answer.group;
+                    let news = GroupNews::Answer(answer);
+                    let known = self.with(now, group, |it, around| it.on_manager(around, news));
+                    self.counters.manager_late += u64::from(known.is_none());
+                    return;
+                }
+                Err(_) => {
+                    self.counters.manager_malformed += 1;
+                    return;
+                }
+            },
+        };
+        match news {
+            GroupNews::Reached => self.line.is_there = true,
+            _ => self.line.lose(),
+        }
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group in groups {
+            self.with(now, group, |state, around| state.on_manager(around, news.clone()));
+        }
+    }
+
+    /// What the multicast manager in the membership service is to be asked next.
+    pub fn poll_request(&mut self) -> Option<Vec<u8>> {
+        self.line.poll().map(|request| request.encode())
+    }
+
+    /// A group in which this node sends whose manager in the membership service was lost: the node
+    /// has one of its own.
+    pub fn poll_manager_lost(&mut self) -> Option<GroupId> {
+        self.line.poll_lost()
+    }
+
+    /// Who manages the multicast of this node's stream in a group; `None` if it sends nothing
+    /// there.
+    pub fn managed_by(&self, group: GroupId) -> Option<ManagedBy> {
+        match &self.groups.get(&group)?.role {
+            Role::Sending(sending) => Some(sending.managed_by()),
+            Role::Waiting | Role::Receiving(_) => None,
+        }
     }
 
     /// What was counted.
@@ -166,10 +235,11 @@ impl Rdcm {
         self.groups.get(&group)?.sender(self.now, &self.config)
     }
 
-    /// The tree of this node's stream in a group; `None` if it sends nothing there.
+    /// The tree of this node's stream in a group; `None` if it sends nothing there, or only the
+    /// membership service knows.
     pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
         match &self.groups.get(&group)?.role {
-            Role::Sending(sending) => Some(sending.placing.tree()),
+            Role::Sending(sending) => sending.placing.tree(),
             Role::Waiting | Role::Receiving(_) => None,
         }
     }
@@ -234,6 +304,7 @@ impl Rdcm {
             events: &mut self.events,
             counters: &mut self.counters,
             rng: &mut self.rng,
+            line: &mut self.line,
         };
         let result = call(state, &mut around);
         self.due = self.due.min(state.poll_timeout(now, &self.config, self.is_blocked));
@@ -264,7 +335,7 @@ impl Engine for Rdcm {
     }
 
     fn leave(&mut self, now: Time, group: GroupId) {
-        self.now = now;
+        self.with(now, group, Group::close);
         self.groups.remove(&group);
     }
 
@@ -364,7 +435,9 @@ impl Engine for Rdcm {
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
-        self.counters.by_name()
+        let mut stats = self.counters.by_name();
+        stats.push(("manager_requests_dropped", self.line.dropped));
+        stats
     }
 
     fn check(&self) {

@@ -131,11 +131,12 @@ impl Manager {
         self.groups.get(&group).map(|managed| &managed.overlay)
     }
 
-    /// Opens a group for a sender.
+    /// Opens a group for a sender. Placements have epochs above `above`, which was told before by
+    /// another manager; 0 if none was.
     ///
     /// # Errors
     /// If it is no host, or the group has a sender.
-    pub fn open(&mut self, group: GroupId, sender: Vertex) -> Result<(), ManagerError> {
+    pub fn open(&mut self, group: GroupId, sender: Vertex, above: u32) -> Result<(), ManagerError> {
         if !self.topology.is_host(sender) {
             return Err(ManagerError::NoHost(sender));
         }
@@ -147,7 +148,7 @@ impl Manager {
             tree: MulticastTree::of_sender(sender),
             overlay: Overlay::default(),
             seats: BTreeMap::new(),
-            epoch: 0,
+            epoch: above,
             settled_at: Time::ZERO,
             untold: BTreeSet::new(),
         };

@@ -10,7 +10,7 @@ const PATIENCE: Patience =
 
 fn manager_of(group: &Group, seed: u64) -> Manager {
     let mut manager = Manager::new(group.topology.clone(), PATIENCE, seed);
-    manager.open(GROUP, group.sender).expect("a host");
+    manager.open(GROUP, group.sender, 0).expect("a host");
     for receiver in &group.receivers {
         manager.join(GROUP, *receiver).expect("there is a way");
     }
@@ -109,9 +109,9 @@ fn what_makes_no_sense_is_refused() {
     let topology = Topology::racks(&[2, 2]).expect("a topology");
     let mut manager = Manager::new(topology, PATIENCE, 1);
     assert_eq!(manager.join(GROUP, Vertex(1)), Err(ManagerError::NoGroup));
-    assert_eq!(manager.open(GROUP, Vertex(4)), Err(ManagerError::NoHost(Vertex(4))));
-    manager.open(GROUP, Vertex(0)).expect("a host");
-    assert_eq!(manager.open(GROUP, Vertex(1)), Err(ManagerError::HasSender(Vertex(0))));
+    assert_eq!(manager.open(GROUP, Vertex(4), 0), Err(ManagerError::NoHost(Vertex(4))));
+    manager.open(GROUP, Vertex(0), 0).expect("a host");
+    assert_eq!(manager.open(GROUP, Vertex(1), 0), Err(ManagerError::HasSender(Vertex(0))));
     assert_eq!(manager.join(GROUP, Vertex(0)), Err(ManagerError::IsSender(Vertex(0))));
     assert_eq!(manager.join(GROUP, Vertex(4)), Err(ManagerError::NoHost(Vertex(4))));
     assert!(!manager.leave(GROUP, Vertex(1)));

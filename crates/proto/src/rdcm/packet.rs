@@ -334,7 +334,7 @@ impl RingAck {
 }
 
 impl Place {
-    fn put(&self, out: &mut Vec<u8>) {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
         out.put_u32(self.epoch);
         out.put_u64(self.first);
         out.put_u32(self.receivers);
@@ -346,7 +346,7 @@ impl Place {
         self.children.iter().for_each(|child| out.put_u64(child.0));
     }
 
-    fn take(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
+    pub(super) fn take(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
         Ok(Self {
             epoch: take_u32(bytes)?,
             first: take_u64(bytes)?,
@@ -403,7 +403,7 @@ fn take_range(bytes: &mut &[u8]) -> Result<core::ops::Range<u64>, DecodeError> {
     if range.is_empty() { Err(DecodeError::Value) } else { Ok(range) }
 }
 
-fn take_list<T>(
+pub(super) fn take_list<T>(
     bytes: &mut &[u8],
     most: usize,
     mut take: impl FnMut(&mut &[u8]) -> Result<T, DecodeError>,
@@ -415,7 +415,7 @@ fn take_list<T>(
     (0..count).map(|_| take(bytes)).collect()
 }
 
-fn take_u32(bytes: &mut &[u8]) -> Result<u32, DecodeError> {
+pub(super) fn take_u32(bytes: &mut &[u8]) -> Result<u32, DecodeError> {
     bytes.try_get_u32().map_err(|_| DecodeError::Length)
 }
 
@@ -423,7 +423,7 @@ fn take_u64(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
     bytes.try_get_u64().map_err(|_| DecodeError::Length)
 }
 
-fn take_node(bytes: &mut &[u8]) -> Result<NodeId, DecodeError> {
+pub(super) fn take_node(bytes: &mut &[u8]) -> Result<NodeId, DecodeError> {
     take_u64(bytes).map(NodeId)
 }
 

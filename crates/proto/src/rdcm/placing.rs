@@ -1,16 +1,16 @@
-//! The multicast manager beside the sender (sections 3.1 and 3.4): who are the receivers, where is
-//! their place, and how far each of them is.
+//! The receivers of a stream (sections 3.1 and 3.4): who they are, what place the manager has given
+//! each, and how far each of them is.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::around::Around;
+use super::asking::{Answer, Refusal};
 use super::config::Config;
-use super::multicast_manager::{LinkReport, Manager, ManagerError, Patience, Placement};
-use super::overlay;
-use super::packet::{Packet, Place, Report, Seat};
-use super::sites::Sites;
-use super::topology::Vertex;
+use super::management::{Management, Turn};
+use super::multicast_manager::ManagerError;
+use super::packet::{Packet, Place, Report};
+use super::seating::Seated;
 use super::tree::MulticastTree;
 use crate::{GroupId, NodeId, Time};
 
@@ -18,8 +18,7 @@ use crate::{GroupId, NodeId, Time};
 #[derive(Debug)]
 pub(super) struct Placing {
     group: GroupId,
-    manager: Manager,
-    sites: Sites,
+    management: Management,
     receivers: BTreeMap<NodeId, Receiver>,
     /// The overlay children of the sender.
     children: Vec<NodeId>,
@@ -62,20 +61,10 @@ impl Placing {
     /// # Errors
     /// If the node is not where it could send.
     pub(super) fn new(around: &mut Around<'_>) -> Result<Self, ManagerError> {
-        let (topology, mut sites) =
-            Sites::of(&around.config.network, around.config.most_children());
-        let nowhere = ManagerError::NoHost(Vertex(u32::MAX));
-        let sender = sites.settle_sender(&around.config.network, around.node).ok_or(nowhere)?;
-        let patience = Patience {
-            retry_after: around.config.retry_link_after,
-            settle: around.config.cut_after * 2,
-        };
-        let mut manager = Manager::new(topology, patience, around.rng.next_u64());
-        manager.open(around.group, sender)?;
+        let management = Management::new(around)?;
         Ok(Self {
             group: around.group,
-            manager,
-            sites,
+            management,
             receivers: BTreeMap::new(),
             children: Vec::new(),
             tell_at: None,
@@ -84,15 +73,7 @@ impl Placing {
 
     /// Nodes are in the group: they are receivers, who get what follows `first`.
     pub(super) fn join(&mut self, around: &mut Around<'_>, nodes: &[NodeId], first: u64) {
-        let mut vertices = Vec::new();
         for node in nodes {
-            let Some(vertex) = self.sites.settle(&around.config.network, *node) else {
-                tracing::warn!(%node, group = %self.group, "no host of the topology: left out");
-                continue;
-            };
-            // A node that it has displaced.
-            self.manager.leave(self.group, vertex);
-            vertices.push(vertex);
             let state = ReceiverState {
                 first,
                 next: first,
@@ -105,9 +86,7 @@ impl Placing {
             let receiver = Receiver { state, place: None, taken: 0 };
             self.receivers.insert(*node, receiver);
         }
-        if let Err(error) = self.manager.join_all(self.group, &vertices) {
-            tracing::warn!(group = %self.group, %error, "a receiver was left out");
-        }
+        self.management.join(around, nodes);
         self.tell_changes(around);
     }
 
@@ -116,10 +95,7 @@ impl Placing {
         if self.receivers.remove(&node).is_none() {
             return;
         }
-        if let Some(vertex) = self.sites.host(node) {
-            self.manager.leave(self.group, vertex);
-        }
-        self.sites.release(&around.config.network, node);
+        self.management.leave(around, node);
         self.tell_changes(around);
     }
 
@@ -131,9 +107,7 @@ impl Placing {
         }
         receiver.state.left_behind_at = Some(around.now);
         receiver.place = None;
-        if let Some(vertex) = self.sites.host(node) {
-            self.manager.leave(self.group, vertex);
-        }
+        self.management.leave(around, node);
         around.counters.left_behind += 1;
         self.tell_changes(around);
         true
@@ -156,11 +130,7 @@ impl Placing {
         receiver.state.heard_at = around.now;
         receiver.state.first = first;
         receiver.state.next = receiver.state.next.max(first);
-        if let Some(vertex) = self.sites.host(node)
-            && let Err(error) = self.manager.join(self.group, vertex)
-        {
-            tracing::warn!(%node, group = %self.group, %error, "not taken in again");
-        }
+        self.management.join(around, &[node]);
         around.counters.readmitted += 1;
         self.tell_changes(around);
     }
@@ -184,71 +154,108 @@ impl Placing {
 
     /// The tree does not reach a receiver; whether links are believed dead now.
     pub(super) fn on_cut(&mut self, around: &mut Around<'_>, ring: u32, successor: NodeId) -> bool {
-        let Some(successor) = self.sites.host(successor) else { return false };
-        let report = LinkReport { group: self.group, ring: Vertex(ring), successor };
-        let dead = self.manager.report(around.now, report);
-        if !dead.is_empty() {
-            tracing::info!(group = %self.group, links = dead.len(), "links are believed dead");
-        }
+        let has_found = self.management.on_cut(around, ring, successor);
         self.tell_changes(around);
-        !dead.is_empty()
+        has_found
+    }
+
+    /// The service that manages the multicast has answered; whether places have changed.
+    pub(super) fn on_answer(&mut self, around: &mut Around<'_>, answer: Answer) -> bool {
+        match self.management.on_answer(answer) {
+            None => {
+                around.counters.manager_late += 1;
+                false
+            }
+            Some(Ok(seated)) => {
+                around.counters.manager_answered += 1;
+                self.take(around, &seated);
+                true
+            }
+            Some(Err(why)) => {
+                tracing::info!(group = %self.group, %why, "the service does not place receivers");
+                if why == Refusal::NoManager {
+                    // As where there is no service: nothing was lost.
+                    around.line.is_there = false;
+                } else {
+                    around.line.note_lost(self.group);
+                }
+                self.turn_beside(around);
+                self.management.retry_later(around.now);
+                true
+            }
+        }
+    }
+
+    /// The service that manages the multicast can be asked.
+    pub(super) fn turn_to_service(&mut self, around: &mut Around<'_>) {
+        let receivers = self.placed();
+        self.management.turn_to_service(around, &receivers);
+    }
+
+    /// The service that manages the multicast is not reached, or does not answer: the sender has a
+    /// manager of its own.
+    pub(super) fn turn_beside(&mut self, around: &mut Around<'_>) {
+        if self.management.is_at_service() {
+            tracing::warn!(group = %self.group, "goes on with a multicast manager of its own");
+            let receivers = self.placed();
+            self.management.turn_beside(around, &receivers);
+            self.tell_changes(around);
+        }
+    }
+
+    /// Whether the membership service manages the multicast.
+    pub(super) fn is_at_service(&self) -> bool {
+        self.management.is_at_service()
+    }
+
+    /// The stream is over.
+    pub(super) fn close(&mut self, around: &mut Around<'_>) {
+        self.management.close(around);
+    }
+
+    /// The receivers that are to have places.
+    fn placed(&self) -> Vec<NodeId> {
+        self.waited_for().map(|(node, _)| node).collect()
     }
 
     /// Tells all places that have changed.
     fn tell_changes(&mut self, around: &mut Around<'_>) {
-        let mut changed = Vec::new();
-        while let Some(placement) = self.manager.poll_placement() {
-            changed.push(placement);
-        }
-        for placement in &changed {
-            self.take_placement(placement);
-        }
-        if changed.is_empty() {
+        if self.management.is_at_service() {
+            // Until it answers everything stays as it is.
             return;
         }
-        self.children = self.find_children();
-        self.tell(around);
+        let changed = self.management.poll();
+        self.take(around, &changed);
     }
 
-    fn take_placement(&mut self, placement: &Placement) {
-        let Some(node) = self.sites.node(placement.receiver) else { return };
-        let place = placement.seats.as_ref().and_then(|seats| self.place(placement, seats));
-        if let Some(receiver) = self.receivers.get_mut(&node) {
-            receiver.place = place.map(|place| Place { first: receiver.state.first, ..place });
+    /// Takes places that have changed, and tells them.
+    fn take(&mut self, around: &mut Around<'_>, changed: &[Seated]) {
+        let count = self.receivers.len() as u32;
+        for seated in changed {
+            let Some(receiver) = self.receivers.get_mut(&seated.receiver) else { continue };
+            // What the manager says of somebody who was left behind meanwhile comes too late.
+            let is_waited_for = receiver.state.left_behind_at.is_none();
+            let place = seated.place.clone().filter(|_| is_waited_for);
+            let first = receiver.state.first;
+            receiver.place = place.map(|place| Place { first, receivers: count, ..place });
+        }
+        self.children = self.find_children(around.node);
+        if !changed.is_empty() {
+            self.tell(around);
         }
     }
 
-    fn place(&self, placement: &Placement, seats: &overlay::Seats) -> Option<Place> {
-        let seat = |seat: &overlay::Seat| {
-            Some(Seat {
-                ring: seat.ring.0,
-                predecessor: self.sites.node(seat.predecessor)?,
-                successor: self.sites.node(seat.successor)?,
-                parent: self.sites.node(seat.parent)?,
-            })
+    /// Those whose overlay parent the sender is.
+    fn find_children(&self, sender: NodeId) -> Vec<NodeId> {
+        let is_child = |place: &Place| {
+            place.leaf.parent == sender
+                || place.proxy.as_ref().is_some_and(|seat| seat.parent == sender)
         };
-        let children: Option<Vec<NodeId>> =
-            seats.children.iter().map(|child| self.sites.node(*child)).collect();
-        Some(Place {
-            epoch: placement.epoch,
-            first: 0,
-            receivers: self.receivers.len() as u32,
-            leaf: seat(&seats.leaf)?,
-            proxy: match &seats.proxy {
-                Some(proxy) => Some(seat(proxy)?),
-                None => None,
-            },
-            children_ring: seats.children_ring.map_or(0, |ring| ring.0),
-            children: children?,
-        })
-    }
-
-    fn find_children(&self) -> Vec<NodeId> {
-        let Some(overlay) = self.manager.overlay(self.group) else { return Vec::new() };
-        let sender = self.tree().sender();
-        let ring = overlay.rings().values().find(|ring| ring.parent == sender);
-        let members = ring.map_or(&[][..], |ring| &ring.members);
-        members.iter().filter_map(|member| self.sites.node(member.proxy)).collect()
+        let placed = self
+            .receivers
+            .iter()
+            .filter(|(_, receiver)| receiver.place.as_ref().is_some_and(is_child));
+        placed.map(|(node, _)| *node).collect()
     }
 
     /// Tells places that were not taken yet.
@@ -268,25 +275,35 @@ impl Placing {
         }
     }
 
-    /// Time has passed.
-    pub(super) fn handle_timeout(&mut self, around: &mut Around<'_>) {
-        self.manager.handle_timeout(around.now);
+    /// Time has passed; whether another manager is asked from now on.
+    pub(super) fn handle_timeout(&mut self, around: &mut Around<'_>) -> bool {
+        let was_at_service = self.is_at_service();
+        match self.management.handle_timeout(around.now) {
+            Some(Turn::ToService) if around.line.is_there => self.turn_to_service(around),
+            Some(Turn::Beside) => {
+                around.line.note_lost(self.group);
+                self.turn_beside(around);
+                self.management.retry_later(around.now);
+            }
+            Some(Turn::ToService) | None => {}
+        }
         if self.tell_at.is_some_and(|at| at <= around.now) {
             self.tell(around);
         }
+        self.is_at_service() != was_at_service
     }
 
     /// When [`Placing::handle_timeout`] is to be called.
     pub(super) fn poll_timeout(&self) -> Time {
-        let times = [self.tell_at, self.manager.poll_timeout()];
-        times.into_iter().flatten().fold(Time::MAX, Time::min)
+        self.management.poll_timeout().min(self.tell_at.unwrap_or(Time::MAX))
     }
 
     /// Whether all receivers have taken their places.
     pub(super) fn is_settled(&self) -> bool {
-        self.waited_for().all(|(_, receiver)| {
-            receiver.place.as_ref().is_none_or(|place| place.epoch <= receiver.taken)
-        })
+        !self.management.waits()
+            && self.waited_for().all(|(_, receiver)| {
+                receiver.place.as_ref().is_none_or(|place| place.epoch <= receiver.taken)
+            })
     }
 
     fn waited_for(&self) -> impl Iterator<Item = (NodeId, &Receiver)> {
@@ -314,9 +331,9 @@ impl Placing {
         &self.children
     }
 
-    /// The multicast tree.
-    pub(super) fn tree(&self) -> &MulticastTree {
-        self.manager.tree(self.group).expect("the group was opened")
+    /// The multicast tree; `None` if it is known to the membership service alone.
+    pub(super) fn tree(&self) -> Option<&MulticastTree> {
+        self.management.tree()
     }
 
     /// How often each receiver reports.

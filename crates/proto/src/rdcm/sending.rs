@@ -162,7 +162,7 @@ impl Sending {
     }
 
     /// The overlay children may be others than before.
-    fn take_children(&mut self, config: &Config) {
+    pub(super) fn take_children(&mut self, config: &Config) {
         let now = self.placing.children();
         self.children.retain(|child, _| now.contains(child));
         let limit = self.next + initial_window(config);
@@ -332,7 +332,9 @@ impl Sending {
     /// Time has passed.
     pub(super) fn handle_timeout(&mut self, around: &mut Around<'_>) {
         let now = around.now;
-        self.placing.handle_timeout(around);
+        if self.placing.handle_timeout(around) {
+            self.take_children(around.config);
+        }
         if self.starts_at.is_some_and(|at| at <= now) {
             self.starts_at = None;
         }
@@ -373,6 +375,7 @@ impl Sending {
     /// The node has found another sender in the group, and gives way: what was not confirmed is
     /// lost.
     pub(super) fn give_way(&mut self, around: &mut Around<'_>) {
+        self.placing.close(around);
         around.lose(around.node, self.base, self.end(), LossCause::AnotherSender);
     }
 

@@ -1,6 +1,6 @@
 //! Which node is which host of the topology.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use core::ops::Range;
 
@@ -8,7 +8,7 @@ use super::config::Network;
 use super::topology::{Topology, Vertex};
 use crate::NodeId;
 
-/// The hosts of the nodes of one stream.
+/// The hosts of nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Sites {
     hosts: BTreeMap<NodeId, Vertex>,
@@ -17,8 +17,8 @@ pub(super) struct Sites {
     /// never were taken.
     free: Vec<Vertex>,
     fresh: Range<u32>,
-    /// Where the sender is, whom nobody displaces.
-    sender: Option<Vertex>,
+    /// Where senders are, whom nobody displaces.
+    senders: BTreeSet<Vertex>,
 }
 
 impl Sites {
@@ -37,13 +37,14 @@ impl Sites {
             Network::Unknown => 0..topology.hosts(),
         };
         let (hosts, nodes) = (BTreeMap::new(), BTreeMap::new());
-        (topology, Self { hosts, nodes, free: Vec::new(), fresh, sender: None })
+        (topology, Self { hosts, nodes, free: Vec::new(), fresh, senders: BTreeSet::new() })
     }
 
-    /// The host of the sender, which stays its own.
+    /// The host of a sender, which stays its own.
     pub(super) fn settle_sender(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
-        self.sender = self.settle(network, node);
-        self.sender
+        let vertex = self.settle(network, node)?;
+        self.senders.insert(vertex);
+        Some(vertex)
     }
 
     /// The host of a node, which is given one if it can have one. If another node is there, it gets
@@ -55,7 +56,7 @@ impl Sites {
         }
         let named = network.host_of(node);
         let vacant = named.filter(|vertex| !self.nodes.contains_key(vertex));
-        let displaced = named.filter(|vertex| self.sender != Some(*vertex));
+        let displaced = named.filter(|vertex| !self.senders.contains(vertex));
         let vertex = vacant.or_else(|| self.vacant()).or(displaced)?;
         self.hosts.insert(node, vertex);
         if let Some(former) = self.nodes.insert(vertex, node) {
@@ -73,6 +74,7 @@ impl Sites {
     pub(super) fn release(&mut self, network: &Network, node: NodeId) {
         let Some(vertex) = self.hosts.remove(&node) else { return };
         self.nodes.remove(&vertex);
+        self.senders.remove(&vertex);
         if !network.names(vertex) {
             self.free.push(vertex);
         }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod managing;
 mod rig;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use carom_proto::membership::Membership;
 use carom_proto::membership::link::{LinkEvent, LinkId};
-use carom_proto::membership::service::frame::{ChangeKind, MAGIC, MemberChange, Update};
+use carom_proto::membership::service::frame::{ChangeKind, MAGIC, MemberChange, Update, VERSION};
 use carom_proto::membership::service::*;
 use carom_proto::*;
 
@@ -390,7 +391,7 @@ fn another_version_is_refused_by_name_and_another_cluster_too() {
     hello.extend_from_slice(&MAGIC.to_be_bytes());
     hello.extend_from_slice(&9_u16.to_be_bytes());
     let frames = rig.say(0, 1000, &hello);
-    assert_eq!(frames, [Frame::Refused(Refusal::Version { ours: 1, theirs: 9 })]);
+    assert_eq!(frames, [Frame::Refused(Refusal::Version { ours: VERSION, theirs: 9 })]);
     assert_eq!(rig.say(0, 1001, &[0, 0, 0, 1, 99]), [Frame::Refused(Refusal::Nonsense)]);
     let too_long = [0, 0, 4, 1];
     assert_eq!(rig.say(0, 1003, &too_long), [Frame::Refused(Refusal::Nonsense)], "before it came");

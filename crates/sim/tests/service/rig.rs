@@ -524,7 +524,7 @@ impl Rig {
         }
     }
 
-    fn drain_node(&mut self, node: usize) {
+    pub(crate) fn drain_node(&mut self, node: usize) {
         while let Some(command) = self.nodes[node].service.poll_link() {
             match command {
                 LinkCommand::Open { link, to } => {

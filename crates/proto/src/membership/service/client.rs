@@ -13,6 +13,7 @@
 
 mod config;
 mod counters;
+mod multicast;
 mod paths;
 mod requests;
 mod views;
@@ -22,6 +23,7 @@ use core::time::Duration;
 
 pub use self::config::ServiceConfig;
 use self::counters::Counters;
+use self::multicast::ManagerPath;
 use self::paths::Path;
 use self::requests::{Own, Standing};
 use self::views::Views;
@@ -30,7 +32,7 @@ use super::frame::{Frame, FrameError, Owners, Refusal};
 use super::outbox::Outbox;
 use super::pinger::Pinger;
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
-use crate::membership::{Membership, MembershipEvent};
+use crate::membership::{ManagerNews, Membership, MembershipEvent};
 use crate::{
     Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, Timers,
     Transmit, Wakeup,
@@ -59,6 +61,7 @@ pub struct Service {
     timers: Timers<Timer>,
     outbox: Outbox,
     outgoing: VecDeque<(Endpoint, Vec<u8>)>,
+    manager: ManagerPath,
     counters: Counters,
     next_link: u64,
     next_request: u32,
@@ -109,6 +112,7 @@ impl Service {
             timers: Timers::new(),
             outbox: Outbox::default(),
             outgoing: VecDeque::new(),
+            manager: ManagerPath::default(),
             counters: Counters::default(),
             next_link: 0,
             next_request: 0,
@@ -171,6 +175,7 @@ impl Service {
                 self.on_elsewhere(now, address, request, group);
             }
             Frame::Successor { next, within_ms } => self.on_successor(now, next, within_ms),
+            Frame::Managed(answer) => self.manager.on_answer(address, answer),
             Frame::Hello(_)
             | Frame::Join { .. }
             | Frame::Leave { .. }
@@ -179,6 +184,7 @@ impl Service {
             | Frame::Report { .. }
             | Frame::Watch(_)
             | Frame::Observe { .. }
+            | Frame::Manage(_)
             | Frame::Observed { .. } => self.on_nonsense(now, address, FrameError::Kind),
         }
     }
@@ -353,6 +359,17 @@ impl Membership for Service {
 
     fn poll_link(&mut self) -> Option<LinkCommand> {
         self.outbox.poll()
+    }
+
+    fn ask_manager(&mut self, request: Vec<u8>) {
+        if let Some(link) = self.manager_link() {
+            self.outbox.send(link, &Frame::Manage(request));
+        }
+    }
+
+    fn poll_manager(&mut self) -> Option<ManagerNews> {
+        let now_at = self.manager_address();
+        self.manager.poll(now_at)
     }
 
     fn poll_event(&mut self) -> Option<MembershipEvent> {

@@ -51,7 +51,7 @@ pub(super) const ENDPOINT_BYTES: usize = 7;
 /// Bytes of the longest text in a frame.
 pub const MAX_TEXT_BYTES: usize = 255;
 
-pub(super) fn put_endpoint(out: &mut Vec<u8>, endpoint: Endpoint) {
+pub(crate) fn put_endpoint(out: &mut Vec<u8>, endpoint: Endpoint) {
     out.put_u16(endpoint.0.port());
     match endpoint.0.ip() {
         IpAddr::V4(ip) => {
@@ -65,7 +65,7 @@ pub(super) fn put_endpoint(out: &mut Vec<u8>, endpoint: Endpoint) {
     }
 }
 
-pub(super) fn take_endpoint(bytes: &mut &[u8]) -> Result<Endpoint, FrameError> {
+pub(crate) fn take_endpoint(bytes: &mut &[u8]) -> Result<Endpoint, FrameError> {
     let port = take_u16(bytes)?;
     let ip = match take_u8(bytes)? {
         4 => IpAddr::V4(Ipv4Addr::from_bits(take_u32(bytes)?)),

@@ -29,6 +29,8 @@
 //! | 20 | successor | process | 1 within, in ms u32, 5 list of no or one member |
 //! | 21 | observe | observer | 1 group u32, 0 for all |
 //! | 22 | observed | process | 1 partition u16 |
+//! | 23 | manage | node | 1 a [request](crate::rdcm::asking) |
+//! | 24 | managed | process | 1 an [answer](crate::rdcm::asking) |
 //!
 //! \[0\] Cluster text, member, rack text.
 //! \[1\] For a contradiction (why 1): 10 existing settings, 18 given settings, 26 by u64.
@@ -51,7 +53,7 @@ use crate::{Endpoint, GroupId, GroupSettings, NodeId, ViewChangeKind};
 /// The first field of a hello.
 pub const MAGIC: u32 = 0xCA70_6D73;
 /// The version of the protocol that this program speaks.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Bytes of the largest frame, its kind included and its length not.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
 /// As [`MAX_FRAME_BYTES`], of what nodes and detectors send: of thousands of links none can hold
@@ -59,6 +61,8 @@ pub const MAX_FRAME_BYTES: usize = 1 << 20;
 pub const MAX_REQUEST_BYTES: usize = 1 << 10;
 /// The most partitions that a cluster's groups can be split into.
 pub const MAX_PARTITIONS: u16 = 4096;
+/// The owner of this partition has the multicast manager of all groups.
+pub const MANAGER_PARTITION: u16 = 0;
 /// Members in one frame at most; more are sent in parts.
 pub const MAX_MEMBERS_PER_FRAME: usize = 32_000;
 
@@ -180,6 +184,11 @@ pub enum Frame {
         /// The partition, which this process owns.
         partition: u16,
     },
+    /// A request to the multicast manager, which is at the owner of partition
+    /// [`MANAGER_PARTITION`].
+    Manage(Vec<u8>),
+    /// What the multicast manager says.
+    Managed(Vec<u8>),
 }
 
 /// Who opens a link.

@@ -31,7 +31,7 @@
 
 pub mod client;
 pub mod detector;
-mod fields;
+pub(crate) mod fields;
 pub mod frame;
 pub mod observer;
 mod outbox;

@@ -25,6 +25,7 @@ mod commits;
 mod config;
 mod counters;
 mod ledger;
+mod managing;
 mod observers;
 mod peers;
 mod racks;
@@ -44,6 +45,7 @@ use super::frame::{Frame, Owners, Refusal, partition_of};
 use super::outbox::Outbox;
 use super::registry::{Change, PartitionState};
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
+use crate::rdcm::manager_service::ManagerService;
 use crate::{Endpoint, GroupId, NodeId, Rng, Time, Timers, Wakeup};
 
 /// One control process.
@@ -65,6 +67,8 @@ pub struct Server {
     ready: BTreeSet<u16>,
     next_commit: u64,
     racks: racks::Racks,
+    /// The multicast manager, if the network is known.
+    manager: Option<ManagerService>,
     timers: Timers<Timer>,
     outbox: Outbox,
     counters: Counters,
@@ -102,6 +106,7 @@ impl Server {
             ready: BTreeSet::new(),
             next_commit: 1,
             racks: racks::Racks::default(),
+            manager: config.network.clone().map(|it| ManagerService::new(it, rng.next_u64())),
             timers: Timers::new(),
             outbox: Outbox::default(),
             counters: Counters::default(),
@@ -221,6 +226,7 @@ impl Server {
             self.send_elsewhere(origin.link, origin.request, request.group);
         }
         self.timers.cancel(Timer::Retry(partition));
+        self.give_up_manager(partition);
         for (group, state) in groups {
             for link in self.audience.remove_group(group) {
                 if let Some(peer) = self.sessions.links.get_mut(&link) {
@@ -254,6 +260,7 @@ impl Server {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Time) {
         self.mind_stall(now);
+        self.time_manager(now);
         while let Some(timer) = self.timers.pop_due(now) {
             match timer {
                 Timer::Greet(link) => {
@@ -278,7 +285,9 @@ impl Server {
 
     /// When [`Server::handle_timeout`] should be called next, and why.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        self.timers.next_due().map(|at| Wakeup { at, reason: "membership service" })
+        let own = self.timers.next_due().map(|at| Wakeup { at, reason: "membership service" });
+        let manager = self.manager.as_ref().and_then(ManagerService::poll_timeout);
+        Wakeup::earlier(own, manager.map(|at| Wakeup { at, reason: "multicast manager" }))
     }
 
     /// The number that this process drew at its start.
@@ -319,6 +328,7 @@ impl Server {
         stats.push(("bytes_sent", self.outbox.bytes_sent));
         stats.push(("updates_sent", self.audience.updates_sent));
         stats.push(("snapshots_sent", self.audience.snapshots_sent));
+        stats.extend(self.manager_stats());
         stats
     }
 
@@ -328,6 +338,7 @@ impl Server {
     /// If one of them is broken: that is a bug.
     pub fn check(&self) {
         self.sessions.check();
+        self.manager.iter().for_each(ManagerService::check);
         let mut memberships: BTreeMap<NodeId, BTreeSet<GroupId>> = BTreeMap::new();
         for (place, ledger) in self.ledgers.iter().enumerate() {
             ledger.check();

@@ -3,12 +3,13 @@
 use alloc::collections::BTreeSet;
 
 use super::super::frame::{
-    ChangeKind, Frame, JoinRefusal, Member, Owners, Snapshot, Unserved, Update, partition_of,
+    ChangeKind, Frame, JoinRefusal, MANAGER_PARTITION, Member, Owners, Snapshot, Unserved, Update,
+    partition_of,
 };
 use super::paths::{Ready, State};
 use super::{Service, Timer};
 use crate::membership::MembershipEvent;
-use crate::{Endpoint, GroupId, GroupSettings, JoinError, Time};
+use crate::{Endpoint, GroupId, GroupSettings, JoinError, Profile, Time};
 
 /// A group that this node wants to be in.
 #[derive(Debug)]
@@ -65,7 +66,9 @@ impl Service {
     pub(super) fn needed_partitions(&self) -> BTreeSet<u16> {
         let Some(Owners { partitions, .. }) = self.owners else { return BTreeSet::new() };
         let groups = self.groups.keys().chain(self.leaving.keys());
-        groups.map(|group| partition_of(*group, partitions)).collect()
+        let partitions = groups.map(|group| partition_of(*group, partitions));
+        let has_bulk = self.groups.values().any(|own| own.settings.profile == Profile::Bulk);
+        partitions.chain(has_bulk.then_some(MANAGER_PARTITION)).collect()
     }
 
     fn owner_of(&self, group: GroupId) -> Option<Endpoint> {

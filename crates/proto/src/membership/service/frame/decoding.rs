@@ -76,6 +76,8 @@ impl Frame {
             }
             21 => Self::Observe { group: GroupId(take_u32(bytes)?) },
             22 => Self::Observed { partition: take_u16(bytes)? },
+            23 => Self::Manage(core::mem::take(bytes).to_vec()),
+            24 => Self::Managed(core::mem::take(bytes).to_vec()),
             _ => return Err(FrameError::Kind),
         })
     }

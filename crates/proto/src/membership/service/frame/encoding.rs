@@ -46,6 +46,8 @@ impl Frame {
             Self::Successor { .. } => 20,
             Self::Observe { .. } => 21,
             Self::Observed { .. } => 22,
+            Self::Manage(_) => 23,
+            Self::Managed(_) => 24,
         }
     }
 
@@ -89,6 +91,7 @@ impl Frame {
             Self::Expired { incarnation } => out.put_u32(*incarnation),
             Self::Observe { group } => out.put_u32(group.0),
             Self::Observed { partition } => out.put_u16(*partition),
+            Self::Manage(bytes) | Self::Managed(bytes) => out.put_slice(bytes),
             Self::Report { node, incarnation, silent_ms } => {
                 out.put_u64(node.0);
                 out.put_u32(*incarnation);

@@ -39,10 +39,10 @@ fn the_frames_that_open_a_link_are_this_on_the_wire() {
     let hello =
         Hello { role: Role::Node, cluster: "lab".into(), member: member(1), rack: "r7".into() };
     let golden = [
-        (Frame::Hello(hello), format!("01ca706d73000101036c6162{ONE}027237")),
+        (Frame::Hello(hello), format!("01ca706d73000201036c6162{ONE}027237")),
         (
             Frame::Welcome(Welcome { process: 9, lease_ms: 3000, owners: owners() }),
-            "020001000000000000000900000bb80010\
+            "020002000000000000000900000bb80010\
              0000000200001d38040a00000100021d39040a000001"
                 .into(),
         ),
@@ -69,6 +69,8 @@ fn the_frames_that_open_a_link_are_this_on_the_wire() {
         (Frame::Successor { next: None, within_ms: 0 }, "140000000000000000".into()),
         (Frame::Observe { group: GroupId::NONE }, "1500000000".into()),
         (Frame::Observed { partition: 3 }, "160003".into()),
+        (Frame::Manage(vec![1, 2]), "170102".into()),
+        (Frame::Managed(vec![3]), "1803".into()),
     ];
     for (frame, expected) in golden {
         assert_eq!(hex(&frame), expected, "{frame:?}");
@@ -244,6 +246,8 @@ fn any_opening() -> impl Strategy<Value = Frame> {
         any::<u16>().prop_map(|partition| Frame::Observed { partition }),
         (prop::option::of(any_member()), any::<u32>())
             .prop_map(|(next, within_ms)| Frame::Successor { next, within_ms }),
+        prop::collection::vec(any::<u8>(), 0..9).prop_map(Frame::Manage),
+        prop::collection::vec(any::<u8>(), 0..9).prop_map(Frame::Managed),
         Just(Frame::Alive),
         Just(Frame::Goodbye),
     ]

@@ -4,6 +4,7 @@ use core::num::NonZeroUsize;
 use core::time::Duration;
 
 use super::super::frame::{MAX_PARTITIONS, MAX_TEXT_BYTES};
+use crate::rdcm::Network;
 
 /// Settings of a control process. Cluster, partitions and detection time must be the same at all
 /// processes of a cluster.
@@ -30,6 +31,9 @@ pub struct ServerConfig {
     /// With the ring: a node reports the next one if that answers no ping for so long, from 100 ms
     /// on. Default: `None`, the detection time.
     pub ring_time: Option<Duration>,
+    /// The network, for the multicast manager of bulk groups. All processes of a cluster should
+    /// have the same: the owner of one partition runs the manager. Default: `None`, no manager.
+    pub network: Option<Network>,
     /// The pause before a commit that failed is tried again; each further one is twice as long, up
     /// to twenty times this. Default: 50 ms.
     pub retry_after: Duration,
@@ -57,6 +61,7 @@ impl Default for ServerConfig {
             view_size: None,
             ring: false,
             ring_time: None,
+            network: None,
             retry_after: Duration::from_millis(50),
             max_links: 8192,
             max_groups_per_node: 16_384,

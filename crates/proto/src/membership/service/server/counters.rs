@@ -37,6 +37,8 @@ pub(super) struct Counters {
     pub(super) observers_silent: u64,
     /// How often nothing came from any of several linked nodes, so that nobody was taken for dead.
     pub(super) times_cut_off: u64,
+    /// Requests to a multicast manager that is not here that made no sense.
+    pub(super) manage_malformed: u64,
     pub(super) partitions_owned: u64,
     pub(super) partitions_lost: u64,
     /// Calls that came much later than this process had asked for.
@@ -73,6 +75,7 @@ impl Counters {
             ("observers_opened", self.observers_opened),
             ("observers_silent", self.observers_silent),
             ("times_cut_off", self.times_cut_off),
+            ("manage_malformed", self.manage_malformed),
             ("partitions_owned", self.partitions_owned),
             ("partitions_lost", self.partitions_lost),
             ("stalls", self.stalls),

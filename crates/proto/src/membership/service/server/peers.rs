@@ -46,6 +46,7 @@ impl Server {
                 self.on_leave(link, request, group);
             }
             (Standing::Node(_), Frame::Resync { group, have }) => self.on_resync(link, group, have),
+            (Standing::Node(_), Frame::Manage(request)) => self.on_manage(now, link, &request),
             (Standing::Observer, Frame::Observe { group }) => self.on_observe(link, group),
             (Standing::Observer, Frame::Goodbye) => self.end_link(link),
             (Standing::Node(_) | Standing::Detector(_) | Standing::Observer, Frame::Alive) => {
@@ -92,6 +93,9 @@ impl Server {
         if let Standing::Detector(_) = peer.standing {
             // It watches nobody any more for a process that it does not hear.
             self.arrange_watch();
+        }
+        if let Standing::Node(node) = peer.standing {
+            self.forget_managed(node);
         }
         peer.groups.iter().for_each(|group| self.audience.remove(link, *group));
         if peer.open_requests > 0 {

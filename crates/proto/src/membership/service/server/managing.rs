@@ -1,0 +1,86 @@
+//! The multicast manager in a control process: the way to it and back.
+
+use super::super::frame::{Frame, MANAGER_PARTITION};
+use super::Server;
+use crate::membership::link::LinkId;
+use crate::rdcm::asking::{Answer, Asked, Refusal, Request, Told};
+use crate::rdcm::manager_service::ManagerService;
+use crate::{NodeId, Time};
+
+impl Server {
+    /// The multicast manager, if this process knows the network.
+    pub fn manager(&self) -> Option<&ManagerService> {
+        self.manager.as_ref()
+    }
+
+    /// A node asks the manager.
+    pub(super) fn on_manage(&mut self, now: Time, link: LinkId, request: &[u8]) {
+        let Some(member) = self.sessions.member_on(link) else { return };
+        let is_here = self.is_owned(MANAGER_PARTITION);
+        match self.manager.as_mut().filter(|_| is_here) {
+            Some(manager) => manager.handle(now, member.node, member.endpoint, request),
+            None => return self.refuse_to_manage(link, request),
+        }
+        self.send_managed();
+    }
+
+    /// The manager is elsewhere, or nowhere.
+    fn refuse_to_manage(&mut self, link: LinkId, request: &[u8]) {
+        let Ok(Request { group, opening, number, what }) = Request::decode(request) else {
+            self.counters.manage_malformed += 1;
+            return;
+        };
+        if what != Asked::Close {
+            let what = Told::Refused(Refusal::NoManager);
+            let answer = Answer { group, opening, number, what };
+            self.outbox.send(link, &Frame::Managed(answer.encode()));
+        }
+    }
+
+    /// What the manager says goes to those who asked.
+    fn send_managed(&mut self) {
+        let Some(manager) = &mut self.manager else { return };
+        while let Some((node, answer)) = manager.poll_answer() {
+            let session = self.sessions.nodes.get(&node);
+            if let Some(link) = session.and_then(|session| session.link) {
+                self.outbox.send(link, &Frame::Managed(answer));
+            }
+        }
+    }
+
+    /// The node, or the link that it asked on, is gone.
+    pub(super) fn forget_managed(&mut self, node: NodeId) {
+        if let Some(manager) = &mut self.manager {
+            manager.forget(node);
+        }
+    }
+
+    pub(super) fn give_up_manager(&mut self, partition: u16) {
+        if partition == MANAGER_PARTITION
+            && let Some(manager) = &mut self.manager
+        {
+            manager.give_up();
+            self.send_managed();
+        }
+    }
+
+    pub(super) fn time_manager(&mut self, now: Time) {
+        if let Some(manager) = &mut self.manager {
+            manager.handle_timeout(now);
+        }
+    }
+
+    pub(super) fn manager_stats(&self) -> Vec<(&'static str, u64)> {
+        let Some(manager) = &self.manager else { return Vec::new() };
+        let counters = manager.counters();
+        vec![
+            ("manager_requests", counters.requests),
+            ("manager_requests_malformed", counters.requests_malformed),
+            ("manager_requests_late", counters.requests_late),
+            ("manager_refused", counters.refused),
+            ("manager_placed", counters.placed),
+            ("manager_cuts", counters.cuts),
+            ("manager_links_found_dead", counters.links_found_dead),
+        ]
+    }
+}

@@ -1,0 +1,369 @@
+//! What a sender and the multicast manager of the membership service say to each other.
+//!
+//! A request or an answer is the body of one frame of the membership's protocol
+//! ([`crate::membership::service::frame`]), whose version is that of these as well. All numbers are
+//! big-endian; lists are a count u16 and then their entries.
+//!
+//! | kind | request | after kind u8, group u32, opening u32, number u32 |
+//! |---|---|---|
+//! | 1 | open | above u32, most children u16 |
+//! | 2 | join | list of (node u64, port u16, family u8, address) |
+//! | 3 | leave | node u64 |
+//! | 4 | cut | ring u32, successor u64 |
+//! | 5 | close | nothing |
+//!
+//! | kind | answer | after kind u8, group u32, opening u32, number u32 |
+//! |---|---|---|
+//! | 1 | placed | list of (receiver u64, is placed u8, its [place](Place)) |
+//! | 2 | refused | why u8 |
+
+use alloc::vec::Vec;
+
+use bytes::{Buf, BufMut};
+
+use super::packet::{Place, take_list, take_node, take_u32};
+use super::seating::Seated;
+use crate::membership::service::fields::{put_endpoint, take_endpoint};
+use crate::wire::DecodeError;
+use crate::{Endpoint, GroupId, NodeId};
+
+/// What a sender asks the manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Its group.
+    pub group: GroupId,
+    /// Of this sender in this group: what is said of an earlier one does not count any more.
+    pub opening: u32,
+    /// Counts the requests of an opening.
+    pub number: u32,
+    /// What is asked.
+    pub what: Asked,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The node begins to send, or to ask this manager.
+    Open {
+        /// The epoch that was told last: new places have higher ones.
+        above: u32,
+        /// Overlay children that a place may have at most.
+        most_children: u16,
+    },
+    /// Nodes are receivers from now on; with the addresses at which they were met. At most
+    /// [`MAX_JOINING`].
+    Join(Vec<(NodeId, Endpoint)>),
+    /// A receiver is none any more.
+    Leave(NodeId),
+    /// The tree does not reach a successor in a ring.
+    Cut {
+        /// The ring.
+        ring: u32,
+        /// The successor.
+        successor: NodeId,
+    },
+    /// The node does not send any more, or asks somebody else.
+    Close,
+}
+
+/// What the manager tells a sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The group.
+    pub group: GroupId,
+    /// The opening that it is about.
+    pub opening: u32,
+    /// The last request that it knows of.
+    pub number: u32,
+    /// What it tells.
+    pub what: Told,
+}
+
+/// What the manager tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Places that have changed; none if a request has changed none. At most [`MAX_PLACES`].
+    Placed(Vec<Seated>),
+    /// The sender has to do without this manager.
+    Refused(Refusal),
+}
+
+/// Why the manager does not place the receivers of a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The service knows no topology, or another process has the manager.
+    #[error("this membership service has no multicast manager")]
+    NoManager = 1,
+    /// Another node sends in the group.
+    #[error("another node sends in the group")]
+    HasSender = 2,
+    /// The sender has no place in the topology.
+    #[error("the sender has no place in the topology")]
+    NoHost = 3,
+    /// Places of this topology do not fit the sender's packets.
+    #[error("places in this topology do not fit the packets")]
+    Ports = 4,
+    /// There are as many groups as the manager is willing to have.
+    #[error("the multicast manager has no room for another group")]
+    Full = 5,
+    /// The request is of an opening that the manager does not know.
+    #[error("the multicast manager does not know of this sender")]
+    Unknown = 6,
+}
+
+/// Receivers in one request, at most: it must fit a frame that nodes may send.
+pub const MAX_JOINING: usize = 32;
+/// Places in one answer, at most.
+pub const MAX_PLACES: usize = 256;
+
+impl Request {
+    /// The bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let kind = match self.what {
+            Asked::Open { .. } => OPEN,
+            Asked::Join(_) => JOIN,
+            Asked::Leave(_) => LEAVE,
+            Asked::Cut { .. } => CUT,
+            Asked::Close => CLOSE,
+        };
+        put_head(&mut out, kind, self.group, self.opening, self.number);
+        match &self.what {
+            Asked::Open { above, most_children } => {
+                out.put_u32(*above);
+                out.put_u16(*most_children);
+            }
+            Asked::Join(nodes) => {
+                out.put_u16(nodes.len() as u16);
+                for (node, endpoint) in nodes {
+                    out.put_u64(node.0);
+                    put_endpoint(&mut out, *endpoint);
+                }
+            }
+            Asked::Leave(node) => out.put_u64(node.0),
+            Asked::Cut { ring, successor } => {
+                out.put_u32(*ring);
+                out.put_u64(successor.0);
+            }
+            Asked::Close => {}
+        }
+        out
+    }
+
+    /// Reads the bytes.
+    ///
+    /// # Errors
+    /// If they are nonsense.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut bytes = bytes;
+        let bytes = &mut bytes;
+        let (kind, group, opening, number) = take_head(bytes)?;
+        let what = match kind {
+            OPEN => Asked::Open {
+                above: take_u32(bytes)?,
+                most_children: bytes.try_get_u16().map_err(|_| DecodeError::Length)?,
+            },
+            JOIN => Asked::Join(take_list(bytes, MAX_JOINING, |bytes| {
+                let node = take_node(bytes)?;
+                Ok((node, take_endpoint(bytes).map_err(|_| DecodeError::Value)?))
+            })?),
+            LEAVE => Asked::Leave(take_node(bytes)?),
+            CUT => Asked::Cut { ring: take_u32(bytes)?, successor: take_node(bytes)? },
+            CLOSE => Asked::Close,
+            _ => return Err(DecodeError::Kind),
+        };
+        let request = Self { group, opening, number, what };
+        if bytes.is_empty() { Ok(request) } else { Err(DecodeError::Length) }
+    }
+}
+
+impl Answer {
+    /// The bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let kind = match self.what {
+            Told::Placed(_) => PLACED,
+            Told::Refused(_) => REFUSED,
+        };
+        put_head(&mut out, kind, self.group, self.opening, self.number);
+        match &self.what {
+            Told::Placed(places) => {
+                out.put_u16(places.len() as u16);
+                for seated in places {
+                    out.put_u64(seated.receiver.0);
+                    out.put_u8(seated.place.is_some().into());
+                    seated.place.iter().for_each(|place| place.put(&mut out));
+                }
+            }
+            Told::Refused(why) => out.put_u8(*why as u8),
+        }
+        out
+    }
+
+    /// Reads the bytes.
+    ///
+    /// # Errors
+    /// If they are nonsense.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut bytes = bytes;
+        let bytes = &mut bytes;
+        let (kind, group, opening, number) = take_head(bytes)?;
+        let what = match kind {
+            PLACED => Told::Placed(take_list(bytes, MAX_PLACES, |bytes| {
+                let receiver = take_node(bytes)?;
+                let place = match take_u8(bytes)? {
+                    0 => None,
+                    1 => Some(Place::take(bytes)?),
+                    _ => return Err(DecodeError::Value),
+                };
+                Ok(Seated { group, receiver, place })
+            })?),
+            REFUSED => Told::Refused(Refusal::from_wire(take_u8(bytes)?)?),
+            _ => return Err(DecodeError::Kind),
+        };
+        let answer = Self { group, opening, number, what };
+        if bytes.is_empty() { Ok(answer) } else { Err(DecodeError::Length) }
+    }
+}
+
+impl Refusal {
+    fn from_wire(why: u8) -> Result<Self, DecodeError> {
+        let all = [
+            Self::NoManager,
+            Self::HasSender,
+            Self::NoHost,
+            Self::Ports,
+            Self::Full,
+            Self::Unknown,
+        ];
+        all.into_iter().find(|it| *it as u8 == why).ok_or(DecodeError::Value)
+    }
+}
+
+fn put_head(out: &mut Vec<u8>, kind: u8, group: GroupId, opening: u32, number: u32) {
+    out.put_u8(kind);
+    out.put_u32(group.0);
+    out.put_u32(opening);
+    out.put_u32(number);
+}
+
+fn take_head(bytes: &mut &[u8]) -> Result<(u8, GroupId, u32, u32), DecodeError> {
+    let (kind, group) = (take_u8(bytes)?, GroupId(take_u32(bytes)?));
+    if group == GroupId::NONE {
+        return Err(DecodeError::Value);
+    }
+    Ok((kind, group, take_u32(bytes)?, take_u32(bytes)?))
+}
+
+fn take_u8(bytes: &mut &[u8]) -> Result<u8, DecodeError> {
+    bytes.try_get_u8().map_err(|_| DecodeError::Length)
+}
+
+const OPEN: u8 = 1;
+const JOIN: u8 = 2;
+const LEAVE: u8 = 3;
+const CUT: u8 = 4;
+const CLOSE: u8 = 5;
+const PLACED: u8 = 1;
+const REFUSED: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::packet::Seat;
+    use super::*;
+
+    fn place(children: usize) -> Place {
+        let seat = |ring| Seat {
+            ring,
+            predecessor: NodeId(1),
+            successor: NodeId(2),
+            parent: NodeId(u64::MAX),
+        };
+        Place {
+            epoch: 9,
+            first: 0,
+            receivers: 0,
+            leaf: seat(7),
+            proxy: (children > 0).then_some(seat(8)),
+            children_ring: 3,
+            children: (0..children as u64).map(NodeId).collect(),
+        }
+    }
+
+    fn requests() -> Vec<Request> {
+        let v4 = Endpoint(([10, 0, 0, 1], 7400).into());
+        let v6 = Endpoint((core::net::Ipv6Addr::LOCALHOST, 1).into());
+        let asked = [
+            Asked::Open { above: 4, most_children: 128 },
+            Asked::Join(vec![(NodeId(5), v4), (NodeId(6), v6)]),
+            Asked::Leave(NodeId(7)),
+            Asked::Cut { ring: 70_000, successor: NodeId(8) },
+            Asked::Close,
+        ];
+        let request = |what| Request { group: GroupId(1), opening: 2, number: 3, what };
+        asked.into_iter().map(request).collect()
+    }
+
+    fn answers() -> Vec<Answer> {
+        let group = GroupId(1);
+        let seated = |receiver, place| Seated { group, receiver: NodeId(receiver), place };
+        let told = [
+            Told::Placed(Vec::new()),
+            Told::Placed(vec![
+                seated(1, None),
+                seated(2, Some(place(0))),
+                seated(3, Some(place(9))),
+            ]),
+            Told::Refused(Refusal::Unknown),
+        ];
+        let answer = |what| Answer { group, opening: 2, number: 3, what };
+        told.into_iter().map(answer).collect()
+    }
+
+    #[test]
+    fn what_is_said_is_read_again_and_nothing_shorter_or_longer_is() {
+        for request in requests() {
+            let bytes = request.encode();
+            assert_eq!(Request::decode(&bytes), Ok(request));
+            for end in 0..bytes.len() {
+                assert!(Request::decode(&bytes[..end]).is_err());
+            }
+            assert_eq!(Request::decode(&[&bytes[..], &[0]].concat()), Err(DecodeError::Length));
+        }
+        for answer in answers() {
+            let bytes = answer.encode();
+            assert_eq!(Answer::decode(&bytes), Ok(answer));
+            for end in 0..bytes.len() {
+                assert!(Answer::decode(&bytes[..end]).is_err());
+            }
+            assert_eq!(Answer::decode(&[&bytes[..], &[0]].concat()), Err(DecodeError::Length));
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_table() {
+        let cut = &requests()[3];
+        let expected = [4, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 1, 0x11, 0x70];
+        assert_eq!(cut.encode(), [&expected[..], &8_u64.to_be_bytes()].concat());
+        let refused = answers()[2].encode();
+        assert_eq!(refused, [2, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 6]);
+        assert_eq!(Answer::decode(&[&refused[..13], &[7]].concat()), Err(DecodeError::Value));
+        assert_eq!(Request::decode(&[5; 13]).map(|it| it.what), Ok(Asked::Close));
+        assert_eq!(Request::decode(&[6; 13]), Err(DecodeError::Kind));
+    }
+
+    #[test]
+    fn the_largest_of_them_fit_their_frames() {
+        use crate::membership::service::frame::{MAX_FRAME_BYTES, MAX_REQUEST_BYTES};
+        let v6 = Endpoint((core::net::Ipv6Addr::LOCALHOST, 1).into());
+        let what = Asked::Join(vec![(NodeId(1), v6); MAX_JOINING]);
+        let join = Request { group: GroupId(1), opening: 1, number: 1, what };
+        assert!(join.encode().len() < MAX_REQUEST_BYTES);
+        let place = Some(place(super::super::config::MAX_PORTS));
+        let seated = Seated { group: GroupId(1), receiver: NodeId(1), place };
+        let what = Told::Placed(vec![seated; MAX_PLACES]);
+        let placed = Answer { group: GroupId(1), opening: 1, number: 1, what };
+        assert!(placed.encode().len() < MAX_FRAME_BYTES);
+    }
+}

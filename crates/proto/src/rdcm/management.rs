@@ -1,0 +1,254 @@
+//! Who manages the multicast of a stream: the membership service, or the sender itself.
+//!
+//! The service is asked as long as it answers: what it says comes later, and until then the places
+//! stay as they are. When it is lost, does not answer, or refuses, the sender has a manager of its
+//! own. Either begins with epochs above all that were told before, so that the last word is the
+//! one that receivers take.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use core::time::Duration;
+
+use super::around::Around;
+use super::asking::{Answer, Asked, MAX_JOINING, Refusal, Told};
+use super::multicast_manager::{ManagerError, Patience};
+use super::seating::{Seated, Seating};
+use super::tree::MulticastTree;
+use crate::{GroupId, NodeId, Time};
+
+/// The manager of one stream.
+#[derive(Debug)]
+pub(super) struct Management {
+    group: GroupId,
+    at: At,
+    /// The highest epoch that was told.
+    epoch: u32,
+    /// When the service is asked again after it did not answer.
+    retry_at: Option<Time>,
+}
+
+#[derive(Debug)]
+enum At {
+    /// The manager beside the sender.
+    Beside(Box<Seating>),
+    /// The one in the membership service.
+    Service(Opening),
+}
+
+/// What was asked of the service.
+#[derive(Clone, Copy, Debug)]
+struct Opening {
+    opening: u32,
+    /// The last request.
+    number: u32,
+    /// When the answer to it must have come; `None` if it has.
+    answer_by: Option<Time>,
+}
+
+impl Management {
+    /// The manager of a stream that begins, without receivers yet.
+    ///
+    /// # Errors
+    /// If the sender has no place in the network.
+    pub(super) fn new(around: &mut Around<'_>) -> Result<Self, ManagerError> {
+        let group = around.group;
+        let at = At::Beside(Box::new(seating(around, 0)?));
+        let mut management = Self { group, at, epoch: 0, retry_at: None };
+        if around.line.is_there {
+            management.turn_to_service(around, &[]);
+        }
+        Ok(management)
+    }
+
+    /// Whether the service places the receivers.
+    pub(super) fn is_at_service(&self) -> bool {
+        matches!(self.at, At::Service(_))
+    }
+
+    /// Whether an answer of the service is on its way.
+    pub(super) fn waits(&self) -> bool {
+        matches!(&self.at, At::Service(Opening { answer_by: Some(_), .. }))
+    }
+
+    /// The multicast tree, if it is known here.
+    pub(super) fn tree(&self) -> Option<&MulticastTree> {
+        match &self.at {
+            At::Beside(seating) => seating.tree(self.group),
+            At::Service(_) => None,
+        }
+    }
+
+    /// Asks the service from now on, which is told of these receivers.
+    pub(super) fn turn_to_service(&mut self, around: &mut Around<'_>, receivers: &[NodeId]) {
+        let opening = around.line.next_opening();
+        self.at = At::Service(Opening { opening, number: 0, answer_by: None });
+        self.retry_at = None;
+        let most_children = around.config.most_children() as u16;
+        self.ask(around, Asked::Open { above: self.epoch, most_children });
+        self.join(around, receivers);
+    }
+
+    /// Goes on with a manager beside the sender, which is told of these receivers.
+    pub(super) fn turn_beside(&mut self, around: &mut Around<'_>, receivers: &[NodeId]) {
+        if let At::Service(_) = self.at {
+            self.ask(around, Asked::Close);
+        }
+        around.counters.manager_lost += 1;
+        match seating(around, self.epoch) {
+            Ok(mut seating) => {
+                seating.join(&around.config.network, self.group, receivers);
+                self.at = At::Beside(Box::new(seating));
+            }
+            // It had a place in the same network when the stream began.
+            Err(error) => tracing::error!(group = %self.group, %error, "no manager of its own"),
+        }
+    }
+
+    fn ask(&mut self, around: &mut Around<'_>, what: Asked) {
+        let At::Service(opening) = &mut self.at else { return };
+        opening.number = opening.number.wrapping_add(1);
+        opening.answer_by.get_or_insert(around.now + ANSWER_WITHIN);
+        around.counters.manager_asked += 1;
+        around.line.ask(self.group, opening.opening, opening.number, what);
+    }
+
+    /// Nodes are receivers.
+    pub(super) fn join(&mut self, around: &mut Around<'_>, nodes: &[NodeId]) {
+        match &mut self.at {
+            At::Beside(seating) => seating.join(&around.config.network, self.group, nodes),
+            At::Service(_) => {
+                for nodes in nodes.chunks(MAX_JOINING) {
+                    let nodes = nodes.iter().map(|node| around.line.with_address(*node)).collect();
+                    self.ask(around, Asked::Join(nodes));
+                }
+            }
+        }
+    }
+
+    /// A node is no receiver any more.
+    pub(super) fn leave(&mut self, around: &mut Around<'_>, node: NodeId) {
+        match &mut self.at {
+            At::Beside(seating) => seating.leave(&around.config.network, self.group, node),
+            At::Service(_) => self.ask(around, Asked::Leave(node)),
+        }
+    }
+
+    /// The tree does not reach a receiver; whether links are believed dead now, as far as is known.
+    pub(super) fn on_cut(&mut self, around: &mut Around<'_>, ring: u32, successor: NodeId) -> bool {
+        match &mut self.at {
+            At::Beside(seating) => seating.report(around.now, self.group, ring, successor) > 0,
+            At::Service(_) => {
+                self.ask(around, Asked::Cut { ring, successor });
+                false
+            }
+        }
+    }
+
+    /// The stream is over.
+    pub(super) fn close(&mut self, around: &mut Around<'_>) {
+        self.ask(around, Asked::Close);
+    }
+
+    /// Places that have changed, of the manager beside the sender.
+    pub(super) fn poll(&mut self) -> Vec<Seated> {
+        let At::Beside(seating) = &mut self.at else { return Vec::new() };
+        let mut seated = Vec::new();
+        while let Some(place) = seating.poll() {
+            seated.push(place);
+        }
+        self.note_epochs(&seated);
+        seated
+    }
+
+    fn note_epochs(&mut self, seated: &[Seated]) {
+        let epochs = seated.iter().filter_map(|it| it.place.as_ref()).map(|place| place.epoch);
+        self.epoch = epochs.fold(self.epoch, u32::max);
+    }
+
+    /// The service has answered: places that have changed. `None` if it is about what was asked
+    /// before.
+    ///
+    /// # Errors
+    /// The service does not place the receivers.
+    pub(super) fn on_answer(&mut self, answer: Answer) -> Option<Result<Vec<Seated>, Refusal>> {
+        let At::Service(opening) = &mut self.at else { return None };
+        if opening.opening != answer.opening {
+            return None;
+        }
+        if opening.number == answer.number {
+            opening.answer_by = None;
+        }
+        match answer.what {
+            Told::Refused(why) => Some(Err(why)),
+            Told::Placed(seated) => {
+                self.note_epochs(&seated);
+                Some(Ok(seated))
+            }
+        }
+    }
+
+    /// The service is asked again later, if it is there then.
+    pub(super) fn retry_later(&mut self, now: Time) {
+        self.retry_at = Some(now + RETRY_AFTER);
+    }
+
+    /// Time has passed; what the sender has to do.
+    pub(super) fn handle_timeout(&mut self, now: Time) -> Option<Turn> {
+        match &mut self.at {
+            At::Beside(seating) => {
+                seating.handle_timeout(now);
+                let is_due = self.retry_at.is_some_and(|at| at <= now);
+                is_due.then(|| {
+                    self.retry_at = None;
+                    Turn::ToService
+                })
+            }
+            At::Service(opening) => {
+                opening.answer_by.is_some_and(|at| at <= now).then_some(Turn::Beside)
+            }
+        }
+    }
+
+    /// When [`Management::handle_timeout`] is to be called.
+    pub(super) fn poll_timeout(&self) -> Time {
+        let due = match &self.at {
+            At::Beside(seating) => {
+                let times = [seating.poll_timeout(), self.retry_at];
+                times.into_iter().flatten().min()
+            }
+            At::Service(opening) => opening.answer_by,
+        };
+        due.unwrap_or(Time::MAX)
+    }
+}
+
+/// Who is to be asked from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    ToService,
+    Beside,
+}
+
+/// A manager beside the sender, which opens its group there.
+fn seating(around: &mut Around<'_>, above: u32) -> Result<Seating, ManagerError> {
+    let patience = Patience {
+        retry_after: around.config.retry_link_after,
+        settle: around.config.cut_after * 2,
+    };
+    let network = &around.config.network;
+    let seed = around.rng.next_u64();
+    let mut seating = Seating::new(network, around.config.most_children(), patience, seed);
+    seating.open(network, around.group, around.node, above)?;
+    Ok(seating)
+}
+
+/// The service answers within this time, or the sender goes on with a manager of its own. Less than
+/// receivers have to take their first places.
+const ANSWER_WITHIN: Duration = Duration::from_millis(300);
+/// A service that did not answer is asked again after this time.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+#[path = "management_tests.rs"]
+mod tests;

@@ -1,0 +1,255 @@
+//! The multicast manager in the membership service (section 3.1): one for all groups and senders of
+//! a network, with one set of links that are believed dead.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use core::time::Duration;
+
+use super::asking::{Answer, Asked, MAX_PLACES, Refusal, Request, Told};
+use super::config::{MAX_PORTS, Network};
+use super::multicast_manager::{ManagerError, Patience};
+use super::seating::{Seated, Seating};
+use super::topology::Vertex;
+use crate::{Endpoint, GroupId, NodeId, Time};
+
+/// The manager of a network, for senders that ask from elsewhere.
+#[derive(Debug)]
+pub struct ManagerService {
+    network: Network,
+    seating: Seating,
+    /// The most links that one host or switch has.
+    ports: usize,
+    senders: BTreeMap<GroupId, Sender>,
+    answers: VecDeque<(NodeId, Answer)>,
+    counters: ManagerCounters,
+}
+
+/// The sender of a group.
+#[derive(Clone, Copy, Debug)]
+struct Sender {
+    node: NodeId,
+    opening: u32,
+    /// The last request.
+    number: u32,
+}
+
+/// What the manager of a service counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say what was asked and told")]
+pub struct ManagerCounters {
+    pub requests: u64,
+    pub requests_malformed: u64,
+    pub requests_late: u64,
+    pub refused: u64,
+    pub placed: u64,
+    pub cuts: u64,
+    pub links_found_dead: u64,
+}
+
+impl ManagerService {
+    /// The manager of a network. `seed` is the source of all its randomness.
+    pub fn new(network: Network, seed: u64) -> Self {
+        let seating = Seating::new(&network, MAX_PORTS, PATIENCE, seed);
+        let topology = seating.manager().topology();
+        let vertices = (0..topology.len() as u32).map(Vertex);
+        let ports = vertices.map(|it| topology.neighbours(it).len()).max().unwrap_or(0);
+        let (senders, answers) = (BTreeMap::new(), VecDeque::new());
+        Self { network, seating, ports, senders, answers, counters: ManagerCounters::default() }
+    }
+
+    /// A node asks, which is met at `endpoint`.
+    pub fn handle(&mut self, now: Time, from: NodeId, endpoint: Endpoint, request: &[u8]) {
+        self.counters.requests += 1;
+        let Ok(request) = Request::decode(request) else {
+            self.counters.requests_malformed += 1;
+            return;
+        };
+        let Request { group, opening, number, what } = request;
+        if let Asked::Open { above, most_children } = what {
+            self.network.meet(from, endpoint);
+            let sender = Sender { node: from, opening, number };
+            match self.open(group, sender, above, most_children) {
+                Ok(()) => self.answer(group),
+                Err(why) => self.refuse(from, group, (opening, number), why),
+            }
+            self.forget_unseated(&[from]);
+            return;
+        }
+        let sender = self.senders.get_mut(&group);
+        let Some(sender) = sender.filter(|it| it.node == from && it.opening == opening) else {
+            self.counters.requests_late += 1;
+            if what != Asked::Close {
+                self.refuse(from, group, (opening, number), Refusal::Unknown);
+            }
+            return;
+        };
+        sender.number = number;
+        match what {
+            Asked::Open { .. } => {}
+            Asked::Join(nodes) => {
+                nodes.iter().for_each(|(node, endpoint)| self.network.meet(*node, *endpoint));
+                let nodes: Vec<NodeId> = nodes.into_iter().map(|(node, _)| node).collect();
+                self.seating.join(&self.network, group, &nodes);
+                self.forget_unseated(&nodes);
+            }
+            Asked::Leave(node) => {
+                self.seating.leave(&self.network, group, node);
+                self.forget_unseated(&[node]);
+            }
+            Asked::Cut { ring, successor } => {
+                self.counters.cuts += 1;
+                let dead = self.seating.report(now, group, ring, successor);
+                self.counters.links_found_dead += dead as u64;
+            }
+            Asked::Close => {
+                self.close(group);
+                return;
+            }
+        }
+        self.answer(group);
+    }
+
+    fn open(
+        &mut self,
+        group: GroupId,
+        sender: Sender,
+        above: u32,
+        most_children: u16,
+    ) -> Result<(), Refusal> {
+        if self.ports > usize::from(most_children) {
+            return Err(Refusal::Ports);
+        }
+        match self.senders.get(&group) {
+            Some(other) if other.node != sender.node => return Err(Refusal::HasSender),
+            Some(_) => self.close(group),
+            None if self.senders.len() >= MAX_GROUPS => return Err(Refusal::Full),
+            None => {}
+        }
+        match self.seating.open(&self.network, group, sender.node, above) {
+            Ok(()) => {}
+            Err(ManagerError::HasSender(_)) => return Err(Refusal::HasSender),
+            Err(_) => return Err(Refusal::NoHost),
+        }
+        self.senders.insert(group, sender);
+        Ok(())
+    }
+
+    fn close(&mut self, group: GroupId) {
+        self.senders.remove(&group);
+        let nodes = self.seating.close(&self.network, group);
+        self.forget_unseated(&nodes);
+    }
+
+    /// Where nodes are that are in no group need not be known.
+    fn forget_unseated(&mut self, nodes: &[NodeId]) {
+        for node in nodes.iter().filter(|node| !self.seating.seats(**node)) {
+            self.network.part(*node);
+        }
+    }
+
+    /// A node has gone, or its link: its groups are closed.
+    pub fn forget(&mut self, node: NodeId) {
+        let groups = self.senders.iter().filter(|(_, sender)| sender.node == node);
+        let groups: Vec<GroupId> = groups.map(|(group, _)| *group).collect();
+        groups.into_iter().for_each(|group| self.close(group));
+        self.answers.retain(|(to, _)| *to != node);
+    }
+
+    /// This process does not have the manager any more: all senders have to do without.
+    pub fn give_up(&mut self) {
+        let senders: Vec<(GroupId, Sender)> =
+            self.senders.iter().map(|(group, sender)| (*group, *sender)).collect();
+        for (group, sender) in senders {
+            self.close(group);
+            let Sender { node, opening, number } = sender;
+            self.refuse(node, group, (opening, number), Refusal::NoManager);
+        }
+    }
+
+    fn refuse(&mut self, to: NodeId, group: GroupId, (opening, number): (u32, u32), why: Refusal) {
+        self.counters.refused += 1;
+        let answer = Answer { group, opening, number, what: Told::Refused(why) };
+        self.answers.push_back((to, answer));
+    }
+
+    /// Tells the sender of a group that its requests were taken, and everybody whose places have
+    /// changed by them.
+    fn answer(&mut self, asked: GroupId) {
+        let mut placed: BTreeMap<GroupId, Vec<Seated>> = BTreeMap::new();
+        placed.insert(asked, Vec::new());
+        while let Some(seated) = self.seating.poll() {
+            placed.entry(seated.group).or_default().push(seated);
+        }
+        for (group, places) in placed {
+            self.counters.placed += places.len() as u64;
+            let Some(Sender { node, opening, number }) = self.senders.get(&group).copied() else {
+                continue;
+            };
+            let mut parts: Vec<Vec<Seated>> =
+                places.chunks(MAX_PLACES).map(<[Seated]>::to_vec).collect();
+            if parts.is_empty() {
+                parts.push(Vec::new());
+            }
+            let last = parts.len() - 1;
+            for (part, places) in parts.into_iter().enumerate() {
+                // All is told with the last part.
+                let number = if part == last { number } else { number.wrapping_sub(1) };
+                let answer = Answer { group, opening, number, what: Told::Placed(places) };
+                self.answers.push_back((node, answer));
+            }
+        }
+    }
+
+    /// The next answer, and for whom it is.
+    pub fn poll_answer(&mut self) -> Option<(NodeId, Vec<u8>)> {
+        self.answers.pop_front().map(|(to, answer)| (to, answer.encode()))
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.seating.handle_timeout(now);
+    }
+
+    /// When [`ManagerService::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.seating.poll_timeout()
+    }
+
+    /// The manager, for what it believes of the network.
+    pub fn seating(&self) -> &Seating {
+        &self.seating
+    }
+
+    /// The groups that are open, and who sends there.
+    pub fn groups(&self) -> impl Iterator<Item = (GroupId, NodeId)> {
+        self.senders.iter().map(|(group, sender)| (*group, sender.node))
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> ManagerCounters {
+        self.counters
+    }
+
+    /// Asserts the invariants.
+    ///
+    /// # Panics
+    /// If one of them is broken: that is a bug.
+    pub fn check(&self) {
+        self.seating.check();
+        for group in self.senders.keys() {
+            assert!(self.seating.tree(*group).is_some(), "{group} is open and has no tree");
+        }
+    }
+}
+
+/// As long as receivers look at the tree before they report it, twice; and the default of a sender
+/// for trying links again. See [`Config`](super::Config).
+const PATIENCE: Patience =
+    Patience { retry_after: Duration::from_secs(30), settle: Duration::from_millis(400) };
+/// Groups that are open at once, at most.
+const MAX_GROUPS: usize = 4096;
+
+#[cfg(test)]
+#[path = "manager_service_tests.rs"]
+mod tests;

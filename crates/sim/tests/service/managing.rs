@@ -1,0 +1,112 @@
+//! The multicast manager behind the membership service: how nodes reach it, and what happens when
+//! it moves.
+
+use std::iter;
+
+use carom_proto::membership::service::ServerConfig;
+use carom_proto::membership::{ManagerNews, Membership as _};
+use carom_proto::rdcm::asking::{Answer, Asked, Refusal, Request, Told};
+use carom_proto::rdcm::topology::{Topology, Vertex};
+use carom_proto::rdcm::{Hosts, Network};
+use carom_proto::{Endpoint, GroupId, GroupSettings, NodeId, Profile};
+
+use super::rig::{Rig, endpoint, group, node_id, partition};
+use super::{millis, seconds};
+
+const BULK: GroupSettings = GroupSettings { profile: Profile::Bulk, name_check: 7 };
+
+fn network() -> Network {
+    let topology = Topology::racks(&[2, 2]).and_then(Topology::with_visitors).expect("racks");
+    let mut hosts = Hosts::default();
+    (0..4).for_each(|it| hosts.place_address(endpoint(it).0.ip(), None, Vertex(it as u32)));
+    Network::Known { topology: topology.into(), hosts }
+}
+
+/// Nodes in one bulk group, whose partition is not that of the manager.
+fn rig(config: ServerConfig) -> (Rig, GroupId) {
+    let bulk = (0..4).map(group).find(|it| partition(*it) == 1).expect("one of four");
+    let mut rig = Rig::new(2, config, 61);
+    for node in 0..3 {
+        rig.add_node();
+        rig.join_with(node, bulk, BULK).expect("a new group");
+    }
+    assert!(rig.run_until(seconds(5), Rig::agrees));
+    rig.run_for(millis(50));
+    assert_ne!(rig.owner(0), rig.owner(1), "they share the partitions");
+    (rig, bulk)
+}
+
+fn news(rig: &mut Rig, node: usize) -> Vec<ManagerNews> {
+    let service = &mut rig.nodes[node].service;
+    iter::from_fn(|| service.poll_manager()).collect()
+}
+
+/// What the manager answers to a request, if it does.
+fn ask(rig: &mut Rig, node: usize, group: GroupId, number: u32, what: Asked) -> Vec<Told> {
+    let request = Request { group, opening: 1, number, what }.encode();
+    rig.nodes[node].service.ask_manager(request);
+    rig.drain_node(node);
+    rig.run_for(millis(20));
+    rig.check();
+    let told = news(rig, node).into_iter().map(|news| match news {
+        ManagerNews::Answered(bytes) => Answer::decode(&bytes).expect("an answer").what,
+        other => panic!("{other:?}"),
+    });
+    told.collect()
+}
+
+fn join(nodes: [usize; 2]) -> Asked {
+    let unknown = Endpoint(([0, 0, 0, 0], 0).into());
+    Asked::Join(nodes.map(|node| (node_id(node), unknown)).into())
+}
+
+fn placed(told: &[Told]) -> Vec<NodeId> {
+    let [Told::Placed(seated)] = told else { panic!("{told:?}") };
+    let mut nodes: Vec<NodeId> = seated.iter().map(|seated| seated.receiver).collect();
+    nodes.sort_unstable();
+    nodes
+}
+
+const OPEN: Asked = Asked::Open { above: 0, most_children: 128 };
+
+#[test]
+fn the_manager_is_at_the_owner_of_one_partition_and_is_lost_and_reached_when_that_moves() {
+    let (mut rig, bulk) = rig(ServerConfig { network: Some(network()), ..super::default() });
+    assert_eq!(news(&mut rig, 0), [ManagerNews::Reached]);
+    assert_eq!(placed(&ask(&mut rig, 0, bulk, 1, OPEN)), []);
+    let mut both = [node_id(1), node_id(2)];
+    both.sort_unstable();
+    assert_eq!(placed(&ask(&mut rig, 0, bulk, 2, join([1, 2]))), both);
+    let groups = |rig: &Rig, process: usize| {
+        let server = rig.processes[process].server.as_ref().expect("it lives");
+        server.manager().expect("it knows the network").groups().count()
+    };
+    let (first, second) = (rig.owner(0).expect("an owner"), rig.owner(1).expect("an owner"));
+    assert_eq!([first, second].map(|process| groups(&rig, process)), [1, 0]);
+    rig.give(0, second);
+    rig.run_for(millis(50));
+    assert_eq!(news(&mut rig, 0), [ManagerNews::Lost, ManagerNews::Reached]);
+    assert_eq!(placed(&ask(&mut rig, 0, bulk, 3, OPEN)), []);
+    assert_eq!(groups(&rig, second), 1);
+    // A node that is gone sends nothing more.
+    rig.shut_down(0);
+    rig.run_for(millis(50));
+    assert_eq!(groups(&rig, second), 0);
+    assert_eq!(news(&mut rig, 1), [ManagerNews::Reached], "it asks now, and not before");
+    rig.kill(second);
+    rig.run_for(millis(50));
+    assert_eq!(news(&mut rig, 1), [ManagerNews::Lost]);
+}
+
+#[test]
+fn a_service_that_knows_no_network_says_so() {
+    let (mut rig, bulk) = rig(super::default());
+    assert_eq!(news(&mut rig, 0), [ManagerNews::Reached]);
+    let refused = [Told::Refused(Refusal::NoManager)];
+    assert_eq!(ask(&mut rig, 0, bulk, 1, OPEN), refused);
+    let first = rig.owner(0).expect("an owner");
+    rig.nodes[0].service.ask_manager(b"nonsense".to_vec());
+    rig.drain_node(0);
+    rig.run_for(millis(20));
+    assert_eq!((rig.process_stat(first, "manage_malformed"), news(&mut rig, 0)), (1, Vec::new()));
+}
