@@ -34,6 +34,7 @@ mod tests {
             loss: if rate > 0.0 { Loss::Uniform(rate) } else { Loss::None },
             payload_bytes: 1024,
             detect_after: Duration::ZERO,
+            gone_after: None,
             controls_congestion: false,
             seed: 7,
         }

@@ -191,6 +191,7 @@ impl<'a> Maker<'a> {
             resend_after: RESEND_AFTER + setting.detect_after,
             ack_delay: ACK_DELAY,
             announce_every: BEACONS,
+            gone_after: setting.gone_after.unwrap_or(base.gone_after),
             network,
             ..base
         }

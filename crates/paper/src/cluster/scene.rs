@@ -35,6 +35,9 @@ pub(crate) struct Setting {
     pub(crate) payload_bytes: usize,
     /// How long after a gap was seen it counts as a loss.
     pub(crate) detect_after: Duration,
+    /// After what time a receiver of RDCM of which nothing is heard is left behind; `None` if after
+    /// the time that is the default.
+    pub(crate) gone_after: Option<Duration>,
     /// Whether RDCM's rate follows what the network carries; the others have no such thing.
     pub(crate) controls_congestion: bool,
     /// The seed of all that is random.

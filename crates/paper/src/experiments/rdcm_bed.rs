@@ -53,6 +53,7 @@ impl Bed {
             loss: Loss::None,
             payload_bytes: self.packet.0,
             detect_after: core::time::Duration::ZERO,
+            gone_after: None,
             controls_congestion: false,
             seed: scale.seed,
         }

@@ -21,6 +21,8 @@ use crate::work::{Job, Outcome};
 pub(crate) struct RdcmFailures {
     bed: Bed,
     found_after: Span,
+    /// How long nothing is heard of a receiver that is left behind then.
+    gone_after: Span,
     length: Scaled<Span>,
     bin: Scaled<Span>,
     /// What the application sends.
@@ -53,8 +55,13 @@ impl RdcmFailures {
         let cut = Happens::Cut { to: self.link_dies_above };
         let fail = Happens::Fail { receiver: self.fails };
         let happens = [(self.link_dies_at, cut), (self.fails_at, fail)];
+        let setting = Setting {
+            detect_after: self.found_after.0,
+            gone_after: Some(self.gone_after.0),
+            ..self.bed.setting(scale)
+        };
         StreamRun {
-            setting: Setting { detect_after: self.found_after.0, ..self.bed.setting(scale) },
+            setting,
             protocol: Protocol::Rdcm,
             bits_per_second: Some(self.bits_per_second()),
             length,
@@ -155,6 +162,8 @@ impl Experiment for RdcmFailures {
             let receivers = self.bed.setting(scale).group.receivers();
             check_list("receivers", &[self.link_dies_above, self.fails], 0, receivers - 1)?;
         }
+        let least = Duration::from_millis(1);
+        check_list("gone_after", &[self.gone_after.0], least, Duration::from_secs(10))?;
         check_list("megabits_per_second", &[self.megabits_per_second], 1, 100_000)?;
         if self.link_dies_at.0 >= self.fails_at.0 || self.link_dies_above == self.fails {
             return Err("another receiver must fail after the link has died".to_owned());

@@ -41,13 +41,15 @@ pub struct Config {
     /// How long a receiver waits before it repairs what its successor does not have, though it has
     /// later ones: the time to detect a loss (4). Default 4 ms, the paper's; zero is at once.
     pub detect_after: Duration,
-    /// A repair that was not acknowledged is sent again after this time. Default 8 ms.
+    /// A repair that was not acknowledged is sent again after this time at the latest: sooner where
+    /// the round trip is known to be shorter. Default 8 ms.
     pub resend_after: Duration,
     /// Packets that one acknowledgement is for, at most. Default 64.
     pub ack_every: u32,
     /// How long an acknowledgement waits for more packets, at most. Default 1 ms.
     pub ack_delay: Duration,
-    /// Repairs to one successor that may be under way without a word from it. Default 256.
+    /// Repairs to one successor that may be under way, at most: fewer while repairs are lost.
+    /// Default 256.
     pub repairs_under_way: u32,
     /// A receiver that has not come further for this time asks the sender. Default 40 ms.
     pub ask_after: Duration,

@@ -6,6 +6,11 @@
 //! A receiver counts what the tree brings as a TCP sender counts acknowledgements, and takes a gap
 //! as one loss. What it reports to the sender is the highest sequence number that it expects.
 //! Repairs do not count: they come by other ways.
+//!
+//! Most windows are not used: the sender follows the slowest receiver, or its application. A window
+//! that is not used says nothing about the path, and would grow until the first loss finds it far
+//! too large. So it grows as long as it is used, as TCP's does (RFC 7661), and what a loss reduces
+//! is what was used of it: the sender tells how many packets are under way.
 
 /// Windows up to this many packets grow and shrink as Reno's do.
 const LOW_WINDOW: u32 = 14;
@@ -34,6 +39,11 @@ pub struct Bic {
     last_max: u32,
     /// Packets that came since the window last grew.
     arrived: u32,
+    /// Most packets that were under way, of those that have come since a window's worth of packets
+    /// and in the window's worth before: what is used of the window in a round trip.
+    used: [u32; 2],
+    /// Packets that came since then.
+    seen: u32,
     /// Losses below this number belong to a loss that was answered.
     answered_up_to: u64,
     reductions: u64,
@@ -49,6 +59,8 @@ impl Bic {
             threshold: u32::MAX,
             last_max: 0,
             arrived: 0,
+            used: [0; 2],
+            seen: 0,
             answered_up_to: 0,
             reductions: 0,
         }
@@ -70,9 +82,10 @@ impl Bic {
         highest.saturating_add(self.window.into())
     }
 
-    /// A packet came by the tree.
-    pub fn on_arrival(&mut self) {
-        if self.window >= self.max_window {
+    /// A packet came by the tree, sent when fewer than `under_way` were under way.
+    pub fn on_arrival(&mut self, under_way: u32) {
+        self.note_used(under_way);
+        if self.window >= self.max_window.min(self.used().saturating_mul(2)) {
             self.arrived = 0;
             return;
         }
@@ -85,11 +98,13 @@ impl Bic {
 
     /// The tree did not bring packet `seqno`; the highest that has come is `highest`. One round
     /// trip's losses are one loss: whatever was under way when it was answered. Whether it was
-    /// answered now.
-    pub fn on_loss(&mut self, seqno: u64, highest: u64) -> bool {
+    /// answered now. Fewer than `under_way` packets were under way.
+    pub fn on_loss(&mut self, seqno: u64, highest: u64, under_way: u32) -> bool {
         if seqno < self.answered_up_to {
             return false;
         }
+        self.note_used(under_way);
+        self.window = self.window.min(self.used().max(LOW_WINDOW));
         self.answered_up_to = self.highest_expected(highest).saturating_add(1);
         let (window, part) = (u64::from(self.window), 1024);
         // Who must give way before it has come back to its maximum leaves room for others.
@@ -106,6 +121,18 @@ impl Bic {
         self.arrived = 0;
         self.reductions += 1;
         true
+    }
+
+    fn note_used(&mut self, under_way: u32) {
+        self.used[0] = self.used[0].max(under_way);
+        self.seen += 1;
+        if self.seen >= self.window {
+            (self.used, self.seen) = ([0, self.used[0]], 0);
+        }
+    }
+
+    fn used(&self) -> u32 {
+        self.used[0].max(self.used[1])
     }
 
     /// How many packets must arrive for the window to grow by one.
@@ -150,7 +177,7 @@ mod tests {
         let mut windows = Vec::new();
         for _ in 0..round_trips {
             for _ in 0..bic.window() {
-                bic.on_arrival();
+                bic.on_arrival(u32::MAX);
             }
             windows.push(bic.window());
         }
@@ -167,7 +194,7 @@ mod tests {
     #[test]
     fn a_loss_takes_a_fifth_and_the_search_comes_back_fast_then_slowly() {
         let mut bic = Bic::new(1000, 1 << 20);
-        assert!(bic.on_loss(500, 600));
+        assert!(bic.on_loss(500, 600, u32::MAX));
         assert_eq!(bic.window(), 799);
         let windows = grow(&mut bic, 40);
         let steps: Vec<u32> = windows.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -182,21 +209,35 @@ mod tests {
     #[test]
     fn the_losses_of_one_round_trip_are_one_loss() {
         let mut bic = Bic::new(100, 1 << 20);
-        assert!(bic.on_loss(50, 60));
+        assert!(bic.on_loss(50, 60, u32::MAX));
         for seqno in 51..=160 {
-            assert!(!bic.on_loss(seqno, 161), "{seqno} was under way");
+            assert!(!bic.on_loss(seqno, 161, u32::MAX), "{seqno} was under way");
         }
-        assert!(bic.on_loss(161, 162));
+        assert!(bic.on_loss(161, 162, u32::MAX));
         assert_eq!(bic.reductions(), 2);
     }
 
     #[test]
     fn who_gives_way_before_its_maximum_aims_lower() {
         let mut alone = Bic::new(1000, 1 << 20);
-        alone.on_loss(0, 0);
+        alone.on_loss(0, 0, u32::MAX);
         assert_eq!(alone.last_max, 1000);
-        alone.on_loss(5000, 5000);
+        alone.on_loss(5000, 5000, u32::MAX);
         assert_eq!((alone.last_max, alone.window()), (719, 639));
+    }
+
+    #[test]
+    fn a_window_that_is_not_used_does_not_grow_and_a_loss_takes_from_what_was_used() {
+        let mut bic = Bic::new(32, 1 << 20);
+        (0..10_000).for_each(|_| bic.on_arrival(128));
+        assert_eq!(bic.window(), 256, "used by half, or nearly");
+        let bursts = (0..10_000).map(|place| 1 << (place % 8));
+        let mut in_bursts = Bic::new(32, 1 << 20);
+        bursts.for_each(|under_way| in_bursts.on_arrival(under_way));
+        assert_eq!(in_bursts.window(), 256, "the end of a burst counts");
+        let mut wide = Bic::new(10_000, 1 << 20);
+        assert!(wide.on_loss(50, 60, 128));
+        assert_eq!(wide.window(), 102);
     }
 
     #[test]
@@ -205,11 +246,11 @@ mod tests {
         grow(&mut bic, 50);
         assert_eq!(bic.window(), 10);
         for loss in 0..20 {
-            bic.on_loss(loss * 1000, loss * 1000);
+            bic.on_loss(loss * 1000, loss * 1000, u32::MAX);
         }
         assert_eq!(bic.window(), 2);
         let mut one = Bic::new(5, 0);
-        one.on_loss(0, 0);
+        one.on_loss(0, 0, u32::MAX);
         assert_eq!(one.window(), 1);
     }
 }

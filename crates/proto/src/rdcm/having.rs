@@ -33,6 +33,12 @@ impl Having {
         packet < self.next || self.later.contains(&packet)
     }
 
+    /// Whether all packets of a range are there.
+    pub fn contains_all(&self, range: Range<u64>) -> bool {
+        let beyond = range.start.max(self.next)..range.end;
+        beyond.is_empty() || self.later.gaps(&beyond).next().is_none()
+    }
+
     /// Adds a packet; whether it is new.
     pub fn insert(&mut self, packet: u64) -> bool {
         if self.contains(packet) {
@@ -113,6 +119,10 @@ mod tests {
             prop_assert_eq!(having.next(), next);
             prop_assert_eq!(having.end(), model.last().map_or(0, |last| last + 1));
             (0..70).for_each(|it| assert_eq!(having.contains(it), model.contains(&it)));
+            for start in 0..70 {
+                let is_all = (start..start + 7).all(|it| model.contains(&it));
+                prop_assert_eq!(having.contains_all(start..start + 7), is_all);
+            }
             let listed: Vec<u64> = (0..having.next()).chain(having.later().flatten()).collect();
             prop_assert_eq!(listed, model.iter().copied().collect::<Vec<u64>>());
             let missing: Vec<u64> = having.missing().flatten().collect();

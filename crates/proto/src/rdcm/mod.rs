@@ -12,7 +12,7 @@
 //! | 3.1 one manager for all groups, elsewhere | [`manager_service`], [`asking`], `management` |
 //! | 3.4 few rings change | `MulticastTree::graft`, `Overlay::of_tree` |
 //! | 3.3 acknowledgements | `acks`, `reception`, [`packet::RingAck`] |
-//! | 3.3 packet repair: the repair window | [`having`], [`window`], [`successor`] |
+//! | 3.3 packet repair: the repair window | [`having`], [`window`], [`successor`], `under_way` |
 //! | 3.3 the sender multicasts again | `sending` |
 //! | 3.5 congestion control, BIC | [`congestion`], `tolerance`, `pacing`, `round_trip` |
 //!
@@ -46,6 +46,11 @@
 //!   let in again when it is heard again.
 //! * A window is not reduced for a few losses in a hundred ([`Config::tolerated_loss`]): what
 //!   repairs make up for is no reason to be slow, and BIC at 1 % of loss is.
+//! * A window grows only as long as it is used, and a loss takes from what was used of it: each
+//!   packet tells how many are under way. With BIC alone whoever is not the slowest has a window of
+//!   thousands when its links get busy, and takes dozens of losses to give way.
+//! * Repairs to one successor are bounded as TCP bounds what is under way: the paper sends them at
+//!   once, whatever comes of them.
 //! * The rate within the window is paced by the round trip: a window at once would overflow the
 //!   sender's own link.
 
@@ -93,6 +98,7 @@ pub mod topology;
 #[cfg(test)]
 mod topology_of_tests;
 pub mod tree;
+mod under_way;
 pub mod window;
 
 use self::around::Around;

@@ -78,9 +78,10 @@ struct Branch {
 }
 
 impl Overlay {
-    /// The overlay of a tree. Where `previous`, the overlay of what the tree was before, had a
-    /// proxy that is as good as any, it stays: as few rings change as can be. Other ties are broken
-    /// at random.
+    /// The overlay of a tree. Of the receivers that are in the fewest rings the one nearest to the
+    /// sender is the proxy, so that repairs in higher rings cross few links; ties are broken at
+    /// random. Where `previous`, the overlay of what the tree was before, had a proxy that is in as
+    /// few rings, it stays: as few rings change as can be.
     ///
     /// A single receiver is alone in a ring of the sender's.
     pub fn of_tree(tree: &MulticastTree, previous: Option<&Self>, rng: &mut Rng) -> Self {
@@ -96,7 +97,7 @@ impl Overlay {
             }
             let is_alone = vertex == tree.sender() && tree.receivers().len() == 1;
             if branches.len() > 1 || is_alone {
-                overlay.add_ring(vertex, &branches, previous, &mut rings_of, rng);
+                overlay.add_ring(tree, vertex, &branches, previous, &mut rings_of, rng);
             }
             let top = match branches.as_slice() {
                 [one] => one.top,
@@ -114,6 +115,7 @@ impl Overlay {
 
     fn add_ring(
         &mut self,
+        tree: &MulticastTree,
         vertex: Vertex,
         branches: &[Branch],
         previous: Option<&Self>,
@@ -125,7 +127,7 @@ impl Overlay {
         let mut level = 0;
         for branch in branches {
             let was = before.and_then(|ring| ring.proxy_of(branch.child));
-            let proxy = choose_proxy(&branch.receivers, was, rings_of, rng);
+            let proxy = choose_proxy(tree, &branch.receivers, was, rings_of, rng);
             *rings_of.entry(proxy).or_default() += 1;
             let is_leaf = branch.receivers.len() == 1;
             members.push(RingMember { branch: branch.child, proxy, is_leaf });
@@ -183,8 +185,10 @@ impl OverlayRing {
     }
 }
 
-/// The receiver that is in the fewest rings so far: the one that `was` if it is one of those.
+/// The receiver that is in the fewest rings so far: the one that `was` if it is one of those, or
+/// one of the nearest to the sender.
 fn choose_proxy(
+    tree: &MulticastTree,
     receivers: &[Vertex],
     was: Option<Vertex>,
     rings_of: &BTreeMap<Vertex, u32>,
@@ -196,7 +200,13 @@ fn choose_proxy(
         receivers.iter().filter(|receiver| count(receiver) == fewest).copied().collect();
     match was {
         Some(was) if candidates.contains(&was) => was,
-        _ => candidates[rng.below(candidates.len())],
+        _ => {
+            let depth = |receiver: &Vertex| tree.depth(*receiver);
+            let nearest = candidates.iter().map(depth).min();
+            let nearest: Vec<Vertex> =
+                candidates.iter().filter(|it| Some(depth(it)) == nearest).copied().collect();
+            nearest[rng.below(nearest.len())]
+        }
     }
 }
 

@@ -134,6 +134,22 @@ fn a_receiver_that_passes_on_is_a_branch_of_itself() {
 }
 
 #[test]
+fn the_nearest_of_those_in_the_fewest_rings_is_the_proxy() {
+    // A server that receives and passes on is nearer than whom it passes on to.
+    let topology = Topology::bcube(4, 2).expect("a topology");
+    let receivers = (1..64).map(Vertex).collect();
+    let dead = BTreeSet::new();
+    let (tree, _) = MulticastTree::shortest(&topology, &dead, Vertex(0), &receivers);
+    for seed in 0..20 {
+        let overlay = Overlay::of_tree(&tree, None, &mut Rng::new(seed));
+        for switch in tree.children(Vertex(0)) {
+            let members = &overlay.rings()[&switch].members;
+            assert!(members.iter().all(|member| member.proxy == member.branch), "{members:?}");
+        }
+    }
+}
+
+#[test]
 fn a_thousand_receivers_in_bcube_have_an_overlay_within_the_bounds() {
     let topology = Topology::bcube(8, 3).expect("a topology");
     let mut hosts: Vec<Vertex> = (0..topology.hosts()).map(Vertex).collect();

@@ -54,7 +54,9 @@ pub enum Packet {
 /// | 28 | 8 | its number |
 /// | 36 | n | the piece of the message |
 ///
-/// Flags: 1 a message begins here, 2 it ends here, 4 a repair, 8 multicast again.
+/// Flags: 1 a message begins here, 2 it ends here, 4 a repair, 8 multicast again. The upper four
+/// bits of a packet that is multicast for the first time: how often one packet is to be doubled for
+/// as many as are under way, rounded down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataPacket {
     /// Its number in the stream.
@@ -80,7 +82,10 @@ pub struct Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// For the first time, by the tree.
-    Tree,
+    Tree {
+        /// Packets that were under way when it was sent, as their binary logarithm, at most 15.
+        doublings: u8,
+    },
     /// By the tree, again.
     Again,
     /// From a receiver that has it, or from the sender who was asked.
@@ -268,10 +273,18 @@ impl Packet {
     }
 }
 
+impl Way {
+    /// By the tree for the first time, when so many packets are under way.
+    pub fn tree(under_way: u64) -> Self {
+        let doublings = under_way.max(1).ilog2().min(MAX_DOUBLINGS.into());
+        Self::Tree { doublings: doublings as u8 }
+    }
+}
+
 impl DataPacket {
     fn flags(&self) -> u8 {
         let way = match self.way {
-            Way::Tree => 0,
+            Way::Tree { doublings } => doublings.min(MAX_DOUBLINGS) << DOUBLINGS_SHIFT,
             Way::Again => AGAIN,
             Way::Repair => REPAIR,
         };
@@ -385,12 +398,13 @@ fn take_data(flags: u8, body: &[u8]) -> Result<DataPacket, DecodeError> {
     let mut bytes = body;
     let number = take_u64(&mut bytes)?;
     let way = match flags & (REPAIR | AGAIN) {
-        0 => Way::Tree,
+        0 => Way::Tree { doublings: flags >> DOUBLINGS_SHIFT },
         REPAIR => Way::Repair,
         AGAIN => Way::Again,
         _ => return Err(DecodeError::Value),
     };
-    if flags & !(FIRST | LAST | REPAIR | AGAIN) != 0 || number == u64::MAX {
+    let is_first_time = matches!(way, Way::Tree { .. });
+    if !is_first_time && flags >> DOUBLINGS_SHIFT != 0 || number == u64::MAX {
         return Err(DecodeError::Value);
     }
     let (is_first, is_last) = (flags & FIRST != 0, flags & LAST != 0);
@@ -452,6 +466,8 @@ const FIRST: u8 = 1;
 const LAST: u8 = 2;
 const REPAIR: u8 = 4;
 const AGAIN: u8 = 8;
+const DOUBLINGS_SHIFT: u32 = 4;
+const MAX_DOUBLINGS: u8 = 15;
 
 #[cfg(test)]
 #[path = "packet_tests.rs"]

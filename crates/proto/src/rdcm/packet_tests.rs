@@ -128,13 +128,20 @@ fn the_largest_packets_fit_the_narrowest_path() {
 fn impossible_values_are_refused() {
     let refused = |packet: &Packet| decode(&encode(packet)).expect_err("it is impossible");
     assert_eq!(refused(&Packet::Ask(alloc::vec![2..2])), DecodeError::Value);
-    let data = |number| Packet::Data(DataPacket { number, piece: piece(&[]), way: Way::Tree });
+    let data = |number| Packet::Data(DataPacket { number, piece: piece(&[]), way: Way::tree(1) });
     assert_eq!(refused(&data(u64::MAX)), DecodeError::Value);
     let mut ack = RingAck::new(1, &Having::all_below(5), 5, 0, 0);
     ack.known_to = 4;
     assert_eq!(refused(&Packet::Ack(alloc::vec![ack.clone()])), DecodeError::Value);
     ack.known_to = 5;
     assert_eq!(refused(&Packet::Ack(alloc::vec![ack; 3])), DecodeError::Value);
+}
+
+#[test]
+fn a_packet_tells_roughly_how_many_are_under_way() {
+    let doublings = [0, 1, 2, 3, 4, 1000, u64::MAX].map(Way::tree);
+    let expected = [0, 0, 1, 1, 2, 9, 15].map(|doublings| Way::Tree { doublings });
+    assert_eq!(doublings, expected);
 }
 
 fn numbers() -> impl Strategy<Value = u64> {
@@ -181,7 +188,8 @@ fn places() -> impl Strategy<Value = Place> {
 }
 
 fn packets() -> impl Strategy<Value = Packet> {
-    let ways = prop_oneof![Just(Way::Tree), Just(Way::Again), Just(Way::Repair)];
+    let first = (0..16_u8).prop_map(|doublings| Way::Tree { doublings });
+    let ways = prop_oneof![first, Just(Way::Again), Just(Way::Repair)];
     let pieces = (any::<[bool; 2]>(), vec(any::<u8>(), 0..50));
     let data = (numbers(), pieces, ways).prop_map(|(number, ([is_first, is_last], bytes), way)| {
         let piece = Piece { is_first, is_last, bytes: bytes.into() };

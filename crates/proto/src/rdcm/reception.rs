@@ -38,12 +38,13 @@ pub(super) struct Reception {
     known_to: u64,
     by_tree: u64,
     by_repair: u64,
-    /// Acknowledgements in the leaf ring, of what is here.
+    /// Acknowledgements in the leaf ring, of what is here: to the predecessor, and to the parent.
     acks: Acks,
+    parent_acks: Acks,
     /// Acknowledgements in the proxy ring, of what the branch has.
     branch_acks: Acks,
-    /// The first packet that the branch lacked when it was told so last.
-    told_hole: u64,
+    /// Up to where it was told what the branch lacks.
+    branch_told_to: u64,
     /// What the sender said last to be the end.
     announced_to: u64,
     report_at: Time,
@@ -87,8 +88,9 @@ impl Reception {
             by_tree: 0,
             by_repair: 0,
             acks: Acks::default(),
+            parent_acks: Acks::default(),
             branch_acks: Acks::default(),
-            told_hole: 0,
+            branch_told_to: 0,
             announced_to: first,
             report_at: now,
             reported_next: 0,
@@ -129,7 +131,7 @@ impl Reception {
         self.tolerance.on_answer();
         self.tree_next = first;
         self.known_to = self.known_to.max(first);
-        self.told_hole = 0;
+        self.branch_told_to = 0;
         self.progress = first;
         self.asked_to = None;
         self.stuck_since = around.now;
@@ -150,6 +152,7 @@ impl Reception {
         let has_children = !self.children.is_empty();
         self.window.serve(now, &successors, has_children, around.config.linger_at_ring());
         self.branch_acks = Acks::default();
+        self.branch_told_to = 0;
         self.tell_at_once(now);
     }
 
@@ -157,8 +160,9 @@ impl Reception {
     pub(super) fn on_data(&mut self, around: &mut Around<'_>, from: NodeId, data: DataPacket) {
         let DataPacket { number, piece, way } = data;
         let is_news = number >= self.known_to;
-        if way == Way::Tree {
-            self.on_tree(around, number);
+        let is_first_time = matches!(way, Way::Tree { .. });
+        if let Way::Tree { doublings } = way {
+            self.on_tree(around, number, 2 << doublings);
         } else {
             around.counters.repairs_received += u64::from(way == Way::Repair);
         }
@@ -173,8 +177,8 @@ impl Reception {
                 return;
             }
             Arrival::Known => {
-                around.counters.repairs_useless += u64::from(way != Way::Tree);
-                if way != Way::Tree {
+                around.counters.repairs_useless += u64::from(!is_first_time);
+                if !is_first_time {
                     // Who sent it does not know that it is here.
                     self.tell_soon(around);
                 }
@@ -183,48 +187,32 @@ impl Reception {
             Arrival::New => {}
         }
         match way {
-            Way::Tree => {
+            Way::Tree { .. } => {
                 self.by_tree += 1;
                 self.tell_soon(around);
             }
             Way::Again | Way::Repair => {
                 self.by_repair += 1;
-                // Others may be about to send it, too.
-                self.tell_at_once(around.now);
+                self.tell_repaired(around);
                 self.pass_on(around, number, is_news);
             }
         }
         self.on_progress(around);
     }
 
-    /// What has come is told to the neighbours in the rings, with what comes soon after.
-    fn tell_soon(&mut self, around: &Around<'_>) {
-        let (every, delay) = (around.config.ack_every, around.config.ack_delay);
-        self.acks.on_packet(around.now, every, delay);
-        if self.place.proxy.is_some() {
-            self.branch_acks.on_packet(around.now, every, delay);
-        }
-    }
-
-    fn tell_at_once(&mut self, now: Time) {
-        self.acks.at_once(now);
-        if self.place.proxy.is_some() {
-            self.branch_acks.at_once(now);
-        }
-    }
-
-    /// A packet came by the tree: what lies between it and the one before is lost there.
-    fn on_tree(&mut self, around: &mut Around<'_>, number: u64) {
+    /// A packet came by the tree, sent when fewer than so many were under way: what lies between it
+    /// and the one before is lost there.
+    fn on_tree(&mut self, around: &mut Around<'_>, number: u64, under_way: u32) {
         around.counters.data_received += 1;
         let Some(gap) = number.checked_sub(self.tree_next) else { return };
         if gap > 0 {
-            self.acks.at_once(around.now);
+            self.tell_gap(around.now);
         }
         if let Some(bic) = &mut self.bic {
-            if self.tolerance.on_arrival(gap) && bic.on_loss(self.tree_next, number) {
+            if self.tolerance.on_arrival(gap) && bic.on_loss(self.tree_next, number, under_way) {
                 self.tolerance.on_answer();
             }
-            bic.on_arrival();
+            bic.on_arrival(under_way);
         }
         self.tree_next = number + 1;
     }
@@ -329,20 +317,6 @@ impl Reception {
         self.send_repairs(around);
     }
 
-    /// A child has told something that is perhaps to be told further.
-    fn on_child(&mut self, around: &mut Around<'_>) {
-        if self.place.proxy.is_none() {
-            return;
-        }
-        let hole = self.window.branch().map_or(0, |branch| branch.next());
-        if hole < self.branch_known_to() && hole != self.told_hole {
-            self.told_hole = hole;
-            self.branch_acks.at_once(around.now);
-        } else {
-            self.branch_acks.within(around.now, around.config.ack_delay);
-        }
-    }
-
     /// Up to where it is known what nobody of the branch has.
     fn branch_known_to(&self) -> u64 {
         self.children.values().map(|child| child.known_to).fold(self.known_to, u64::min)
@@ -428,7 +402,7 @@ impl Reception {
             due = due.min(self.report_at);
             due = due.min(self.ask_at(config).unwrap_or(Time::MAX));
         }
-        let acks = [self.acks.due(), self.branch_acks.due()];
+        let acks = [self.acks.due(), self.parent_acks.due(), self.branch_acks.due()];
         let times = [self.window.next_repair(), self.window.poll_timeout()];
         acks.into_iter().chain(times).flatten().fold(due, Time::min)
     }

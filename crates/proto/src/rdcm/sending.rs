@@ -176,12 +176,19 @@ impl Sending {
         self.children.values().map(|child| child.limit).min().unwrap_or(u64::MAX)
     }
 
+    /// The number after the last packet that is not under way any more.
+    fn acknowledged(&self) -> u64 {
+        let known_to = self.children.values().map(|child| child.known_to).min();
+        known_to.unwrap_or(self.next).max(self.base)
+    }
+
     /// What may be under way, for pacing; `None` if it does not follow the receivers.
     fn span(&self, config: &Config) -> Option<Span> {
-        let Congestion::Bic { .. } = config.congestion else { return None };
+        if config.congestion == Congestion::Room || self.children.is_empty() {
+            return None;
+        }
         let round_trip = self.all.round_trip().smoothed()?;
-        let acknowledged = self.children.values().map(|child| child.known_to).min()?;
-        let packets = self.limit().saturating_sub(acknowledged.max(self.base)).max(2);
+        let packets = self.limit().saturating_sub(self.acknowledged()).max(2);
         Some(Span { window: packets * u64::from(config.path_mtu), round_trip })
     }
 
@@ -203,7 +210,8 @@ impl Sending {
         let number = self.next;
         let piece = self.kept[(number - self.base) as usize].clone();
         let bytes = UDP_AND_IP_BYTES + DATA_BYTES + piece.bytes.len();
-        let data = DataPacket { number, piece, way: Way::Tree };
+        let way = Way::tree(number - self.acknowledged() + 1);
+        let data = DataPacket { number, piece, way };
         Packet::Data(data).encode(around.group, around.node, around.stream, out);
         around.counters.data_sent += 1;
         self.pacing.on_sent(bytes);
@@ -212,8 +220,7 @@ impl Sending {
             self.all.is_not_asked();
             self.on_progress(around);
         } else {
-            let patience = again_after(config);
-            self.all.await_ack(now, number, &patience);
+            self.all.await_ack(now, number, &again_after(config));
         }
         // If nothing follows, the receivers are told soon where the end is.
         let idle = if self.next == self.end() { config.ack_delay } else { config.announce_every };
@@ -223,8 +230,7 @@ impl Sending {
 
     /// An overlay child has acknowledged packets.
     pub(super) fn on_ack(&mut self, around: &mut Around<'_>, from: NodeId, acks: &[RingAck]) {
-        // A child of the sender's acknowledges in the ring in which the sender is the parent: its
-        // highest, which is told last.
+        // The sender is the parent in the highest ring of a child, which is told last.
         let end = self.end();
         let Some(child) = self.children.get_mut(&from) else { return };
         // Who joins in the middle of a message has no use for the rest of it, sent or not.
@@ -236,7 +242,7 @@ impl Sending {
         child.limit = ack.limit;
         let known_to = self.children.values().map(|child| child.known_to).min().unwrap_or(0);
         let all = RingAck::new(ALL, &ack.has, known_to, 0, 0);
-        let fresh = self.all.on_ack(around.now, &all);
+        let fresh = self.all.on_ack(around.now, &all, &again_after(around.config));
         let due = around.now + around.config.detect_after;
         for number in fresh.start.max(self.base)..fresh.end {
             self.all.misses(number, due);

@@ -11,6 +11,7 @@ use core::time::Duration;
 use super::having::Having;
 use super::packet::RingAck;
 use super::round_trip::RoundTrip;
+use super::under_way::UnderWay;
 use crate::{NodeId, Time, Timers};
 
 /// Somebody whom a receiver repairs for in one ring.
@@ -27,11 +28,9 @@ pub struct Successor {
     round_trip: RoundTrip,
     /// Packets of which nothing is known, by when they came here, the oldest first.
     unknown: VecDeque<(Time, u64)>,
-    /// Packets that it lacks, and when each is to be sent.
+    /// Packets that it lacks and that are not under way, and when each is to be sent.
     missing: Timers<u64>,
-    /// Repairs since it was last heard, and when the last one was sent.
-    under_way: u32,
-    sent_at: Time,
+    under_way: UnderWay,
     heard_at: Time,
     watch: Watch,
     /// Until when it is served, if somebody else serves it from now on.
@@ -57,12 +56,14 @@ pub struct Patience {
     pub detect_after: Duration,
     /// Before what it has said nothing of is taken to be lacking.
     pub silent_after: Duration,
-    /// Before what it was sent is sent again.
+    /// Before what it was sent is sent again, at most: less when its round trip is known.
     pub resend_after: Duration,
-    /// Repairs without a word from it, at most.
+    /// Repairs that are under way to it, at most.
     pub under_way: u32,
 }
 
+/// What was lost on its way is sent again before anything else: the window waits for it.
+const FIRST_OF_ALL: Time = Time::ZERO;
 /// A link is not dead because of a few losses.
 const REPAIRS_BEFORE_CUT: u32 = 8;
 
@@ -77,8 +78,7 @@ impl Successor {
             round_trip: RoundTrip::default(),
             unknown: VecDeque::new(),
             missing: Timers::new(),
-            under_way: 0,
-            sent_at: now,
+            under_way: UnderWay::new(now),
             heard_at: now,
             watch: Watch { since: now, ..Watch::default() },
             until: None,
@@ -127,7 +127,7 @@ impl Successor {
         if self.has(number) {
             return;
         }
-        if self.unknown.is_empty() && self.missing.is_empty() {
+        if !self.awaits_anything() {
             // It had nothing to acknowledge until now.
             self.heard_at = now;
         }
@@ -141,12 +141,15 @@ impl Successor {
     }
 
     /// It has acknowledged packets. Returns the range in which it is known since now what it lacks.
-    pub(super) fn on_ack(&mut self, now: Time, ack: &RingAck) -> Range<u64> {
+    pub(super) fn on_ack(&mut self, now: Time, ack: &RingAck, patience: &Patience) -> Range<u64> {
         self.has.absorb(&ack.has);
+        for number in self.under_way.on_ack(now, &self.has, patience.under_way) {
+            self.missing.set(number, FIRST_OF_ALL);
+        }
         let fresh = self.known_to..ack.known_to.max(self.known_to);
         self.round_trip.on_known(now, fresh.end);
         self.known_to = fresh.end;
-        (self.heard_at, self.under_way) = (now, 0);
+        self.heard_at = now;
         if ack.by_tree != self.watch.by_tree {
             self.watch.by_tree = ack.by_tree;
             (self.watch.since, self.watch.repairs) = (now, 0);
@@ -157,11 +160,12 @@ impl Successor {
     /// It has a packet, though it has not acknowledged it yet.
     pub(super) fn note_has(&mut self, number: u64) {
         self.has.insert(number);
+        self.under_way.forget(number);
     }
 
     /// A packet that is kept turns out to be missing there, unless it has it.
     pub(super) fn misses(&mut self, number: u64, due: Time) {
-        if !self.has(number) && !self.missing.is_set(number) {
+        if !self.has(number) && !self.is_known_missing(number) {
             self.missing.set(number, due);
         }
     }
@@ -174,16 +178,17 @@ impl Successor {
         is_kept: impl Fn(u64) -> bool,
     ) -> Option<u64> {
         let patience = &self.adapted(patience);
-        if self.under_way >= patience.under_way {
-            if now < self.sent_at + patience.resend_after {
-                return None;
+        while let Some(number) = self.under_way.pop_late(now, patience.resend_after) {
+            if !self.has(number) {
+                self.missing.set(number, FIRST_OF_ALL);
             }
-            // It may have come back.
-            self.under_way = patience.under_way - 1;
+        }
+        if !self.under_way.has_room(patience.under_way) {
+            return None;
         }
         while let Some(number) = self.missing.pop_due(now) {
             if !self.has(number) && is_kept(number) {
-                return Some(self.sent(now, number, patience));
+                return Some(self.sent(now, number));
             }
         }
         loop {
@@ -194,7 +199,7 @@ impl Successor {
             }
             self.unknown.pop_front();
             if is_kept(number) {
-                return Some(self.sent(now, number, patience));
+                return Some(self.sent(now, number));
             }
         }
     }
@@ -207,10 +212,8 @@ impl Successor {
         Patience { silent_after, resend_after, ..*patience }
     }
 
-    fn sent(&mut self, now: Time, number: u64, patience: &Patience) -> u64 {
-        self.missing.set(number, now + patience.resend_after);
-        self.under_way += 1;
-        self.sent_at = now;
+    fn sent(&mut self, now: Time, number: u64) -> u64 {
+        self.under_way.push(now, number);
         self.watch.repairs = self.watch.repairs.saturating_add(1);
         number
     }
@@ -219,12 +222,12 @@ impl Successor {
     pub(super) fn next_repair(&mut self, patience: &Patience) -> Option<Time> {
         let patience = self.adapted(patience);
         self.forget_known();
-        let unknown = self.unknown.front().map(|(since, _)| *since + patience.silent_after);
-        let due = [unknown, self.missing.next_due()].into_iter().flatten().min()?;
-        match self.under_way >= patience.under_way {
-            true => Some(due.max(self.sent_at + patience.resend_after)),
-            false => Some(due),
+        let late = self.under_way.next_late(patience.resend_after);
+        if !self.under_way.has_room(patience.under_way) {
+            return late;
         }
+        let unknown = self.unknown.front().map(|(since, _)| *since + patience.silent_after);
+        [unknown, self.missing.next_due(), late].into_iter().flatten().min()
     }
 
     /// Whether a repair that has just come is to be sent to it at once; it counts as sent then.
@@ -235,13 +238,16 @@ impl Successor {
         is_news: bool,
         patience: &Patience,
     ) -> bool {
-        let patience = &self.adapted(patience);
         let is_lacking = !self.has(number) && (number < self.known_to || is_news);
-        let goes = is_lacking && self.under_way < patience.under_way;
+        if !is_lacking || self.under_way.contains(number) {
+            return false;
+        }
+        let goes = self.under_way.has_room(patience.under_way);
         if goes {
-            self.sent(now, number, patience);
-        } else if is_lacking {
-            self.missing.set(number, now + patience.resend_after);
+            self.missing.cancel(number);
+            self.sent(now, number);
+        } else {
+            self.missing.set(number, now);
         }
         goes
     }
@@ -249,8 +255,7 @@ impl Successor {
     /// Whether it has not been heard for so long, though it has something to acknowledge.
     pub(super) fn is_silent(&mut self, now: Time, gone_after: Duration) -> bool {
         self.forget_known();
-        let awaits = !(self.unknown.is_empty() && self.missing.is_empty());
-        awaits && now.since(self.heard_at) >= gone_after
+        self.awaits_anything() && now.since(self.heard_at) >= gone_after
     }
 
     /// Whether the tree has not reached it for the time `cut_after`, though it has reached its
@@ -274,7 +279,7 @@ impl Successor {
     /// What it has is not waited for any more, and what it is known to lack is not unknown.
     fn forget_known(&mut self) {
         while let Some((_, number)) = self.unknown.front()
-            && (*number < self.known_to || self.has(*number) || self.missing.is_set(*number))
+            && (*number < self.known_to || self.has(*number) || self.is_known_missing(*number))
         {
             self.unknown.pop_front();
         }
@@ -290,6 +295,15 @@ impl Successor {
 
     /// Whether a packet that it lacks will be sent to it.
     pub(super) fn awaits(&self, number: u64) -> bool {
-        self.missing.is_set(number) || self.unknown.iter().any(|(_, it)| *it == number)
+        self.is_known_missing(number) || self.unknown.iter().any(|(_, it)| *it == number)
+    }
+
+    /// Whether a packet is known to be missing, or was sent.
+    fn is_known_missing(&self, number: u64) -> bool {
+        self.missing.is_set(number) || self.under_way.contains(number)
+    }
+
+    fn awaits_anything(&self) -> bool {
+        !(self.unknown.is_empty() && self.missing.is_empty() && self.under_way.is_empty())
     }
 }

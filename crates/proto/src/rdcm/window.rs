@@ -137,7 +137,7 @@ impl RepairWindow {
     pub fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, is_child: bool) {
         let is_it = |it: &&mut Successor| it.node == from && it.ring == ack.ring;
         if let Some(successor) = self.successors.iter_mut().find(is_it) {
-            let fresh = successor.on_ack(now, ack);
+            let fresh = successor.on_ack(now, ack, &self.patience);
             for number in fresh.start.max(self.base)..fresh.end {
                 let place = (number - self.base) as usize;
                 if self.kept.get(place).is_some_and(Option::is_some) {
@@ -158,8 +158,8 @@ impl RepairWindow {
     }
 
     /// Whom this receiver serves from now on, each with its ring, and whether it has overlay
-    /// children. Who was served before is served for the time `linger` yet (3.4), if it was heard
-    /// within such a time; somebody new is served with all that is kept.
+    /// children. Who was served before is served for the time `linger` yet (3.4), counted from when
+    /// it was heard last; somebody new is served with all that is kept.
     pub fn serve(
         &mut self,
         now: Time,
@@ -169,10 +169,11 @@ impl RepairWindow {
     ) {
         for successor in &mut self.successors {
             let is_served = successors.contains(&(successor.ring, successor.node));
-            successor.serve_until(if is_served { None } else { Some(now + linger) });
+            let until = successor.heard_at() + linger;
+            successor.serve_until(if is_served { None } else { Some(until) });
         }
         // Who is served no more because nothing was heard of it would only hold packets.
-        self.successors.retain(|it| it.until().is_none() || now.since(it.heard_at()) < linger);
+        self.successors.retain(|it| it.until().is_none_or(|until| until > now));
         for (ring, node) in successors {
             if self.successors.iter().any(|it| (it.ring, it.node) == (*ring, *node)) {
                 continue;

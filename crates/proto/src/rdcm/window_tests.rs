@@ -119,9 +119,24 @@ fn who_does_not_answer_is_not_flooded() {
     let mut window = window_of(100, &[(RING, NEXT)], false);
     assert_eq!(repairs(&mut window, 10).len(), 20);
     assert_eq!(repairs(&mut window, 17), []);
-    assert_eq!(repairs(&mut window, 18).len(), 1, "it may have come back");
-    window.on_ack(at(19), NEXT, &ack(RING, 0, &[], 0), false);
-    assert_eq!(repairs(&mut window, 19).len(), 20);
+    assert_eq!(repairs(&mut window, 18).len(), 4, "it may have come back");
+    window.on_ack(at(19), NEXT, &ack(RING, 0, &[], 100), false);
+    assert_eq!(repairs(&mut window, 25), [], "that it is there does not mean that repairs come");
+    window.check();
+}
+
+#[test]
+fn who_is_served_is_sent_as_much_as_comes() {
+    let mut window = window_of(100, &[(RING, NEXT)], false);
+    window.on_ack(at(0), NEXT, &ack(RING, 0, &[], 100), false);
+    assert_eq!(repairs(&mut window, 4), (0..20).map(|it| (NEXT, it)).collect::<Vec<_>>());
+    window.on_ack(at(5), NEXT, &ack(RING, 5, &[], 100), false);
+    assert_eq!(repairs(&mut window, 5), (20..25).map(|it| (NEXT, it)).collect::<Vec<_>>());
+    let later: Vec<u64> = (9..25).collect();
+    window.on_ack(at(6), NEXT, &ack(RING, 5, &later, 100), false);
+    let again = [5, 6, 7, 8].map(|it| (NEXT, it)).into_iter();
+    let expected: Vec<_> = again.chain((25..31).map(|it| (NEXT, it))).collect();
+    assert_eq!(repairs(&mut window, 6), expected, "half of what was too much");
     window.check();
 }
 
@@ -133,8 +148,8 @@ fn somebody_new_is_served_with_all_that_is_kept_and_a_former_successor_for_a_whi
     let repaired = repairs(&mut window, 15);
     let both = [7, 8, 9].map(|number| (NEXT, number)).into_iter();
     assert_eq!(repaired, both.chain([7, 8, 9].map(|number| (OTHER, number))).collect::<Vec<_>>());
-    assert_eq!(window.poll_timeout(), Some(at(205)));
-    window.handle_timeout(at(205));
+    assert_eq!(window.poll_timeout(), Some(at(200)), "it was heard last at the beginning");
+    window.handle_timeout(at(200));
     assert_eq!(window.poll_timeout(), None);
     serve(&mut window, 206, &[], false);
     window.handle_timeout(at(406));
@@ -179,10 +194,10 @@ fn the_tree_does_not_reach_who_gets_all_by_repair_while_its_predecessor_does_not
     assert!(!is_cut(&mut window, 250, 5), "its predecessor is not reached either");
     assert!(is_cut(&mut window, 250, 20));
     assert!(!is_cut(&mut window, 260, 50), "it was reported");
-    assert_eq!(repairs(&mut window, 300).len(), 1);
-    let by_tree = RingAck { by_tree: 3, ..ack(RING, 0, &[], 0) };
+    assert_eq!(repairs(&mut window, 300).len(), 4);
+    let by_tree = RingAck { by_tree: 3, ..ack(RING, 4, &[], 4) };
     window.on_ack(at(300), NEXT, &by_tree, false);
-    assert_eq!(repairs(&mut window, 301).len(), 20);
+    assert_eq!(repairs(&mut window, 301).len(), 8);
     assert!(!is_cut(&mut window, 480, 90), "it got something by the tree meanwhile");
 }
 

@@ -7,18 +7,69 @@ use super::super::around::Around;
 use super::super::config::Config;
 use super::super::packet::{Packet, Report, RingAck, Seat};
 use super::Reception;
-use crate::NodeId;
+use crate::{NodeId, Time};
 
 impl Reception {
+    /// What has come is told to the neighbours in the rings, with what comes soon after.
+    pub(super) fn tell_soon(&mut self, around: &Around<'_>) {
+        let (every, delay) = (around.config.ack_every, around.config.ack_delay);
+        let is_proxy = self.place.proxy.is_some();
+        let branch = is_proxy.then_some(&mut self.branch_acks);
+        for acks in [&mut self.acks, &mut self.parent_acks].into_iter().chain(branch) {
+            acks.on_packet(around.now, every, delay);
+        }
+    }
+
+    pub(super) fn tell_at_once(&mut self, now: Time) {
+        self.tell_gap(now);
+        if self.place.proxy.is_some() {
+            self.branch_acks.at_once(now);
+        }
+    }
+
+    /// Something is missing here: what others of the branch have is another matter.
+    pub(super) fn tell_gap(&mut self, now: Time) {
+        self.acks.at_once(now);
+        self.parent_acks.at_once(now);
+    }
+
+    /// A repair has come. Predecessors wait for that, and may be about to send it, too; the parent
+    /// in the leaf ring does not.
+    pub(super) fn tell_repaired(&mut self, around: &Around<'_>) {
+        self.acks.at_once(around.now);
+        self.parent_acks.within(around.now, around.config.ack_delay);
+        if self.place.proxy.is_some() {
+            self.branch_acks.at_once(around.now);
+        }
+    }
+
+    /// A child has told something that is perhaps to be told further: what the branch lacks at
+    /// once, as soon as it is known.
+    pub(super) fn on_child(&mut self, around: &Around<'_>) {
+        if self.place.proxy.is_none() {
+            return;
+        }
+        let known_to = self.branch_known_to();
+        let fresh = self.branch_told_to..known_to;
+        self.branch_told_to = known_to.max(fresh.start);
+        match self.window.branch().is_none_or(|branch| branch.contains_all(fresh)) {
+            true => self.branch_acks.within(around.now, around.config.ack_delay),
+            false => self.branch_acks.at_once(around.now),
+        }
+    }
+
     /// Acknowledges what is due, in one packet to each neighbour.
     pub(super) fn acknowledge(&mut self, around: &mut Around<'_>) {
         let (now, config) = (around.now, around.config);
         let mut to: BTreeMap<NodeId, Vec<RingAck>> = BTreeMap::new();
-        if self.acks.take_due(now) {
-            let seat = self.place.leaf;
-            let ack = self.own_ack(config);
-            to.insert(seat.predecessor, alloc::vec![ack.clone()]);
-            to.insert(seat.parent, alloc::vec![ack]);
+        let seat = self.place.leaf;
+        let told = [(&mut self.acks, seat.predecessor), (&mut self.parent_acks, seat.parent)];
+        let due = told.map(|(acks, node)| acks.take_due(now).then_some(node));
+        if seat.predecessor == seat.parent && due.iter().any(Option::is_some) {
+            (self.acks, self.parent_acks) = Default::default();
+        }
+        for node in due.into_iter().flatten() {
+            to.insert(node, alloc::vec![self.own_ack(config)]);
         }
         if let Some(seat) = self.place.proxy
             && self.branch_acks.take_due(now)
