@@ -219,9 +219,9 @@ impl Footprint {
         }
     }
 
-    /// All of it.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.data + self.repairs + self.control
+    /// What is of messages, for the first time or again: what the paper counts.
+    pub(crate) fn of_messages(&self) -> u64 {
+        self.data + self.repairs
     }
 }
 

@@ -61,7 +61,7 @@ impl Point<'_> {
     }
 
     fn gigabytes(&self) -> f64 {
-        self.outcome.footprint.bytes() as f64 / 1e9
+        self.outcome.footprint.of_messages() as f64 / 1e9
     }
 
     fn place(&self) -> String {
@@ -275,7 +275,9 @@ const COLUMNS: [&str; 16] = [
 const NOTE: &str = "A receiver's goodput runs from when the first packet is sent until the \
                     application has the last. Of the link is what the packets take of it when they \
                     follow each other without a pause, headers and framing among them. The \
-                    footprint is counted until the last receiver has everything.";
+                    footprint is counted until the last receiver has everything: messages and \
+                    repairs, delivered or lost on the way, as the paper says. Acknowledgements, \
+                    requests and beacons stand beside it.";
 const MOST_FOUND_AFTER: Duration = Duration::from_secs(1);
 const MAX_PACKETS: u32 = 1 << 16;
 
