@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::around::{Around, seqno};
 use super::config::Config;
 use super::managed::GroupNews;
-use super::packet::{Packet, Report, Way};
+use super::packet::{Packet, Place, Report, Way};
 use super::reception::Reception;
 use super::sending::Sending;
 use crate::{Event, GroupId, NodeId, Safe, SendError, SeqNo, Time};
@@ -22,8 +22,20 @@ pub(super) struct Group {
     pub(super) stream: u32,
     /// Who was heard last to send here, and when, though this node has no place in its stream yet.
     heard: Option<(NodeId, Time)>,
+    /// The stream that was received last and is over here.
+    ended: Option<Ended>,
     /// When a sender is told next that this node has no place.
     asks_again_at: Time,
+}
+
+/// A stream that is over here, whether or not it is for its sender: who was stopped for a while takes
+/// a sender for gone that is there.
+#[derive(Debug)]
+struct Ended {
+    sender: NodeId,
+    stream: u32,
+    /// What lies before this packet was delivered or told as lost.
+    next: u64,
 }
 
 /// What the node does in a group.
@@ -40,7 +52,7 @@ pub(super) enum Role {
 impl Group {
     pub(super) fn new() -> Self {
         let (members, role) = (Vec::new(), Role::Waiting);
-        Self { members, role, stream: 0, heard: None, asks_again_at: Time::ZERO }
+        Self { members, role, stream: 0, heard: None, ended: None, asks_again_at: Time::ZERO }
     }
 
     /// Takes a message to be sent. `stream` is the number of the stream if one begins now.
@@ -231,30 +243,29 @@ impl Group {
         }
     }
 
-    fn on_place(
-        &mut self,
-        around: &mut Around<'_>,
-        from: NodeId,
-        stream: u32,
-        place: super::packet::Place,
-    ) {
+    fn on_place(&mut self, around: &mut Around<'_>, from: NodeId, stream: u32, place: Place) {
         if let Role::Receiving(reception) = &mut self.role {
             if (reception.sender, self.stream) == (from, stream) {
                 reception.on_place(around, place);
                 return;
             }
-            reception.end(around);
         }
+        self.end_reception(around);
+        let ended = self.ended.as_ref().filter(|it| (it.sender, it.stream) == (from, stream));
+        let first = ended.map_or(place.first, |ended| place.first.max(ended.next));
+        let place = Place { first, ..place };
         self.stream = stream;
         around.stream = stream;
         self.heard = None;
         self.role = Role::Receiving(Box::new(Reception::new(around, from, place)));
     }
 
-    /// The stream of a sender that is gone is over now.
+    /// The stream that is received, if there is one, is over now.
     fn end_reception(&mut self, around: &mut Around<'_>) {
         if let Role::Receiving(reception) = &mut self.role {
             reception.end(around);
+            let (sender, next) = (reception.sender, reception.known_to());
+            self.ended = Some(Ended { sender, stream: self.stream, next });
             self.role = Role::Waiting;
         }
     }

@@ -390,6 +390,11 @@ impl Reception {
         around.lose(self.sender, self.undelivered(), self.known_to, LossCause::AttemptsSpent);
     }
 
+    /// The number after the last packet that is known to have been sent.
+    pub(super) fn known_to(&self) -> u64 {
+        self.known_to
+    }
+
     /// The first packet of the first message that was not delivered.
     fn undelivered(&self) -> u64 {
         self.assembly.begun_at().unwrap_or(self.window.taken_to())

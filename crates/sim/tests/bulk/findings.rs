@@ -19,6 +19,10 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
             836,
             "what came late of a sender that had left kept everybody from sending when it was back",
         ),
+        (
+            202,
+            "who was stopped took its sender for gone, and got the stream again from the beginning",
+        ),
         (435, "a receiver waited for a sender that had given way"),
     ];
     for (seed, what) in found {
