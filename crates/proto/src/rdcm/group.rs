@@ -10,7 +10,7 @@ use super::managed::GroupNews;
 use super::packet::{Packet, Place, Report, Way};
 use super::reception::Reception;
 use super::sending::Sending;
-use crate::{Event, GroupId, NodeId, Safe, SendError, SeqNo, Time};
+use crate::{Event, GroupId, LossCause, NodeId, Safe, SendError, SeqNo, Time};
 
 /// A group that the node is in.
 #[derive(Debug)]
@@ -251,9 +251,10 @@ impl Group {
             }
         }
         self.end_reception(around);
-        let ended = self.ended.as_ref().filter(|it| (it.sender, it.stream) == (from, stream));
-        let first = ended.map_or(place.first, |ended| place.first.max(ended.next));
-        let place = Place { first, ..place };
+        let ended = self.ended.take().filter(|it| (it.sender, it.stream) == (from, stream));
+        let next = ended.map_or(place.first, |ended| ended.next);
+        around.lose(from, next, place.first, LossCause::TooFarBehind);
+        let place = Place { first: place.first.max(next), ..place };
         self.stream = stream;
         around.stream = stream;
         self.heard = None;
