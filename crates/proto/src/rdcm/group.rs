@@ -28,8 +28,8 @@ pub(super) struct Group {
     asks_again_at: Time,
 }
 
-/// A stream that is over here, whether or not it is for its sender: who was stopped for a while takes
-/// a sender for gone that is there.
+/// A stream that is over here, perhaps not for its sender: who was stopped for a while takes a
+/// sender for gone that is there.
 #[derive(Debug)]
 struct Ended {
     sender: NodeId,
@@ -244,11 +244,11 @@ impl Group {
     }
 
     fn on_place(&mut self, around: &mut Around<'_>, from: NodeId, stream: u32, place: Place) {
-        if let Role::Receiving(reception) = &mut self.role {
-            if (reception.sender, self.stream) == (from, stream) {
-                reception.on_place(around, place);
-                return;
-            }
+        if let Role::Receiving(reception) = &mut self.role
+            && (reception.sender, self.stream) == (from, stream)
+        {
+            reception.on_place(around, place);
+            return;
         }
         self.end_reception(around);
         let ended = self.ended.take().filter(|it| (it.sender, it.stream) == (from, stream));
