@@ -35,6 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
 fn give_to_members(packet: &Packet) {
     let (sender, receiver) = (NodeId(1), NodeId(2));
     let (mut a, mut b) = (member(sender, receiver), member(receiver, sender));
+    a.set_unreached(NOW, [receiver].into());
     let message = vec![7; 3000].into();
     a.send(NOW, GROUP, message, SendOptions::default()).expect("nobody else sends");
     let mut stream = 0;
@@ -49,6 +50,13 @@ fn give_to_members(packet: &Packet) {
         engine.check();
         engine.handle_timeout(NOW + Duration::from_millis(100));
         engine.check();
+    }
+    // Where the packet was a place, the receiver passes on what follows.
+    if a.send(NOW, GROUP, vec![8; 3000].into(), SendOptions::default()).is_ok() {
+        carry(&mut a, &mut b);
+        carry(&mut b, &mut a);
+        a.check();
+        b.check();
     }
 }
 

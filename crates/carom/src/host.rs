@@ -162,9 +162,9 @@ impl<N: Network> Host<N> {
         self.publish(now);
         // The application has a message before its sender is told so: confirmed means there.
         self.take_events(now);
-        self.transmit();
+        self.transmit(now);
         self.answer_those_who_wait(now);
-        self.transmit();
+        self.transmit(now);
     }
 
     fn handle_timeouts(&mut self, now: Time) {
@@ -194,8 +194,8 @@ impl<N: Network> Host<N> {
         }
     }
 
-    fn transmit(&mut self) {
-        self.network.transmit(&mut self.node);
+    fn transmit(&mut self, now: Time) {
+        self.network.transmit(now, &mut self.node);
     }
 
     fn members_of(&self, group: GroupId) -> Vec<NodeId> {

@@ -40,7 +40,7 @@ pub(crate) trait Network {
     fn poll_timeout(&self) -> Option<Wakeup>;
 
     /// Sends all that the node, and the network itself, have to send.
-    fn transmit(&mut self, node: &mut Node);
+    fn transmit(&mut self, now: Time, node: &mut Node);
 
     /// Enters what was counted here.
     fn count(&self, stats: &mut Stats);

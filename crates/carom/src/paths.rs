@@ -8,7 +8,7 @@
 
 mod packet;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use carom_proto::{Class, Destination, Endpoint, NodeId, Time, Transmit, Wakeup};
@@ -97,6 +97,13 @@ impl Paths {
     /// How what we send to a group reaches `node`.
     pub(crate) fn path(&self, node: NodeId) -> MemberPath {
         self.peers.get(&node).map_or(MemberPath::Unknown, |peer| peer.path)
+    }
+
+    /// Those whom our multicast does not reach, as far as is known.
+    pub(crate) fn unreached(&self) -> BTreeSet<NodeId> {
+        let unreached =
+            |(node, peer): (&NodeId, &Peer)| (peer.path != MemberPath::Multicast).then_some(*node);
+        self.peers.iter().filter_map(unreached).collect()
     }
 
     /// Whether the path of every member is decided.

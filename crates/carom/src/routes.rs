@@ -1,10 +1,10 @@
 //! Where a destination leads: which addresses get a datagram.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use carom_proto::node::Node;
-use carom_proto::{Destination, GroupId, NodeId};
+use carom_proto::{Destination, GroupId, Hops, NodeId};
 
 use crate::address_book::{AddressBook, is_usable};
 use crate::paths::Paths;
@@ -67,6 +67,14 @@ impl Routes {
         self.groups.clear();
     }
 
+    /// The nodes that need copies of what is sent to a group.
+    pub(crate) fn unreached(&self, paths: &Paths) -> BTreeSet<NodeId> {
+        match self.choice {
+            PathChoice::Multicast => BTreeSet::new(),
+            PathChoice::Auto | PathChoice::Unicast => paths.unreached(),
+        }
+    }
+
     /// The multicast address of `group`.
     pub(crate) fn group_address(&self, group: GroupId) -> Option<SocketAddr> {
         self.multicast_address(self.pool.address(group))
@@ -82,10 +90,12 @@ impl Routes {
                 }
                 return &self.groups[&group];
             }
+            Destination::Tree(group) => return self.along_tree(group, around),
             Destination::Node(node) => around.book.address(node),
             Destination::Endpoint(endpoint) => Some(endpoint.0).filter(|it| is_usable(*it)),
             Destination::Lan => {
                 self.single.unicast.clear();
+                self.single.is_copied = false;
                 self.single.multicast = self.multicast_address(self.pool.hello);
                 // Without multicast there is no local network to speak to.
                 self.single.is_empty_group = true;
@@ -93,9 +103,22 @@ impl Routes {
             }
         };
         self.single.multicast = None;
+        self.single.is_copied = false;
         self.single.is_empty_group = false;
         self.single.unicast.clear();
         self.single.unicast.extend(single);
+        &self.single
+    }
+
+    /// The route of a bulk group's data: to those whom multicast reaches, and to those who pass it
+    /// on to the others.
+    fn along_tree(&mut self, group: GroupId, around: &Surroundings<'_>) -> &Route {
+        let Hops { by_multicast, relays } = around.node.hops(group);
+        self.single.multicast = by_multicast.then(|| self.group_address(group)).flatten();
+        self.single.unicast.clear();
+        self.single.unicast.extend(relays.iter().filter_map(|node| around.book.address(*node)));
+        self.single.is_copied = true;
+        self.single.is_empty_group = relays.is_empty();
         &self.single
     }
 

@@ -239,9 +239,10 @@ impl Network for UdpNetwork {
         self.paths.poll_timeout()
     }
 
-    fn transmit(&mut self, node: &mut Node) {
+    fn transmit(&mut self, now: Time, node: &mut Node) {
         if self.paths.take_change() {
             self.routes.forget();
+            node.set_unreached(now, self.routes.unreached(&self.paths));
         }
         node.set_blocked(self.sender.is_blocked());
         let max_datagrams = self.sockets.unicast.state().max_gso_segments();

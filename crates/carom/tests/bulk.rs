@@ -5,7 +5,7 @@ mod network;
 use std::thread;
 use std::time::Duration;
 
-use carom::{Builder, Bytes, Event, Group, Loss, LossCause, Node, Profile};
+use carom::{Builder, Bytes, Event, Group, Loss, LossCause, Node, PathChoice, Profile};
 use network::{PATIENCE, multicast_port, on_loopback, wait_for};
 
 /// So many nodes in one bulk group, all of whom see one another.
@@ -59,6 +59,52 @@ fn everybody_gets_all_in_order_though_datagrams_are_lost() {
         let safe = groups[0].confirm(PATIENCE).expect("confirmed");
         assert_eq!((safe.members, &safe.incomplete[..]), (3, &[][..]));
     });
+}
+
+/// All messages from the first node to the others.
+fn send_all(groups: &[Group]) {
+    thread::scope(|scope| {
+        for group in &groups[1..] {
+            scope.spawn(move || take(group, MESSAGES));
+        }
+        (0..MESSAGES).for_each(|it| drop(groups[0].publish(message(it)).expect("published")));
+        let safe = groups[0].confirm(PATIENCE).expect("confirmed");
+        assert_eq!((safe.members, &safe.incomplete[..]), (groups.len() - 1, &[][..]));
+    });
+}
+
+#[test]
+fn without_multicast_receivers_pass_on_what_the_sender_sends_to_two_of_them() {
+    let port = network::free_ports::<1>()[0];
+    let seed = format!("127.0.0.1:{port}");
+    let (nodes, groups) = cluster(6, |which, builder| {
+        let builder = builder.path(PathChoice::Unicast);
+        if which == 0 { builder.port(port) } else { builder.seeds([&seed]) }
+    });
+    send_all(&groups);
+    let bytes = u64::from(MESSAGES) * MESSAGE_BYTES as u64;
+    let sent: Vec<u64> = nodes.iter().map(|node| node.status().stats.bytes_out).collect();
+    // Five copies would be five times the bytes. Repairs are few, and places, reports and
+    // acknowledgements small.
+    assert!(sent[0] > bytes && sent[0] < 3 * bytes, "{} of {bytes} bytes", sent[0]);
+    let relayed: u64 = sent[1..].iter().sum();
+    assert!(relayed > 2 * bytes, "{relayed} of {bytes} bytes");
+}
+
+#[test]
+fn where_one_member_hears_no_multicast_it_alone_is_sent_a_copy() {
+    let port = network::free_ports::<1>()[0];
+    let seed = format!("127.0.0.1:{port}");
+    let (nodes, groups) = cluster(4, |which, builder| match which {
+        0 => builder.port(port),
+        3 => builder.seeds([&seed]).path(PathChoice::Unicast),
+        _ => builder.seeds([&seed]),
+    });
+    assert!(nodes.iter().all(|node| node.settled(PATIENCE)));
+    send_all(&groups);
+    let stats = nodes[0].status().stats;
+    let bytes = u64::from(MESSAGES) * MESSAGE_BYTES as u64;
+    assert!(stats.bytes_out > 2 * bytes && stats.bytes_out < 4 * bytes, "{stats:?}");
 }
 
 #[test]

@@ -112,6 +112,11 @@ pub trait Engine: Send {
     /// Appends the next datagram to `out` and says where it goes.
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
 
+    /// Where a datagram goes whose destination is the [tree](Destination::Tree) of a group.
+    fn hops(&self, _group: GroupId) -> Hops<'_> {
+        Hops { by_multicast: true, relays: &[] }
+    }
+
     /// The next thing the application should know.
     fn poll_event(&mut self) -> Option<Event>;
 
@@ -159,12 +164,24 @@ impl From<Qos> for SendOptions {
 pub enum Destination {
     /// All members of the group, by multicast or whatever stands in for it.
     Group(GroupId),
+    /// Those who come next in the tree of a bulk group: see [`Engine::hops`]. Nobody else gets it,
+    /// whatever stands in for multicast elsewhere.
+    Tree(GroupId),
     /// One node.
     Node(NodeId),
     /// An address that is not yet known to belong to a node (membership only).
     Endpoint(Endpoint),
     /// Everyone on the local network who listens for hellos (membership only).
     Lan,
+}
+
+/// Whom a datagram goes to whose destination is the [tree](Destination::Tree) of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hops<'a> {
+    /// Whether it is multicast to the group.
+    pub by_multicast: bool,
+    /// The nodes that get a unicast copy, to be passed on.
+    pub relays: &'a [NodeId],
 }
 
 /// A datagram on its way out; its bytes are in the buffer that was given to `poll_transmit`.

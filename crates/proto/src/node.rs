@@ -1,6 +1,6 @@
 //! The engines of one process behind one door.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
@@ -11,8 +11,8 @@ use crate::rdcm::{self, Rdcm};
 use crate::rmp::{self, Rmp};
 use crate::wire::{Header, Protocol};
 use crate::{
-    Endpoint, Engine, Event, GroupId, JoinError, NodeId, Profile, SendError, SendOptions, SeqNo,
-    Time, Transmit, Wakeup,
+    Endpoint, Engine, Event, GroupId, Hops, JoinError, NodeId, Profile, SendError, SendOptions,
+    SeqNo, Time, Transmit, Wakeup,
 };
 
 mod groups;
@@ -309,6 +309,17 @@ impl Node {
     /// The driver's network takes nothing for now, or does again; see [`Rdcm::set_blocked`].
     pub fn set_blocked(&mut self, is_blocked: bool) {
         self.bulk.set_blocked(is_blocked);
+    }
+
+    /// Multicast from here reaches all nodes but these; see [`Rdcm::set_unreached`].
+    pub fn set_unreached(&mut self, now: Time, nodes: BTreeSet<NodeId>) {
+        self.bulk.set_unreached(now, nodes);
+    }
+
+    /// Where a datagram goes whose destination is the [tree](crate::Destination::Tree) of a group;
+    /// see [`Engine::hops`].
+    pub fn hops(&self, group: GroupId) -> Hops<'_> {
+        self.bulk.hops(group)
     }
 
     /// The application of a bulk group takes no messages for now, or does again; see

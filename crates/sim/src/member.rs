@@ -5,8 +5,8 @@ use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::wire::{Header, Protocol};
 use carom_proto::{
-    Endpoint, Engine, Event, GroupId, GroupSettings, JoinError, SendError, SendOptions, SeqNo,
-    Time, Transmit, View, ViewChange, Wakeup,
+    Destination, Endpoint, Engine, Event, GroupId, GroupSettings, Hops, JoinError, SendError,
+    SendOptions, SeqNo, Time, Transmit, View, ViewChange, Wakeup,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,6 +21,8 @@ pub struct Member<E: Engine + ?Sized = dyn Engine> {
     provider: Option<Box<dyn Membership>>,
     views: BTreeMap<GroupId, View>,
     notices: VecDeque<Notice>,
+    /// Copies of a datagram that goes to several places.
+    copies: VecDeque<(Transmit, Vec<u8>)>,
 }
 
 /// What a [`Member`] tells.
@@ -36,7 +38,8 @@ pub enum Notice {
 impl<E: Engine + ?Sized> Member<E> {
     /// `engine`, and the provider of its views unless the roster is that.
     pub fn new(engine: Box<E>, provider: Option<Box<dyn Membership>>) -> Self {
-        Self { engine, provider, views: BTreeMap::new(), notices: VecDeque::new() }
+        let (notices, copies) = (VecDeque::new(), VecDeque::new());
+        Self { engine, provider, views: BTreeMap::new(), notices, copies }
     }
 
     /// The engine.
@@ -107,6 +110,16 @@ impl<E: Engine + ?Sized> Member<E> {
         while let Some(event) = self.engine.poll_event() {
             self.notices.push_back(Notice::Event(event));
         }
+    }
+
+    /// A datagram that goes along the tree of a group goes by multicast, and to each relay by
+    /// itself: copies for all of these.
+    fn copy_along_tree(&mut self, group: GroupId, transmit: Transmit, bytes: &[u8]) {
+        let Hops { by_multicast, relays } = self.engine.hops(group);
+        let multicast = by_multicast.then_some(Destination::Tree(group));
+        let all = multicast.into_iter().chain(relays.iter().copied().map(Destination::Node));
+        let copies = all.map(|destination| (Transmit { destination, ..transmit }, bytes.to_vec()));
+        self.copies.extend(copies);
     }
 
     fn take_provider_events(&mut self, now: Time) {
@@ -190,8 +203,22 @@ impl<E: Engine + ?Sized> Machine for Member<E> {
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let provider = &mut self.provider;
-        self.engine.poll_transmit(out).or_else(|| provider.as_mut()?.poll_transmit(out))
+        loop {
+            if let Some((transmit, bytes)) = self.copies.pop_front() {
+                out.extend_from_slice(&bytes);
+                return Some(transmit);
+            }
+            let (provider, begin) = (&mut self.provider, out.len());
+            let transmit = self.engine.poll_transmit(out);
+            let transmit = transmit.or_else(|| provider.as_mut()?.poll_transmit(out))?;
+            let Destination::Tree(group) = transmit.destination else { return Some(transmit) };
+            let hops = self.engine.hops(group);
+            if hops.by_multicast && hops.relays.is_empty() {
+                return Some(transmit);
+            }
+            let bytes = out.split_off(begin);
+            self.copy_along_tree(group, transmit, &bytes);
+        }
     }
 
     fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {

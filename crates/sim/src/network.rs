@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use carom_proto::rdcm::tree::MulticastTree;
@@ -25,7 +25,9 @@ pub(crate) struct Network {
     trees: IdMap<(HostIx, Goal), Arc<Tree>>,
     /// The links of the trees that somebody has set, by group and sender.
     set_trees: BTreeMap<(GroupId, HostIx), Vec<LinkIx>>,
-    /// Counts the changes of ways, of routes and of trees that are set.
+    /// Hosts that hear no multicast.
+    deaf: BTreeSet<HostIx>,
+    /// Counts the changes of ways, of routes, of trees that are set, and of who is deaf.
     ways: u32,
     rng: Rng,
 }
@@ -70,8 +72,8 @@ impl Network {
         let cables = cables.map(|ethernet| Cable::new(*ethernet, topology.hosts())).collect();
         let routes = vec![None; topology.hosts() as usize];
         let (groups, trees) = (IdMap::new(rng.next_u64()), IdMap::new(rng.next_u64()));
-        let set_trees = BTreeMap::new();
-        Self { topology, links, cables, routes, groups, trees, set_trees, ways: 0, rng }
+        let (set_trees, deaf) = (BTreeMap::new(), BTreeSet::new());
+        Self { topology, links, cables, routes, groups, trees, set_trees, deaf, ways: 0, rng }
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -93,6 +95,18 @@ impl Network {
             listeners.hosts.remove(place);
             listeners.version += 1;
         }
+    }
+
+    /// `host` hears no multicast from now on, or does again.
+    pub(crate) fn set_deaf(&mut self, host: HostIx, is_deaf: bool) {
+        let has_changed = if is_deaf { self.deaf.insert(host) } else { self.deaf.remove(&host) };
+        self.ways += u32::from(has_changed);
+    }
+
+    /// Those of the group who hear no multicast.
+    pub(crate) fn deaf_listeners(&self, group: GroupId) -> Vec<HostIx> {
+        let listeners = self.groups.get(&group).map_or(&[][..], |it| &it.hosts);
+        listeners.iter().copied().filter(|host| self.deaf.contains(host)).collect()
     }
 
     /// From now on what the tree's sender multicasts to `group` takes the links of this tree,
@@ -303,7 +317,8 @@ impl Network {
             Goal::Everyone => self.topology.all_hosts().collect(),
         };
         // No way leads from a host to itself.
-        let is_other = |host: &HostIx| *host != source || goal == Goal::Host(source);
+        let is_by_name = matches!(goal, Goal::Host(_));
+        let is_other = |host: &HostIx| is_by_name || *host != source && !self.deaf.contains(host);
         let receivers: Vec<HostIx> = receivers.into_iter().filter(is_other).collect();
         if let Goal::Group(group) = goal
             && let Some(set) = self.set_trees.get(&(group, source))
@@ -374,6 +389,21 @@ mod tests {
         assert_eq!(arrivals(&mut network, 2, Goal::Group(GROUP)).len(), 3, "who is no member");
         assert_eq!(arrivals(&mut network, 3, Goal::Host(HostIx(0))), [(220, 0)]);
         assert_eq!(arrivals(&mut network, 3, Goal::Everyone).len(), 5);
+    }
+
+    #[test]
+    fn who_is_deaf_hears_what_is_sent_to_it_alone() {
+        let mut network = Network::new(Topology::lan(4, Link::default()), 1);
+        (0..4).for_each(|host| network.subscribe(HostIx(host), GROUP));
+        network.set_deaf(HostIx(2), true);
+        let heard = |network: &mut Network, goal| -> Vec<u32> {
+            arrivals(network, 0, goal).into_iter().map(|(_, host)| host).collect()
+        };
+        assert_eq!(heard(&mut network, Goal::Group(GROUP)), [1, 3]);
+        assert_eq!(heard(&mut network, Goal::Host(HostIx(2))), [2]);
+        assert_eq!(network.deaf_listeners(GROUP), [HostIx(2)]);
+        network.set_deaf(HostIx(2), false);
+        assert_eq!(heard(&mut network, Goal::Group(GROUP)), [1, 2, 3]);
     }
 
     #[test]

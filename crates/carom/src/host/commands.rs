@@ -133,7 +133,7 @@ impl<N: Network> Host<N> {
         let is_leaving = self.node.is_leaving();
         let closing = self.state.closing.take_if(|it| !is_leaving || it.deadline <= now)?;
         self.node.shut_down(now);
-        self.transmit();
+        self.transmit(now);
         Some(closing.reply)
     }
 
@@ -196,7 +196,7 @@ impl<N: Network> Host<N> {
         if let Some(hosted) = self.state.groups.get_mut(&group) {
             hosted.publish_rest(&mut self.node, now);
         }
-        self.transmit();
+        self.transmit(now);
         self.node.leave(now, group);
         self.forget_group(group);
         self.take_events(now);
@@ -221,7 +221,7 @@ impl<N: Network> Host<N> {
         for group in groups {
             self.leave_group(now, group);
         }
-        self.transmit();
+        self.transmit(now);
         self.state.closing = Some(Closing { deadline: now + CLOSE_WAIT, reply });
     }
 

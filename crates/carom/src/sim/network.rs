@@ -104,7 +104,7 @@ impl Network for SimNetwork {
         None
     }
 
-    fn transmit(&mut self, node: &mut Node) {
+    fn transmit(&mut self, _now: Time, node: &mut Node) {
         loop {
             let before = self.bytes.len();
             let Some(transmit) = node.poll_transmit(&mut self.bytes) else { break };

@@ -1,6 +1,6 @@
 //! What a group is given to act with: the time, and where its packets and events go.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 
 use super::config::Config;
 use super::counters::Counters;
@@ -21,6 +21,8 @@ pub(super) struct Around<'a> {
     /// The number of the stream that is sent or received.
     pub(super) stream: u32,
     pub(super) config: &'a Config,
+    /// The nodes that multicast from here does not reach.
+    pub(super) unreached: &'a BTreeSet<NodeId>,
     pub(super) outbox: &'a mut Outbox,
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
@@ -38,6 +40,11 @@ impl Around<'_> {
     /// Sends to all members.
     pub(super) fn multicast(&mut self, packet: &Packet) {
         self.send(Destination::Group(self.group), packet);
+    }
+
+    /// Sends along the tree.
+    pub(super) fn along_tree(&mut self, packet: &Packet) {
+        self.send(Destination::Tree(self.group), packet);
     }
 
     fn send(&mut self, destination: Destination, packet: &Packet) {

@@ -288,6 +288,7 @@ mod tests {
             proxy: (children > 0).then_some(seat(8)),
             children_ring: 3,
             children: (0..children as u64).map(NodeId).collect(),
+            relays: Vec::new(),
         }
     }
 

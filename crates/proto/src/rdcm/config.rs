@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::hosts::Hosts;
-use super::packet::{DATA_BYTES, PLACE_BYTES};
+use super::packet::{DATA_BYTES, MAX_RELAYS, PLACE_BYTES};
 use super::sending::IDLE_PART;
 use super::topology::{Topology, Vertex};
 use crate::{Endpoint, NodeId};
@@ -30,11 +30,15 @@ pub struct Config {
     /// any rate. Default 2 %, as in BBR; zero is BIC as it stands, which shares a link with TCP
     /// fairly.
     pub tolerated_loss: f64,
-    /// Bytes in a second that a sender multicasts at most, headers of IP and UDP included.
-    /// Default: no limit.
+    /// Bytes in a second that a sender multicasts at most, headers of IP and UDP included; a packet
+    /// of which copies are sent counts once. Default: no limit.
     pub rate: Option<u64>,
     /// Packets that a sender multicasts at once, at most. Default 48: a system call's worth.
     pub burst_packets: u32,
+    /// Copies that the sender, and each receiver that passes data on, sends of a packet where
+    /// multicast does not reach all: 1 to 16. More make the way shorter, and each link carries as
+    /// many times the stream. Default 2. Only the sender's setting counts.
+    pub relay_children: usize,
     /// Whether repairs go over links of the tree, as they do where a host has one link only: a
     /// receiver then expects as many packets less as it lacks (3.5). Default true.
     pub repairs_share_path: bool,
@@ -159,6 +163,9 @@ pub enum ConfigError {
     /// Not a share.
     #[error("{0} is no share of losses that could be tolerated")]
     Share(f64),
+    /// More copies than the place of a receiver can tell.
+    #[error("{0} receivers to relay to: at most {MAX_RELAYS} are possible")]
+    Relays(usize),
     /// More receivers at one switch than the place of a receiver can tell.
     #[error("{links} links at one point of the topology: at most {most} fit the packets")]
     Ports {
@@ -181,6 +188,7 @@ impl Default for Config {
             tolerated_loss: 0.02,
             rate: None,
             burst_packets: 48,
+            relay_children: 2,
             repairs_share_path: true,
             detect_after: ms(4),
             resend_after: ms(8),
@@ -215,7 +223,7 @@ impl Config {
     /// Overlay children of one receiver at most: its place must fit a packet.
     pub(super) fn most_children(&self) -> usize {
         let left = usize::from(self.path_mtu) - UDP_AND_IP_BYTES - PLACE_BYTES;
-        MAX_PORTS.min(left / size_of::<NodeId>())
+        MAX_PORTS.min(left / size_of::<NodeId>() - self.relay_children)
     }
 
     /// How often each of so many receivers reports.
@@ -248,6 +256,9 @@ impl Config {
         if !(0.0..1.0).contains(&self.tolerated_loss) {
             return Err(ConfigError::Share(self.tolerated_loss));
         }
+        if self.relay_children > MAX_RELAYS {
+            return Err(ConfigError::Relays(self.relay_children));
+        }
         if let Network::Known { topology, .. } = &self.network {
             let vertices = (0..topology.len() as u32).map(Vertex);
             let ports = vertices.map(|vertex| topology.neighbours(vertex).len()).max();
@@ -263,6 +274,7 @@ impl Config {
         let zeros = [
             (self.rate == Some(0), "rate"),
             (self.burst_packets == 0, "burst_packets"),
+            (self.relay_children == 0, "relay_children"),
             (self.ack_every == 0, "ack_every"),
             (self.repairs_under_way == 0, "repairs_under_way"),
             (self.congestion == Congestion::Bic { initial: 0 }, "the initial window"),
@@ -316,6 +328,8 @@ mod tests {
         assert_eq!(refused(|it| it.send_bytes = 1000), ConfigError::Room("send_bytes"));
         assert_eq!(refused(|it| it.window_packets = 100), ConfigError::Room("window_packets"));
         assert_eq!(refused(|it| it.rate = Some(0)), ConfigError::Zero("rate"));
+        assert_eq!(refused(|it| it.relay_children = 0), ConfigError::Zero("relay_children"));
+        assert_eq!(refused(|it| it.relay_children = 17), ConfigError::Relays(17));
         let wide = refused(|it| {
             let topology = Topology::racks(&[200]).expect("a rack");
             it.network = Network::Known { topology: topology.into(), hosts: Hosts::default() };

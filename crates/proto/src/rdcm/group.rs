@@ -10,7 +10,7 @@ use super::managed::GroupNews;
 use super::packet::{Packet, Place, Report, Way};
 use super::reception::Reception;
 use super::sending::Sending;
-use crate::{Event, GroupId, LossCause, NodeId, Safe, SendError, SeqNo, Time};
+use crate::{Event, GroupId, Hops, LossCause, NodeId, Safe, SendError, SeqNo, Time};
 
 /// A group that the node is in.
 #[derive(Debug)]
@@ -108,6 +108,42 @@ impl Group {
         }
     }
 
+    /// Multicast reaches others than before.
+    pub(super) fn on_reach(&mut self, around: &mut Around<'_>) {
+        if let Role::Sending(sending) = &mut self.role {
+            sending.placing.on_reach(around);
+        }
+    }
+
+    /// Where data goes from here.
+    pub(super) fn hops(&self) -> Hops<'_> {
+        match &self.role {
+            Role::Waiting => Hops { by_multicast: false, relays: &[] },
+            Role::Sending(sending) => sending.placing.hops(),
+            Role::Receiving(reception) => {
+                Hops { by_multicast: false, relays: &reception.place().relays }
+            }
+        }
+    }
+
+    /// Whether there may be a packet of the stream that goes along the tree now.
+    pub(super) fn may_have_data(&self) -> bool {
+        match &self.role {
+            Role::Waiting => false,
+            Role::Sending(_) => true,
+            Role::Receiving(reception) => reception.has_to_relay(),
+        }
+    }
+
+    /// Appends the next packet of the stream that goes along the tree to `out`, if there is one.
+    pub(super) fn poll_data(&mut self, around: &mut Around<'_>, out: &mut Vec<u8>) -> bool {
+        match &mut self.role {
+            Role::Waiting => false,
+            Role::Sending(sending) => sending.poll_data(around, out),
+            Role::Receiving(reception) => reception.poll_data(around, out),
+        }
+    }
+
     pub(super) fn hold(&mut self, around: &mut Around<'_>, is_held: bool) {
         if let Role::Receiving(reception) = &mut self.role {
             reception.hold(around, is_held);
@@ -145,7 +181,7 @@ impl Group {
         packet: Packet,
     ) {
         let is_of_sender = match &packet {
-            Packet::Data(data) => data.way != Way::Repair,
+            Packet::Data(data) => data.way != Way::Repair && !data.is_relayed,
             Packet::Announce { .. } | Packet::Place(_) => true,
             _ => false,
         };
@@ -165,6 +201,8 @@ impl Group {
         } else if is_of_sender {
             around.counters.data_unplaced += 1;
             self.ask_for_place(around, from, stream);
+        } else if let Packet::Data(_) = packet {
+            around.counters.data_unplaced += 1;
         }
     }
 

@@ -317,3 +317,37 @@ fn who_is_refused_goes_on_by_itself_and_nonsense_is_counted() {
     sender.engine.handle_manager(sender.now, &ManagerNews::Answered(elsewhere.encode()));
     assert_eq!(sender.engine.counters().manager_late, 1);
 }
+
+#[test]
+fn who_relays_to_whom_is_settled_without_the_service() {
+    let mut service = ManagerService::new(network(), 5);
+    let mut sender = Sender::new(1, &[2, 3, 4, 5, 6]);
+    sender.engine.set_unreached(sender.now, (2..=6).map(NodeId).collect());
+    sender.reach();
+    sender.send();
+    carry(&mut service, &mut [&mut sender]);
+    let fed = |sender: &Sender| -> Vec<u64> {
+        let hops = sender.engine.hops(sender.group);
+        let below = sender.places.values().flat_map(|place| &place.relays);
+        let mut fed: Vec<u64> = hops.relays.iter().chain(below).map(|node| node.0).collect();
+        fed.sort_unstable();
+        fed
+    };
+    assert_eq!(fed(&sender), [2, 3, 4, 5, 6], "each gets one copy");
+    let relay = sender.places.iter().find(|(_, place)| !place.relays.is_empty());
+    let relay = *relay.expect("the sender sends to two of the five only").0;
+    sender.change(relay.0, ViewChangeKind::Left);
+    sender.places.remove(&relay);
+    let left: Vec<u64> = (2..=6).filter(|node| *node != relay.0).collect();
+    assert_eq!(sender.managed_by(), Some(ManagedBy::Service));
+    assert_eq!(fed(&sender), left, "the service has not answered yet");
+    carry(&mut service, &mut [&mut sender]);
+    assert_eq!(fed(&sender), left);
+    // The service is not asked when the tree of relays does not lead to somebody.
+    sender.requests();
+    sender.hear(left[0], &Packet::Cut { ring: 7, successor: NodeId(left[1]) });
+    assert_eq!((sender.engine.counters().cuts_heard, sender.requests().len()), (1, 0));
+    sender.engine.set_unreached(sender.now, [NodeId(left[0])].into());
+    sender.drain();
+    assert_eq!((fed(&sender), sender.requests().len()), (alloc::vec![left[0]], 0));
+}

@@ -14,6 +14,7 @@
 //! | 3.3 acknowledgements | `acks`, `reception`, [`packet::RingAck`] |
 //! | 3.3 packet repair: the repair window | [`having`], [`window`], [`successor`], `under_way` |
 //! | 3.3 the sender multicasts again | `sending` |
+//! | - (networks without multicast) | [`relays`], `placing::relaying`, `reception::relaying` |
 //! | 3.5 congestion control, BIC | [`congestion`], `tolerance`, `pacing`, `round_trip` |
 //!
 //! # A stream
@@ -51,10 +52,12 @@
 //!   thousands when its links get busy, and takes dozens of losses to give way.
 //! * Repairs to one successor are bounded as TCP bounds what is under way: the paper sends them at
 //!   once, whatever comes of them.
+//! * Where multicast does not reach receivers ([`Rdcm::set_unreached`]), data goes to them down a
+//!   tree of unicast copies from receiver to receiver. What comes so counts as come by the tree.
 //! * The rate within the window is paced by the round trip: a window at once would overflow the
 //!   sender's own link.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use bytes::Bytes;
@@ -63,7 +66,7 @@ use crate::membership::ManagerNews;
 use crate::outbox::Outbox;
 use crate::wire::Header;
 use crate::{
-    Class, Destination, Endpoint, Engine, Event, GroupId, GroupSettings, JoinError, NodeId,
+    Class, Destination, Endpoint, Engine, Event, GroupId, GroupSettings, Hops, JoinError, NodeId,
     Profile, Rng, SendError, SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind,
     Wakeup,
 };
@@ -88,6 +91,7 @@ mod pacing;
 pub mod packet;
 mod placing;
 mod reception;
+pub mod relays;
 mod round_trip;
 pub mod seating;
 mod sending;
@@ -112,6 +116,7 @@ use self::managed::GroupNews;
 pub use self::managed::ManagedBy;
 use self::packet::{Packet, Place};
 pub use self::placing::ReceiverState;
+use self::relays::RelayTree;
 use self::tree::MulticastTree;
 
 /// The RDCM engine of one node.
@@ -133,6 +138,8 @@ pub struct Rdcm {
     due: Time,
     /// Whether the network takes no data for now.
     is_blocked: bool,
+    /// The nodes that multicast from here does not reach.
+    unreached: BTreeSet<NodeId>,
 }
 
 impl Rdcm {
@@ -155,6 +162,20 @@ impl Rdcm {
             now: Time::ZERO,
             due: Time::MAX,
             is_blocked: false,
+            unreached: BTreeSet::new(),
+        }
+    }
+
+    /// Multicast from here reaches all nodes but these, as the driver has found out. Data goes to
+    /// them from receiver to receiver. Before this is called it reaches everybody.
+    pub fn set_unreached(&mut self, now: Time, nodes: BTreeSet<NodeId>) {
+        if nodes == self.unreached {
+            return;
+        }
+        self.unreached = nodes;
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group in groups {
+            self.with(now, group, Group::on_reach);
         }
     }
 
@@ -250,6 +271,15 @@ impl Rdcm {
         }
     }
 
+    /// Who passes data on to whom in this node's stream in a group; `None` if it sends nothing
+    /// there.
+    pub fn relays(&self, group: GroupId) -> Option<&RelayTree> {
+        match &self.groups.get(&group)?.role {
+            Role::Sending(sending) => Some(sending.placing.relays()),
+            Role::Waiting | Role::Receiving(_) => None,
+        }
+    }
+
     /// The receivers of this node's stream in a group, and how far they are.
     pub fn receivers(&self, group: GroupId) -> Vec<(NodeId, ReceiverState)> {
         match self.groups.get(&group).map(|state| &state.role) {
@@ -306,6 +336,7 @@ impl Rdcm {
             group,
             stream: state.stream,
             config: &self.config,
+            unreached: &self.unreached,
             outbox: &mut self.outbox,
             events: &mut self.events,
             counters: &mut self.counters,
@@ -409,19 +440,22 @@ impl Engine for Rdcm {
             return None;
         }
         let now = self.now;
-        let senders = self.groups.iter().filter(|(_, it)| matches!(it.role, Role::Sending(_)));
-        let senders: smallvec::SmallVec<[GroupId; 4]> = senders.map(|(group, _)| *group).collect();
-        for group in senders {
-            let sent = self.with(now, group, |state, around| match &mut state.role {
-                Role::Sending(sending) => sending.poll_data(around, out),
-                Role::Waiting | Role::Receiving(_) => false,
-            });
+        let may_have = self.groups.iter().filter(|(_, state)| state.may_have_data());
+        let may_have: smallvec::SmallVec<[GroupId; 4]> =
+            may_have.map(|(group, _)| *group).collect();
+        for group in may_have {
+            let sent = self.with(now, group, |state, around| state.poll_data(around, out));
             if sent == Some(true) {
-                let destination = Destination::Group(group);
+                let destination = Destination::Tree(group);
                 return Some(Transmit { destination, class: Class::Data });
             }
         }
         None
+    }
+
+    fn hops(&self, group: GroupId) -> Hops<'_> {
+        let nobody = Hops { by_multicast: false, relays: &[] };
+        self.groups.get(&group).map_or(nobody, Group::hops)
     }
 
     fn poll_event(&mut self) -> Option<Event> {

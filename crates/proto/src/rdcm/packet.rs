@@ -56,7 +56,8 @@ pub enum Packet {
 ///
 /// Flags: 1 a message begins here, 2 it ends here, 4 a repair, 8 multicast again. The upper four
 /// bits of a packet that is multicast for the first time: how often one packet is to be doubled for
-/// as many as are under way, rounded down.
+/// as many as are under way, rounded down. What a receiver passes on along the tree is a packet of
+/// a kind of its own, with the same flags and fields; it is never a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataPacket {
     /// Its number in the stream.
@@ -65,6 +66,8 @@ pub struct DataPacket {
     pub piece: Piece,
     /// How it comes.
     pub way: Way,
+    /// Whether a receiver passes it on along the tree; never a repair.
+    pub is_relayed: bool,
 }
 
 /// A piece of a message.
@@ -152,6 +155,7 @@ pub struct Report {
 /// | 0 or 28 | that seat |
 /// | 4 | the ring of the overlay children |
 /// | 2 + 8 each | the overlay children |
+/// | 2 + 8 each | to whom it passes on what comes by the tree |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Of two places that of the higher epoch holds.
@@ -168,6 +172,9 @@ pub struct Place {
     pub children_ring: u32,
     /// Its overlay children.
     pub children: Vec<NodeId>,
+    /// The receivers that multicast does not reach and to which it passes on what comes by the
+    /// tree.
+    pub relays: Vec<NodeId>,
 }
 
 /// A seat in a ring. Who is alone in a ring is its own neighbour.
@@ -226,6 +233,7 @@ impl Packet {
 
     fn kind(&self) -> (u8, u8) {
         match self {
+            Self::Data(data) if data.is_relayed => (RELAYED, data.flags()),
             Self::Data(data) => (DATA, data.flags()),
             Self::Announce { .. } => (ANNOUNCE, 0),
             Self::Ack(_) => (ACK, 0),
@@ -245,8 +253,9 @@ impl Packet {
         if header.protocol != Protocol::Bulk {
             return Err(DecodeError::Kind);
         }
-        if header.kind == DATA {
-            return take_data(header.flags, body).map(Self::Data);
+        if let DATA | RELAYED = header.kind {
+            let is_relayed = header.kind == RELAYED;
+            return take_data(is_relayed, header.flags, body).map(Self::Data);
         }
         if header.flags != 0 {
             return Err(DecodeError::Value);
@@ -289,7 +298,8 @@ impl DataPacket {
             Way::Repair => REPAIR,
         };
         let piece = &self.piece;
-        way | (u8::from(piece.is_first) * FIRST) | (u8::from(piece.is_last) * LAST)
+        let of_piece = (u8::from(piece.is_first) * FIRST) | (u8::from(piece.is_last) * LAST);
+        way | of_piece
     }
 }
 
@@ -357,6 +367,8 @@ impl Place {
         out.put_u32(self.children_ring);
         out.put_u16(self.children.len() as u16);
         self.children.iter().for_each(|child| out.put_u64(child.0));
+        out.put_u16(self.relays.len() as u16);
+        self.relays.iter().for_each(|relay| out.put_u64(relay.0));
     }
 
     pub(super) fn take(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
@@ -372,6 +384,7 @@ impl Place {
             },
             children_ring: take_u32(bytes)?,
             children: take_list(bytes, MAX_CHILDREN, take_node)?,
+            relays: take_list(bytes, MAX_RELAYS, take_node)?,
         })
     }
 }
@@ -394,7 +407,7 @@ impl Seat {
     }
 }
 
-fn take_data(flags: u8, body: &[u8]) -> Result<DataPacket, DecodeError> {
+fn take_data(is_relayed: bool, flags: u8, body: &[u8]) -> Result<DataPacket, DecodeError> {
     let mut bytes = body;
     let number = take_u64(&mut bytes)?;
     let way = match flags & (REPAIR | AGAIN) {
@@ -404,12 +417,13 @@ fn take_data(flags: u8, body: &[u8]) -> Result<DataPacket, DecodeError> {
         _ => return Err(DecodeError::Value),
     };
     let is_first_time = matches!(way, Way::Tree { .. });
-    if !is_first_time && flags >> DOUBLINGS_SHIFT != 0 || number == u64::MAX {
+    let is_impossible = is_relayed && way == Way::Repair || number == u64::MAX;
+    if !is_first_time && flags >> DOUBLINGS_SHIFT != 0 || is_impossible {
         return Err(DecodeError::Value);
     }
     let (is_first, is_last) = (flags & FIRST != 0, flags & LAST != 0);
     let piece = Piece { is_first, is_last, bytes: Bytes::copy_from_slice(bytes) };
-    Ok(DataPacket { number, piece, way })
+    Ok(DataPacket { number, piece, way, is_relayed })
 }
 
 fn take_range(bytes: &mut &[u8]) -> Result<core::ops::Range<u64>, DecodeError> {
@@ -443,15 +457,17 @@ pub(super) fn take_node(bytes: &mut &[u8]) -> Result<NodeId, DecodeError> {
 
 /// Bytes before the piece in a packet of the stream.
 pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<u64>();
-/// Bytes of the place of a receiver that has no overlay children.
+/// Bytes of the place of a receiver that has no overlay children and passes nothing on.
 pub(super) const PLACE_BYTES: usize =
-    HEADER_BYTES + 4 + 8 + 4 + SEAT_BYTES + 1 + SEAT_BYTES + 4 + 2;
+    HEADER_BYTES + 4 + 8 + 4 + SEAT_BYTES + 1 + SEAT_BYTES + 4 + 2 + 2;
 const SEAT_BYTES: usize = 28;
 /// Ranges that an acknowledgement or a question holds at most.
 pub const MAX_RANGES: usize = 32;
 /// A receiver has two seats.
 const MAX_ACKS: usize = 2;
 const MAX_CHILDREN: usize = super::config::MAX_PORTS;
+/// Receivers to which one passes on what comes by the tree, at most.
+pub const MAX_RELAYS: usize = 16;
 
 const DATA: u8 = 1;
 const ANNOUNCE: u8 = 2;
@@ -461,6 +477,7 @@ const PLACE: u8 = 5;
 const ASK: u8 = 6;
 const CUT: u8 = 7;
 const SILENT: u8 = 8;
+const RELAYED: u8 = 9;
 
 const FIRST: u8 = 1;
 const LAST: u8 = 2;

@@ -29,7 +29,12 @@ fn piece(bytes: &[u8]) -> Piece {
 
 #[test]
 fn a_data_packet_on_the_wire_is_this() {
-    let data = DataPacket { number: 0x0A0B, piece: piece(&[0xEE, 0xFF]), way: Way::Repair };
+    let data = DataPacket {
+        number: 0x0A0B,
+        piece: piece(&[0xEE, 0xFF]),
+        way: Way::Repair,
+        is_relayed: false,
+    };
     let golden = [
         0xCA, 0x70, 1, 5, 1, 5, 0, 38, // magic, version, protocol, kind, flags, length
         0xDA, 0x21, 0xFE, 0x4D, // checksum
@@ -40,6 +45,16 @@ fn a_data_packet_on_the_wire_is_this() {
         0xEE, 0xFF, // piece
     ];
     assert_eq!(encode(&Packet::Data(data)), golden);
+}
+
+#[test]
+fn what_is_relayed_is_a_packet_of_its_own_kind_that_keeps_how_many_were_under_way() {
+    let way = Way::Tree { doublings: 9 };
+    let data = DataPacket { number: 0x0A0B, piece: piece(&[0xEE]), way, is_relayed: true };
+    let datagram = encode(&Packet::Data(data.clone()));
+    assert_eq!(datagram[4..6], [9, 0x91], "kind and flags");
+    assert_eq!(datagram[HEADER_BYTES..], [0, 0, 0, 0, 0, 0, 0x0A, 0x0B, 0xEE]);
+    assert_eq!(decode(&datagram), Ok(Packet::Data(data)));
 }
 
 #[test]
@@ -90,6 +105,7 @@ fn a_place_on_the_wire_is_this() {
         proxy: Some(seat(8, [9, 10, 11])),
         children_ring: 12,
         children: alloc::vec![NodeId(13)],
+        relays: alloc::vec![NodeId(14), NodeId(15)],
     };
     let golden = [
         &[0, 0, 0, 1][..],
@@ -100,6 +116,7 @@ fn a_place_on_the_wire_is_this() {
         &[0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 11],
         &[0, 0, 0, 12],
         &[0, 1, 0, 0, 0, 0, 0, 0, 0, 13],
+        &[0, 2, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0, 15],
     ];
     assert_eq!(body(&Packet::Place(place)), golden.concat());
 }
@@ -107,13 +124,15 @@ fn a_place_on_the_wire_is_this() {
 #[test]
 fn the_largest_packets_fit_the_narrowest_path() {
     let path_mtu = super::super::config::LEAST_MTU as u16;
-    let config = super::super::Config { path_mtu, ..Default::default() };
+    let relay_children = MAX_RELAYS;
+    let config = super::super::Config { path_mtu, relay_children, ..Default::default() };
     let least = usize::from(path_mtu) - super::super::config::UDP_AND_IP_BYTES;
     let seat = Seat { ring: 1, predecessor: SENDER, successor: SENDER, parent: SENDER };
     let children = alloc::vec![SENDER; config.most_children()];
     let (epoch, first, receivers, children_ring) = (1, 1, 1, 1);
     let (leaf, proxy) = (seat, Some(seat));
-    let place = Place { epoch, first, receivers, leaf, proxy, children_ring, children };
+    let relays = alloc::vec![SENDER; MAX_RELAYS];
+    let place = Place { epoch, first, receivers, leaf, proxy, children_ring, children, relays };
     assert!(encode(&Packet::Place(place)).len() <= least);
     let mut has = Having::all_below(1);
     (1..100).for_each(|number| assert!(has.insert(number * 2)));
@@ -128,8 +147,12 @@ fn the_largest_packets_fit_the_narrowest_path() {
 fn impossible_values_are_refused() {
     let refused = |packet: &Packet| decode(&encode(packet)).expect_err("it is impossible");
     assert_eq!(refused(&Packet::Ask(alloc::vec![2..2])), DecodeError::Value);
-    let data = |number| Packet::Data(DataPacket { number, piece: piece(&[]), way: Way::tree(1) });
-    assert_eq!(refused(&data(u64::MAX)), DecodeError::Value);
+    let data = |number, way, is_relayed| {
+        Packet::Data(DataPacket { number, piece: piece(&[]), way, is_relayed })
+    };
+    assert_eq!(refused(&data(u64::MAX, Way::tree(1), false)), DecodeError::Value);
+    assert_eq!(refused(&data(u64::MAX, Way::tree(1), true)), DecodeError::Value);
+    assert_eq!(refused(&data(1, Way::Repair, true)), DecodeError::Value, "repairs are not relayed");
     let mut ack = RingAck::new(1, &Having::all_below(5), 5, 0, 0);
     ack.known_to = 4;
     assert_eq!(refused(&Packet::Ack(alloc::vec![ack.clone()])), DecodeError::Value);
@@ -173,9 +196,10 @@ fn seats() -> impl Strategy<Value = Seat> {
 
 fn places() -> impl Strategy<Value = Place> {
     let children = vec(any::<u64>().prop_map(NodeId), 0..MAX_CHILDREN);
+    let relays = vec(any::<u64>().prop_map(NodeId), 0..=MAX_RELAYS);
     let numbers = (any::<[u32; 3]>(), any::<u64>());
-    (numbers, seats(), proptest::option::of(seats()), children).prop_map(
-        |(([epoch, receivers, children_ring], first), leaf, proxy, children)| Place {
+    (numbers, seats(), proptest::option::of(seats()), children, relays).prop_map(
+        |(([epoch, receivers, children_ring], first), leaf, proxy, children, relays)| Place {
             epoch,
             first,
             receivers,
@@ -183,6 +207,7 @@ fn places() -> impl Strategy<Value = Place> {
             proxy,
             children_ring,
             children,
+            relays,
         },
     )
 }
@@ -191,9 +216,11 @@ fn packets() -> impl Strategy<Value = Packet> {
     let first = (0..16_u8).prop_map(|doublings| Way::Tree { doublings });
     let ways = prop_oneof![first, Just(Way::Again), Just(Way::Repair)];
     let pieces = (any::<[bool; 2]>(), vec(any::<u8>(), 0..50));
-    let data = (numbers(), pieces, ways).prop_map(|(number, ([is_first, is_last], bytes), way)| {
+    let data = (numbers(), pieces, ways, any::<bool>());
+    let data = data.prop_map(|(number, ([is_first, is_last], bytes), way, is_relayed)| {
         let piece = Piece { is_first, is_last, bytes: bytes.into() };
-        Packet::Data(DataPacket { number, piece, way })
+        let is_relayed = is_relayed && way != Way::Repair;
+        Packet::Data(DataPacket { number, piece, way, is_relayed })
     });
     let reports = (any::<u32>(), any::<[u64; 4]>()).prop_map(|(epoch, it)| {
         let [next, limit, by_tree, by_repair] = it;

@@ -10,9 +10,12 @@ use super::config::Config;
 use super::management::{Management, Turn};
 use super::multicast_manager::ManagerError;
 use super::packet::{Packet, Place, Report};
+use super::relays::RelayTree;
 use super::seating::Seated;
 use super::tree::MulticastTree;
 use crate::{GroupId, NodeId, Time};
+
+mod relaying;
 
 /// The receivers of a stream and their places.
 #[derive(Debug)]
@@ -22,6 +25,14 @@ pub(super) struct Placing {
     receivers: BTreeMap<NodeId, Receiver>,
     /// The overlay children of the sender.
     children: Vec<NodeId>,
+    /// The receivers that multicast does not reach.
+    relays: RelayTree,
+    /// Whether multicast reaches others, or there is nobody.
+    is_multicast: bool,
+    /// When a receiver may be moved in the relay tree.
+    move_at: Time,
+    /// Counts the changes of places, whoever makes them: managers know nothing of relays.
+    epoch: u32,
     /// When places are told again that were not taken.
     tell_at: Option<Time>,
 }
@@ -53,6 +64,8 @@ struct Receiver {
     place: Option<Place>,
     /// The epoch of the place that it has taken.
     taken: u32,
+    /// When it was known last that the tree brought it more.
+    fed_at: Time,
 }
 
 impl Placing {
@@ -67,6 +80,10 @@ impl Placing {
             management,
             receivers: BTreeMap::new(),
             children: Vec::new(),
+            relays: RelayTree::new(around.config.relay_children),
+            is_multicast: true,
+            move_at: Time::ZERO,
+            epoch: 0,
             tell_at: None,
         })
     }
@@ -83,7 +100,7 @@ impl Placing {
                 left_behind_at: None,
                 heard_at: around.now,
             };
-            let receiver = Receiver { state, place: None, taken: 0 };
+            let receiver = Receiver { state, place: None, taken: 0, fed_at: around.now };
             self.receivers.insert(*node, receiver);
         }
         self.management.join(around, nodes);
@@ -145,6 +162,9 @@ impl Placing {
             return state.left_behind_at.is_none();
         }
         state.heard_at = now;
+        if report.by_tree > state.by_tree {
+            receiver.fed_at = now;
+        }
         state.next = state.next.max(report.next);
         state.limit = report.limit;
         (state.by_tree, state.by_repair) = (report.by_tree, report.by_repair);
@@ -154,6 +174,10 @@ impl Placing {
 
     /// The tree does not reach a receiver; whether links are believed dead now.
     pub(super) fn on_cut(&mut self, around: &mut Around<'_>, ring: u32, successor: NodeId) -> bool {
+        if around.unreached.contains(&successor) {
+            self.move_relay(around, successor);
+            return false;
+        }
         let has_found = self.management.on_cut(around, ring, successor);
         self.tell_changes(around);
         has_found
@@ -221,7 +245,11 @@ impl Placing {
     /// Tells all places that have changed.
     fn tell_changes(&mut self, around: &mut Around<'_>) {
         if self.management.is_at_service() {
-            // Until it answers everything stays as it is.
+            // Until it answers all stay in their rings; who relays to whom is decided here.
+            self.epoch += 1;
+            if self.arrange_relays(around) {
+                self.tell(around);
+            }
             return;
         }
         let changed = self.management.poll();
@@ -230,17 +258,19 @@ impl Placing {
 
     /// Takes places that have changed, and tells them.
     fn take(&mut self, around: &mut Around<'_>, changed: &[Seated]) {
-        let count = self.receivers.len() as u32;
+        let (count, epoch) = (self.receivers.len() as u32, self.epoch + 1);
+        self.epoch = epoch;
         for seated in changed {
             let Some(receiver) = self.receivers.get_mut(&seated.receiver) else { continue };
             // What the manager says of somebody who was left behind meanwhile comes too late.
             let is_waited_for = receiver.state.left_behind_at.is_none();
             let place = seated.place.clone().filter(|_| is_waited_for);
             let first = receiver.state.first;
-            receiver.place = place.map(|place| Place { first, receivers: count, ..place });
+            receiver.place = place.map(|place| Place { epoch, first, receivers: count, ..place });
         }
         self.children = self.find_children(around.node);
-        if !changed.is_empty() {
+        let is_rearranged = self.arrange_relays(around);
+        if is_rearranged || !changed.is_empty() {
             self.tell(around);
         }
     }
@@ -345,6 +375,9 @@ impl Placing {
         for (node, receiver) in &self.receivers {
             let is_waited_for = receiver.state.left_behind_at.is_none();
             assert!(receiver.place.is_none() || is_waited_for, "{node} has a place and is out");
+            let relays = receiver.place.as_ref().map_or(&[][..], |place| &place.relays);
+            assert_eq!(relays, self.relays.children(*node), "{node} passes on to others");
         }
+        self.relays.check();
     }
 }

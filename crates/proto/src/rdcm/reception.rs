@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::relaying::Relaying;
 use super::acks::Acks;
 use super::around::{Around, seqno};
 use super::assembly::{Assembly, Whole};
@@ -16,6 +17,7 @@ use super::window::{Arrival, Kept, RepairWindow};
 use crate::{Event, How, LossCause, Message, NodeId, Time};
 
 mod asking;
+mod relaying;
 mod telling;
 
 /// A receiver of one stream.
@@ -57,6 +59,8 @@ pub(super) struct Reception {
     /// The number after the last packet that the sender was asked for, as long as it answers.
     asked_to: Option<u64>,
     watch_at: Time,
+    /// What is passed on along the tree.
+    relaying: Relaying,
     /// Whether the application takes nothing for now.
     is_held: bool,
     /// Until when receivers repair for each other, when the sender is gone.
@@ -98,6 +102,7 @@ impl Reception {
             progress: first,
             asked_to: None,
             watch_at: now + config.watch_every(),
+            relaying: Relaying::default(),
             is_held: false,
             ends_at: None,
             place,
@@ -158,7 +163,7 @@ impl Reception {
 
     /// A packet of the stream.
     pub(super) fn on_data(&mut self, around: &mut Around<'_>, from: NodeId, data: DataPacket) {
-        let DataPacket { number, piece, way } = data;
+        let DataPacket { number, piece, way, is_relayed } = data;
         let is_news = number >= self.known_to;
         let is_first_time = matches!(way, Way::Tree { .. });
         if let Way::Tree { doublings } = way {
@@ -171,7 +176,16 @@ impl Reception {
         if way == Way::Repair {
             self.window.on_repair_from(from, number);
         }
-        match self.window.on_packet(around.now, number, Kept { piece, repaired_by: by }) {
+        let kept = Kept { piece: piece.clone(), repaired_by: by };
+        let arrival = self.window.on_packet(around.now, number, kept);
+        if way != Way::Repair {
+            self.relay(around, arrival, DataPacket { number, piece, way, is_relayed: true });
+        }
+        if arrival == Arrival::New && is_relayed {
+            // It was sent not long ago.
+            self.sender_heard_at = around.now;
+        }
+        match arrival {
             Arrival::Beyond => {
                 around.counters.data_beyond += 1;
                 return;
@@ -227,7 +241,8 @@ impl Reception {
 
     fn repair(&mut self, around: &mut Around<'_>, to: NodeId, number: u64) {
         let Some(kept) = self.window.packet(number) else { return };
-        let data = DataPacket { number, piece: kept.piece.clone(), way: Way::Repair };
+        let piece = kept.piece.clone();
+        let data = DataPacket { number, piece, way: Way::Repair, is_relayed: false };
         around.counters.repairs_sent += 1;
         around.unicast(to, &Packet::Data(data));
     }
@@ -348,26 +363,6 @@ impl Reception {
         }
     }
 
-    /// Looks whether successors are reached by the tree, or at all.
-    fn watch(&mut self, around: &mut Around<'_>) {
-        let (now, config) = (around.now, around.config);
-        let mut packets = Vec::new();
-        for successor in self.window.successors_mut() {
-            if successor.until().is_some() {
-                continue;
-            }
-            if successor.is_cut(now, self.by_tree, config.cut_after) {
-                around.counters.cuts_reported += 1;
-                let (ring, successor) = (successor.ring, successor.node);
-                packets.push(Packet::Cut { ring, successor });
-            } else if successor.is_silent(now, config.gone_after) {
-                around.counters.silences_reported += 1;
-                packets.push(Packet::Silent { successor: successor.node });
-            }
-        }
-        packets.iter().for_each(|packet| around.unicast(self.sender, packet));
-    }
-
     /// The sender is gone: what receivers have they give each other, for a while.
     pub(super) fn on_sender_gone(&mut self, around: &mut Around<'_>) {
         self.ends_at.get_or_insert(around.now + around.config.linger);
@@ -414,7 +409,7 @@ impl Reception {
 
     /// Bytes of packets and of the message that is not whole.
     pub(super) fn held_bytes(&self) -> usize {
-        self.window.kept_bytes() + self.assembly.held_bytes()
+        self.window.kept_bytes() + self.assembly.held_bytes() + self.relaying.held_bytes()
     }
 
     /// Packets that came by the tree, and as repairs.

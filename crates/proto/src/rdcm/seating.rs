@@ -169,6 +169,7 @@ impl Seating {
             },
             children_ring: seats.children_ring.map_or(0, |ring| ring.0),
             children: children?,
+            relays: Vec::new(),
         })
     }
 

@@ -211,7 +211,7 @@ impl Sending {
         let piece = self.kept[(number - self.base) as usize].clone();
         let bytes = UDP_AND_IP_BYTES + DATA_BYTES + piece.bytes.len();
         let way = Way::tree(number - self.acknowledged() + 1);
-        let data = DataPacket { number, piece, way };
+        let data = DataPacket { number, piece, way, is_relayed: false };
         Packet::Data(data).encode(around.group, around.node, around.stream, out);
         around.counters.data_sent += 1;
         self.pacing.on_sent(bytes);
@@ -278,7 +278,8 @@ impl Sending {
                 left -= 1;
                 let piece = self.kept[(number - self.base) as usize].clone();
                 around.counters.repairs_asked_for += 1;
-                around.unicast(from, &Packet::Data(DataPacket { number, piece, way: Way::Repair }));
+                let data = DataPacket { number, piece, way: Way::Repair, is_relayed: false };
+                around.unicast(from, &Packet::Data(data));
             }
         }
     }
@@ -366,7 +367,8 @@ impl Sending {
         {
             let piece = self.kept[(number - self.base) as usize].clone();
             around.counters.data_multicast_again += 1;
-            around.multicast(&Packet::Data(DataPacket { number, piece, way: Way::Again }));
+            let data = DataPacket { number, piece, way: Way::Again, is_relayed: false };
+            around.along_tree(&Packet::Data(data));
         }
     }
 

@@ -239,7 +239,9 @@ impl World {
         for number in (0..self.hosts.len()).filter(|number| *number != from) {
             let host = &self.hosts[number];
             let meant = match destination {
-                Destination::Group(group) => host.groups.contains(&group),
+                Destination::Group(group) | Destination::Tree(group) => {
+                    host.groups.contains(&group)
+                }
                 Destination::Node(node) => host.id == node,
                 Destination::Endpoint(_) | Destination::Lan => false,
             };

@@ -3,6 +3,7 @@
 
 mod application;
 mod healing;
+mod hearing;
 mod player;
 mod scenario;
 mod settings;

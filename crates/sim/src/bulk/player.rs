@@ -47,6 +47,9 @@ pub(super) struct Player<'a> {
     pub(super) applications: BTreeMap<HostIx, Application>,
     dead_links: BTreeSet<LinkId>,
     trees: BTreeMap<HostIx, MulticastTree>,
+    /// Hosts that hear no multicast, and those that are known to.
+    pub(super) deaf: BTreeSet<HostIx>,
+    pub(super) known_deaf: BTreeSet<HostIx>,
 }
 
 impl<'a> Player<'a> {
@@ -77,7 +80,11 @@ impl<'a> Player<'a> {
             applications: BTreeMap::new(),
             dead_links: BTreeSet::new(),
             trees: BTreeMap::new(),
+            deaf: BTreeSet::new(),
+            known_deaf: BTreeSet::new(),
         };
+        player.settings.deaf.clone().into_iter().for_each(|host| player.deafen(host, true));
+        player.learn_paths();
         scenario.hosts.iter().for_each(|host| player.spawn(*host));
         player
     }
@@ -104,6 +111,10 @@ impl<'a> Player<'a> {
         }
     }
 
+    pub(super) fn scenario_hosts(&self) -> Vec<HostIx> {
+        self.scenario.hosts.clone()
+    }
+
     fn carry_out(&mut self, deed: &Deed) {
         match deed {
             Deed::Join(host) => self.join(*host),
@@ -126,6 +137,8 @@ impl<'a> Player<'a> {
                 }
             }
             Deed::Hold(host, is_held) => self.hold(*host, *is_held),
+            Deed::Deafen(host, is_deaf) => self.deafen(*host, *is_deaf),
+            Deed::LearnPaths => self.learn_paths(),
             Deed::SenderLeaves => {
                 if let Some(host) = self.sender() {
                     self.leave(host);
@@ -146,6 +159,7 @@ impl<'a> Player<'a> {
         *life += 1;
         let engine = Rdcm::new(id, self.settings.engine(), self.rng.next_u64());
         self.world.spawn(host, id, Member::new(Box::new(engine), None));
+        self.tell_paths(host);
     }
 
     pub(super) fn id(&self, host: HostIx) -> Option<NodeId> {
@@ -282,6 +296,7 @@ impl<'a> Player<'a> {
         self.world.apply(&Fault::Heal);
         self.world.apply(&Fault::Disturb(crate::Disturbance::default()));
         self.mend_links();
+        self.learn_paths();
         for host in self.scenario.hosts.clone() {
             self.report(host);
             self.hold(host, false);

@@ -7,7 +7,7 @@ use core::time::Duration;
 use carom_proto::Rng;
 use carom_proto::loss::Loss;
 
-use super::settings::Settings;
+use super::settings::{Settings, is_without_multicast};
 use crate::fuzz::playing::Play;
 use crate::{Disturbance, Fault, HostIx};
 
@@ -97,6 +97,10 @@ pub enum Deed {
     Confirm,
     /// The application on a host takes nothing, or does again.
     Hold(HostIx, bool),
+    /// Multicast does not reach a host any more, or does again.
+    Deafen(HostIx, bool),
+    /// Everybody finds out whom multicast reaches.
+    LearnPaths,
     /// Whoever sends leaves the group.
     SenderLeaves,
     /// Whoever sends is killed.
@@ -140,6 +144,9 @@ impl Scenario {
         let kinds = Kind::ALL.into_iter().filter(|_| rng.chance(share)).collect();
         let mut scenario = Self { seed, hosts, delay, loss, kinds, deeds: Vec::new() };
         scenario.draw_deeds(&mut rng);
+        if is_without_multicast(seed) && rng.chance(0.6) {
+            scenario.draw_paths(&mut rng);
+        }
         scenario
     }
 
@@ -170,6 +177,19 @@ impl Scenario {
                 let kind = self.kinds[rng.below(self.kinds.len())];
                 self.fault(at, kind, rng);
             }
+        }
+        self.deeds.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Multicast begins to reach hosts, or ceases to, and nodes find out later.
+    fn draw_paths(&mut self, rng: &mut Rng) {
+        let end = self.deeds.last().map_or(0, |(at, _)| at.as_millis() as usize);
+        for _ in 0..1 + rng.below(6) {
+            let at = Duration::from_millis(rng.below(end.max(1)) as u64);
+            let (host, is_deaf) = (self.any_host(rng), rng.chance(0.5));
+            self.add(at, Deed::Deafen(host, is_deaf));
+            let learnt = at + Duration::from_millis([0, 20, 600][rng.below(3)]);
+            self.add(learnt, Deed::LearnPaths);
         }
         self.deeds.sort_by_key(|(at, _)| *at);
     }

@@ -22,6 +22,8 @@ pub struct Settings {
     pub receive_buffer: usize,
     /// Who can become a member.
     pub hosts: Vec<HostIx>,
+    /// Hosts that hear no multicast, in the beginning.
+    pub deaf: Vec<HostIx>,
     /// The engines' settings, but for what they know of the network.
     pub config: Config,
     /// Gives the nodes their ids: the host with the smallest is another one in each scenario.
@@ -86,9 +88,15 @@ impl Settings {
         let link = draw_link(&mut rng);
         let receive_buffer = one_of(&mut rng, &[1024, 1024, 128, 16]);
         let hosts = draw_hosts(shape.cluster().hosts(), &mut rng);
-        let config = draw_config(&mut rng);
+        let mut config = draw_config(&mut rng);
         let salt = rng.below(64) as u32;
-        Self { shape, is_known, link, receive_buffer, hosts, config, salt }
+        let mut deaf = Vec::new();
+        if is_without_multicast(seed) {
+            let share = one_of(&mut rng, &[1.0, 1.0, 0.5, 0.2]);
+            deaf = hosts.iter().copied().filter(|_| rng.chance(share)).collect();
+            config.relay_children = one_of(&mut rng, &[2, 2, 1, 3]);
+        }
+        Self { shape, is_known, link, receive_buffer, hosts, deaf, config, salt }
     }
 
     /// The id of the node that runs on a host in the life with this number.
@@ -97,14 +105,19 @@ impl Settings {
         NodeId(u64::from(life * 64 + (host.0 ^ self.salt)) + 1)
     }
 
+    /// The ids of all nodes that may run on a host.
+    pub(super) fn ids(&self, host: HostIx) -> impl Iterator<Item = NodeId> {
+        (0..LIVES).map(move |life| self.id(host, life))
+    }
+
     /// The settings of an engine.
     pub(super) fn engine(&self) -> Config {
         let network = match self.is_known {
             false => Network::Unknown,
             true => {
                 let lives = |host: &HostIx| {
-                    let host = *host;
-                    (0..LIVES).map(move |life| (self.id(host, life), Vertex(host.0)))
+                    let vertex = Vertex(host.0);
+                    self.ids(*host).map(move |id| (id, vertex))
                 };
                 let hosts = self.hosts.iter().flat_map(lives).collect();
                 Network::Known { topology: Box::new(self.shape.cluster()), hosts }
@@ -152,6 +165,11 @@ fn draw_link(rng: &mut Rng) -> Link {
         Some(mbit) => link.with_bandwidth(mbit * 1_000_000, one_of(rng, &[300_000, 40_000])),
         None => link,
     }
+}
+
+/// Whether multicast does not reach some of the hosts, or all: so it is in one seed of six.
+pub(super) fn is_without_multicast(seed: u64) -> bool {
+    seed.is_multiple_of(6)
 }
 
 /// Two to sixteen hosts, anywhere.
@@ -211,9 +229,11 @@ fn one_of<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shape, is_known, link, receive_buffer, config, .. } = self;
+        let Self { shape, is_known, link, receive_buffer, deaf, config, .. } = self;
         let known = if *is_known { "known" } else { "unknown" };
-        write!(f, "{shape:?}, {known}, {link:?}, buffers of {receive_buffer}, {config:?}")
+        let deaf: Vec<u32> = deaf.iter().map(|host| host.0).collect();
+        write!(f, "{shape:?}, {known}, {link:?}, buffers of {receive_buffer}, ")?;
+        write!(f, "without multicast {deaf:?}, {config:?}")
     }
 }
 

@@ -133,7 +133,7 @@ impl<M: Machine> World<M> {
         let Transmit { destination, class } = transmit;
         self.counters.sent.add(class, datagram.len());
         let goal = match destination {
-            Destination::Group(group) => Some(Goal::Group(group)),
+            Destination::Group(group) | Destination::Tree(group) => Some(Goal::Group(group)),
             Destination::Node(node) => self.nodes.get(&node).map(|host| Goal::Host(*host)),
             Destination::Endpoint(endpoint) => {
                 HostIx::at(endpoint).filter(|host| host.0 < self.topology().hosts()).map(Goal::Host)
@@ -144,6 +144,17 @@ impl<M: Machine> World<M> {
             self.counters.unknown_destination.add(class, datagram.len());
             return;
         };
+        self.send_to(source, goal, class, datagram);
+        if let Destination::Group(group) = destination {
+            for deaf in self.network.deaf_listeners(group) {
+                if deaf != source {
+                    self.send_to(source, Goal::Host(deaf), class, datagram);
+                }
+            }
+        }
+    }
+
+    fn send_to(&mut self, source: HostIx, goal: Goal, class: Class, datagram: &[u8]) {
         self.note(SENT, source, datagram);
         let tree = self.network.tree(source, goal);
         let number = self.packets.add(datagram, source, class, goal, tree.clone());

@@ -28,6 +28,13 @@ impl<M: Machine> World<M> {
         self.network.clear_tree(group, sender);
     }
 
+    /// A host hears no multicast, or does again. What is sent to a group that it has subscribed to
+    /// reaches it as a unicast copy of its own, as where a driver stands in for multicast; what is
+    /// sent along the [tree](carom_proto::Destination::Tree) of a group does not.
+    pub fn set_deaf(&mut self, host: HostIx, is_deaf: bool) {
+        self.network.set_deaf(host, is_deaf);
+    }
+
     /// Lets a flow of datagrams that nobody gets take its share of the link from one place to
     /// another; of several such links the first.
     ///

@@ -6,10 +6,10 @@ use std::time::Duration;
 use carom_proto::rdcm::topology::{Topology as Cluster, Vertex};
 use carom_proto::rdcm::{Config, Network, Rdcm};
 use carom_proto::{
-    Event, GroupId, GroupSettings, LossCause, Lost, Message, NodeId, Profile, SendError,
+    Class, Event, GroupId, GroupSettings, LossCause, Lost, Message, NodeId, Profile, SendError,
     SendOptions, Slow, Time,
 };
-use carom_sim::{HostIx, Link, Member, Notice, Roster, Topology, World, WorldConfig};
+use carom_sim::{HostIx, Link, Member, Notice, Place, Roster, Topology, World, WorldConfig};
 
 pub(crate) const NAME: &str = "images";
 pub(crate) const MBIT: u64 = 1_000_000;
@@ -24,6 +24,8 @@ pub(crate) struct Setup {
     pub(crate) is_known: bool,
     /// Bytes of a message.
     pub(crate) message_bytes: usize,
+    /// Hosts that multicast does not reach, as all know.
+    pub(crate) deaf: BTreeSet<u32>,
 }
 
 pub(crate) struct Net {
@@ -62,7 +64,13 @@ impl Setup {
             seed,
             is_known: false,
             message_bytes: 4000,
+            deaf: BTreeSet::new(),
         }
+    }
+
+    /// A rack in which multicast reaches nobody.
+    pub(crate) fn without_multicast(hosts: u32, seed: u64) -> Self {
+        Self { deaf: (0..hosts).collect(), ..Self::rack(hosts, seed) }
     }
 
     /// A BCube that is known.
@@ -94,6 +102,7 @@ impl Net {
             safe: Vec::new(),
             setup,
         };
+        net.setup.deaf.iter().for_each(|host| net.world.set_deaf(HostIx(*host), true));
         hosts.iter().for_each(|host| net.start(*host));
         net.run(5);
         net
@@ -115,7 +124,36 @@ impl Net {
         let seed = self.setup.seed ^ u64::from(host);
         let engine = Member::new(Box::new(Rdcm::new(id, config, seed)), None);
         self.world.spawn(ix, id, engine);
+        self.tell_paths(host);
         self.join(host);
+    }
+
+    /// From now on multicast reaches all hosts but these, as all know.
+    pub(crate) fn deafen(&mut self, hosts: impl IntoIterator<Item = u32>) {
+        self.setup.deaf = hosts.into_iter().collect();
+        for host in 0..self.setup.cluster.hosts() {
+            self.world.set_deaf(HostIx(host), self.setup.deaf.contains(&host));
+            self.tell_paths(host);
+        }
+    }
+
+    fn tell_paths(&mut self, host: u32) {
+        let unreached: BTreeSet<NodeId> = self.setup.deaf.iter().copied().map(Self::id).collect();
+        self.world.with(HostIx(host), |member, now| {
+            member.engine_mut().set_unreached(now, unreached);
+        });
+    }
+
+    /// Datagrams of the stream that have left a host on their first way: by multicast, and to one
+    /// node.
+    pub(crate) fn data_from(&mut self, host: u32) -> (u64, u64) {
+        let traffic = self.world.traffic().filter(|(from, ..)| *from == Place::Host(host));
+        let (mut multicast, mut unicast) = (0, 0);
+        for (_, _, traffic) in traffic {
+            multicast += traffic.multicast.datagrams(Class::Data);
+            unicast += traffic.unicast.datagrams(Class::Data);
+        }
+        (multicast, unicast)
     }
 
     pub(crate) fn join(&mut self, host: u32) {

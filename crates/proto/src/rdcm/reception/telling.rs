@@ -113,6 +113,26 @@ impl Reception {
         around.unicast(self.sender, &Packet::Report(report));
     }
 
+    /// Looks whether successors are reached by the tree, or at all.
+    pub(super) fn watch(&mut self, around: &mut Around<'_>) {
+        let (now, config) = (around.now, around.config);
+        let mut packets = Vec::new();
+        for successor in self.window.successors_mut() {
+            if successor.until().is_some() {
+                continue;
+            }
+            if successor.is_cut(now, self.by_tree, config.cut_after) {
+                around.counters.cuts_reported += 1;
+                let (ring, successor) = (successor.ring, successor.node);
+                packets.push(Packet::Cut { ring, successor });
+            } else if successor.is_silent(now, config.gone_after) {
+                around.counters.silences_reported += 1;
+                packets.push(Packet::Silent { successor: successor.node });
+            }
+        }
+        packets.iter().for_each(|packet| around.unicast(self.sender, packet));
+    }
+
     /// The number after the last packet that this receiver expects.
     fn limit(&self, config: &Config) -> u64 {
         let room = self.window.end();

@@ -1,0 +1,73 @@
+//! Who passes data on to whom, where multicast does not reach all receivers.
+
+use alloc::vec::Vec;
+
+use super::super::around::Around;
+use super::super::relays::RelayTree;
+use super::super::topology::Vertex;
+use super::Placing;
+use crate::{Hops, NodeId};
+
+impl Placing {
+    /// Multicast reaches others than before.
+    pub(in super::super) fn on_reach(&mut self, around: &mut Around<'_>) {
+        self.tell_changes(around);
+    }
+
+    /// Gives those who have a place and are not reached by multicast their places in the relay
+    /// tree; whether any has changed.
+    pub(super) fn arrange_relays(&mut self, around: &Around<'_>) -> bool {
+        let place = |(node, receiver): (&NodeId, &super::Receiver)| {
+            // One leaf ring is one rack.
+            receiver.place.as_ref().map(|place| (*node, Vertex(place.leaf.ring)))
+        };
+        let placed = self.receivers.iter().filter_map(place);
+        let (unreached, reached): (Vec<_>, Vec<_>) =
+            placed.partition(|(node, _)| around.unreached.contains(node));
+        self.relays.arrange(&unreached.into_iter().collect());
+        self.is_multicast = !reached.is_empty() || self.relays.roots().is_empty();
+        let mut has_changed = false;
+        for (node, receiver) in &mut self.receivers {
+            let relays = self.relays.children(*node);
+            if let Some(place) = receiver.place.as_mut().filter(|place| place.relays != relays) {
+                place.relays = relays.to_vec();
+                place.epoch = self.epoch;
+                has_changed = true;
+            }
+        }
+        has_changed
+    }
+
+    /// What goes along the tree does not come to a receiver in the relay tree: it gets another
+    /// parent, unless that gets nothing itself. Nobody is moved again before that could have
+    /// helped.
+    pub(super) fn move_relay(&mut self, around: &mut Around<'_>, node: NodeId) {
+        let settle = around.config.cut_after * 2;
+        // What a parent got since then it must have got after the receiver was cut off.
+        let lately = around.config.cut_after / 2 + self.report_interval(around.config) * 2;
+        let is_fed = |parent: NodeId| {
+            let receiver = self.receivers.get(&parent);
+            receiver.is_some_and(|it| around.now.since(it.fed_at) < lately)
+        };
+        let is_parent_fed = self.relays.parent(node).is_none_or(is_fed);
+        if around.now < self.move_at
+            || !is_parent_fed
+            || !self.relays.move_to_leaf(node, around.rng)
+        {
+            return;
+        }
+        around.counters.relays_moved += 1;
+        self.move_at = around.now + settle;
+        self.tell_changes(around);
+    }
+
+    /// Where data goes from the sender.
+    pub(in super::super) fn hops(&self) -> Hops<'_> {
+        Hops { by_multicast: self.is_multicast, relays: self.relays.roots() }
+    }
+
+    /// The relay tree.
+    pub(in super::super) fn relays(&self) -> &RelayTree {
+        &self.relays
+    }
+}

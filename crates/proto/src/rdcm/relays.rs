@@ -1,0 +1,263 @@
+//! The relay tree: how data goes to receivers that multicast does not reach.
+//!
+//! The paper has the network copy packets. Where it does not, receivers do: the sender sends each
+//! packet to a few of them, and each passes it on to as many others at once, so that no link
+//! carries it more often than that. All levels of the tree but the last are full. Those who follow
+//! each other in the topology are near each other in it: below each is a stretch of them, as long
+//! as the tree is new. Who comes then is put where there is room, and who is last takes the place
+//! of whoever goes, so that few places change; when half of it has changed it is built anew.
+
+use std::collections::BTreeMap;
+
+use alloc::vec::Vec;
+
+use super::topology::Vertex;
+use crate::{NodeId, Rng};
+
+/// The relay tree of one stream, below its sender.
+#[derive(Debug)]
+pub struct RelayTree {
+    /// Children of each.
+    degree: usize,
+    /// Level by level: the children of the one at `i` are at `(i + 1) * degree` and behind it.
+    order: Vec<NodeId>,
+    /// Where each is in `order`.
+    at: BTreeMap<NodeId, usize>,
+    /// Who has come or gone since it was built.
+    changes: usize,
+}
+
+impl RelayTree {
+    /// A tree of nobody, in which the sender and each receiver have up to `degree` children.
+    ///
+    /// # Panics
+    /// If that is none.
+    pub fn new(degree: usize) -> Self {
+        assert!(degree > 0, "without children there is no tree");
+        Self { degree, order: Vec::new(), at: BTreeMap::new(), changes: 0 }
+    }
+
+    /// These are in the tree from now on, each with its host in the topology.
+    pub fn arrange(&mut self, wanted: &BTreeMap<NodeId, Vertex>) {
+        let gone: Vec<NodeId> =
+            self.order.iter().copied().filter(|node| !wanted.contains_key(node)).collect();
+        let fresh: Vec<NodeId> =
+            wanted.keys().copied().filter(|node| !self.at.contains_key(node)).collect();
+        if gone.is_empty() && fresh.is_empty() {
+            return;
+        }
+        self.changes += gone.len() + fresh.len();
+        if 2 * self.changes >= wanted.len() {
+            self.build(wanted);
+        } else {
+            for node in gone {
+                let place = self.order.iter().position(|it| *it == node);
+                self.order.swap_remove(place.expect("who goes was there"));
+            }
+            self.order.extend(fresh);
+        }
+        self.find_places();
+    }
+
+    /// Builds it anew: the hosts in their order, above each other before beside each other.
+    fn build(&mut self, wanted: &BTreeMap<NodeId, Vertex>) {
+        self.changes = 0;
+        let mut sorted: Vec<(Vertex, NodeId)> =
+            wanted.iter().map(|(node, vertex)| (*vertex, *node)).collect();
+        sorted.sort_unstable();
+        let count = sorted.len();
+        self.order = wanted.keys().copied().collect();
+        let mut open: Vec<usize> = (0..self.degree.min(count)).rev().collect();
+        for (_, node) in sorted {
+            let place = open.pop().expect("there are as many places as receivers");
+            self.order[place] = node;
+            open.extend(self.below(place, count).rev());
+        }
+    }
+
+    fn find_places(&mut self) {
+        self.at = self.order.iter().enumerate().map(|(place, node)| (*node, place)).collect();
+    }
+
+    /// The places of the children of the one at `place`, in a tree of so many.
+    fn below(&self, place: usize, count: usize) -> core::ops::Range<usize> {
+        let first = (place + 1) * self.degree;
+        first.min(count)..(first + self.degree).min(count)
+    }
+
+    fn above(&self, place: usize) -> Option<usize> {
+        (place / self.degree).checked_sub(1)
+    }
+
+    /// The children of the sender.
+    pub fn roots(&self) -> &[NodeId] {
+        &self.order[..self.degree.min(self.order.len())]
+    }
+
+    /// The children of a receiver; nobody if it is not in the tree.
+    pub fn children(&self, node: NodeId) -> &[NodeId] {
+        let below = self.at.get(&node).map_or(0..0, |place| self.below(*place, self.order.len()));
+        &self.order[below]
+    }
+
+    /// The parent of a receiver; `None` if that is the sender, or it is not in the tree.
+    pub fn parent(&self, node: NodeId) -> Option<NodeId> {
+        let place = *self.at.get(&node)?;
+        self.above(place).map(|parent| self.order[parent])
+    }
+
+    /// How often a packet is sent until it comes to a receiver; 0 if that is not in the tree.
+    pub fn depth(&self, node: NodeId) -> u32 {
+        let mut place = self.at.get(&node).copied();
+        let mut depth = 0;
+        while let Some(here) = place {
+            depth += 1;
+            place = self.above(here);
+        }
+        depth
+    }
+
+    /// A receiver changes places with one that has another parent and no children; with which is
+    /// left to chance. Whether there is one.
+    pub fn move_to_leaf(&mut self, node: NodeId, rng: &mut Rng) -> bool {
+        let Some(place) = self.at.get(&node).copied() else { return false };
+        let (count, parent) = (self.order.len(), self.above(place));
+        let is_elsewhere = |other: &usize| {
+            *other != place && self.below(*other, count).is_empty() && {
+                let its = self.above(*other);
+                its != parent && its != Some(place)
+            }
+        };
+        let leaves: Vec<usize> = (0..count).filter(is_elsewhere).collect();
+        if leaves.is_empty() {
+            return false;
+        }
+        self.order.swap(place, leaves[rng.below(leaves.len())]);
+        self.find_places();
+        true
+    }
+
+    /// Asserts the invariants.
+    pub fn check(&self) {
+        assert_eq!(self.at.len(), self.order.len(), "a receiver is in the tree twice");
+        for (node, place) in &self.at {
+            assert_eq!(self.order.get(*place), Some(node), "{node} is somewhere else");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Receivers on hosts in the reverse of the order of their ids.
+    fn receivers(ids: impl IntoIterator<Item = u64>) -> BTreeMap<NodeId, Vertex> {
+        ids.into_iter().map(|id| (NodeId(id), Vertex(10_000 - id as u32))).collect()
+    }
+
+    /// Each receiver is reached once, by nobody more than `degree` are, and not over more hops than
+    /// must be.
+    fn assert_reaches(tree: &RelayTree, wanted: &BTreeMap<NodeId, Vertex>, degree: usize) {
+        tree.check();
+        let (mut level, mut depth, mut seen) = (tree.roots().to_vec(), 0, BTreeSet::new());
+        while !level.is_empty() {
+            depth += 1;
+            let mut next = Vec::new();
+            for node in level {
+                assert!(seen.insert(node), "{node} is reached twice");
+                assert_eq!(tree.depth(node), depth);
+                let children = tree.children(node);
+                assert!(children.len() <= degree);
+                assert!(children.iter().all(|child| tree.parent(*child) == Some(node)));
+                next.extend_from_slice(children);
+            }
+            level = next;
+        }
+        assert!(tree.roots().len() <= degree);
+        assert_eq!(seen, wanted.keys().copied().collect());
+        let (mut least, mut room) = (0, 0);
+        while room < wanted.len() {
+            least += 1;
+            room += degree.pow(least);
+        }
+        assert_eq!(depth, least, "{} receivers, {degree} children each", wanted.len());
+    }
+
+    #[test]
+    fn all_are_reached_over_as_few_hops_as_can_be_whoever_comes_and_goes() {
+        for degree in [1, 2, 3, 16] {
+            let mut rng = Rng::new(degree as u64);
+            let mut tree = RelayTree::new(degree);
+            let mut wanted = BTreeMap::new();
+            for _ in 0..if degree == 1 { 40 } else { 400 } {
+                let id = rng.below(120) as u64;
+                match wanted.remove(&NodeId(id)) {
+                    Some(_) => {}
+                    None => wanted.extend(receivers([id])),
+                }
+                tree.arrange(&wanted);
+                if rng.chance(0.2) && !wanted.is_empty() {
+                    let which = rng.below(wanted.len());
+                    let node = *wanted.keys().nth(which).expect("it is one of them");
+                    tree.move_to_leaf(node, &mut rng);
+                }
+                assert_reaches(&tree, &wanted, degree);
+            }
+        }
+    }
+
+    #[test]
+    fn below_each_is_a_stretch_of_hosts_that_follow_each_other() {
+        let wanted = receivers(0..500);
+        let mut tree = RelayTree::new(3);
+        tree.arrange(&wanted);
+        for node in wanted.keys() {
+            let mut below = alloc::vec![*node];
+            let mut next = 0;
+            while let Some(node) = below.get(next) {
+                below.extend_from_slice(tree.children(*node));
+                next += 1;
+            }
+            let ids = || below.iter().map(|node| node.0);
+            let span = ids().max().expect("itself") - ids().min().expect("itself") + 1;
+            assert_eq!(span, below.len() as u64, "below {node}: {below:?}");
+        }
+    }
+
+    #[test]
+    fn who_comes_or_goes_changes_the_places_of_few() {
+        let mut tree = RelayTree::new(2);
+        let mut wanted = receivers(0..100);
+        tree.arrange(&wanted);
+        let places = |tree: &RelayTree| -> BTreeMap<NodeId, Vec<NodeId>> {
+            (0..120).map(|id| (NodeId(id), tree.children(NodeId(id)).to_vec())).collect()
+        };
+        for id in 0..20 {
+            let before = places(&tree);
+            wanted.remove(&NodeId(id * 2));
+            wanted.extend(receivers([100 + id]));
+            tree.arrange(&wanted);
+            let after = places(&tree);
+            let others = before.iter().filter(|(node, was)| after[*node] != **was).count();
+            assert!(others <= 6, "{others} have other children");
+        }
+    }
+
+    #[test]
+    fn who_is_moved_has_another_parent_and_nobody_to_serve() {
+        let mut tree = RelayTree::new(2);
+        tree.arrange(&receivers(0..30));
+        let mut rng = Rng::new(1);
+        for id in 0..30 {
+            let before = tree.parent(NodeId(id));
+            assert!(tree.move_to_leaf(NodeId(id), &mut rng));
+            assert_ne!(tree.parent(NodeId(id)), before);
+            assert_eq!(tree.children(NodeId(id)), []);
+        }
+        assert!(!tree.move_to_leaf(NodeId(99), &mut rng));
+        tree.arrange(&receivers(0..2));
+        assert!(!tree.move_to_leaf(NodeId(0), &mut rng), "both have the sender");
+    }
+}
