@@ -34,8 +34,10 @@ pub(super) struct Group {
 struct Ended {
     sender: NodeId,
     stream: u32,
-    /// What lies before this packet was delivered or told as lost.
-    next: u64,
+    /// The first packet of the first message that was not delivered.
+    undelivered: u64,
+    /// What lies before this packet, and was not delivered, was told as lost.
+    told_to: u64,
 }
 
 /// What the node does in a group.
@@ -153,8 +155,12 @@ impl Group {
     pub(super) fn on_joined(&mut self, around: &mut Around<'_>, node: NodeId) {
         if let Err(place) = self.members.binary_search(&node) {
             self.members.insert(place, node);
-            if let Role::Sending(sending) = &mut self.role {
-                sending.on_joined(around, node);
+            match &mut self.role {
+                Role::Sending(sending) => sending.on_joined(around, node),
+                Role::Receiving(reception) if reception.sender == node => {
+                    reception.on_sender_back(around.now);
+                }
+                Role::Receiving(_) | Role::Waiting => {}
             }
         }
     }
@@ -281,7 +287,7 @@ impl Group {
         }
     }
 
-    fn on_place(&mut self, around: &mut Around<'_>, from: NodeId, stream: u32, place: Place) {
+    fn on_place(&mut self, around: &mut Around<'_>, from: NodeId, stream: u32, mut place: Place) {
         if let Role::Receiving(reception) = &mut self.role
             && (reception.sender, self.stream) == (from, stream)
         {
@@ -290,9 +296,10 @@ impl Group {
         }
         self.end_reception(around);
         let ended = self.ended.take().filter(|it| (it.sender, it.stream) == (from, stream));
-        let next = ended.map_or(place.first, |ended| ended.next);
-        around.lose(from, next, place.first, LossCause::TooFarBehind);
-        let place = Place { first: place.first.max(next), ..place };
+        if let Some(Ended { undelivered, told_to, .. }) = ended {
+            around.lose(from, told_to, place.first, LossCause::TooFarBehind);
+            place.first = place.first.max(undelivered);
+        }
         self.stream = stream;
         around.stream = stream;
         self.heard = None;
@@ -303,8 +310,12 @@ impl Group {
     fn end_reception(&mut self, around: &mut Around<'_>) {
         if let Role::Receiving(reception) = &mut self.role {
             reception.end(around);
-            let (sender, next) = (reception.sender, reception.known_to());
-            self.ended = Some(Ended { sender, stream: self.stream, next });
+            self.ended = Some(Ended {
+                sender: reception.sender,
+                stream: self.stream,
+                undelivered: reception.undelivered(),
+                told_to: reception.known_to(),
+            });
             self.role = Role::Waiting;
         }
     }
@@ -331,7 +342,7 @@ impl Group {
             Role::Sending(sending) => sending.handle_timeout(around),
             Role::Receiving(reception) => {
                 reception.handle_timeout(around);
-                if reception.is_over(around.now) {
+                if reception.is_over(around.now, around.config) {
                     self.end_reception(around);
                 }
             }

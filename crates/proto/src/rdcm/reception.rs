@@ -65,6 +65,8 @@ pub(super) struct Reception {
     is_held: bool,
     /// Until when receivers repair for each other, when the sender is gone.
     ends_at: Option<Time>,
+    /// Whether the sender was gone and is a member again: its stream may have ended.
+    is_doubtful: bool,
 }
 
 /// An overlay child.
@@ -105,6 +107,7 @@ impl Reception {
             relaying: Relaying::default(),
             is_held: false,
             ends_at: None,
+            is_doubtful: false,
             place,
         };
         reception.take_seats(around);
@@ -368,14 +371,27 @@ impl Reception {
         self.ends_at.get_or_insert(around.now + around.config.linger);
     }
 
+    /// The sender is a member again: if it is heard, its stream goes on.
+    pub(super) fn on_sender_back(&mut self, now: Time) {
+        if self.ends_at.take().is_some() {
+            (self.is_doubtful, self.sender_heard_at) = (true, now);
+        }
+    }
+
     /// Whether the sender is gone.
     fn is_orphan(&self) -> bool {
         self.ends_at.is_some()
     }
 
     /// Whether it is over.
-    pub(super) fn is_over(&self, now: Time) -> bool {
-        self.ends_at.is_some_and(|at| at <= now)
+    pub(super) fn is_over(&self, now: Time, config: &Config) -> bool {
+        self.over_at(config) <= now
+    }
+
+    /// When it is over, if nothing is heard of the sender until then.
+    fn over_at(&self, config: &Config) -> Time {
+        let silent_at = self.sender_heard_at + config.sender_gone_after();
+        self.ends_at.unwrap_or(if self.is_doubtful { silent_at } else { Time::MAX })
     }
 
     /// What has not come does not come any more.
@@ -391,13 +407,13 @@ impl Reception {
     }
 
     /// The first packet of the first message that was not delivered.
-    fn undelivered(&self) -> u64 {
+    pub(super) fn undelivered(&self) -> u64 {
         self.assembly.begun_at().unwrap_or(self.window.taken_to())
     }
 
     /// When [`Reception::handle_timeout`] is to be called.
     pub(super) fn poll_timeout(&mut self, config: &Config) -> Time {
-        let mut due = self.watch_at.min(self.ends_at.unwrap_or(Time::MAX));
+        let mut due = self.watch_at.min(self.over_at(config));
         if self.ends_at.is_none() {
             due = due.min(self.report_at);
             due = due.min(self.ask_at(config).unwrap_or(Time::MAX));
