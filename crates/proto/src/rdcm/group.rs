@@ -221,7 +221,10 @@ impl Group {
         self.asks_again_at = around.now + around.config.report_every;
         around.stream = stream;
         around.counters.reports_sent += 1;
-        let report = Report { epoch: 0, next: 0, limit: 0, by_tree: 0, by_repair: 0 };
+        // Who has taken it for gone, and had a place, goes on where it was, if that can be.
+        let ended = self.ended.as_ref().filter(|it| (it.sender, it.stream) == (sender, stream));
+        let next = ended.map_or(0, |ended| ended.undelivered);
+        let report = Report { epoch: 0, next, limit: 0, by_tree: 0, by_repair: 0 };
         around.unicast(sender, &Packet::Report(report));
     }
 
@@ -282,7 +285,7 @@ impl Group {
                 true
             }
             Role::Receiving(reception) => {
-                from < reception.sender || !reception.hears_sender(around.now, around.config)
+                from < reception.sender || reception.follows_another(around.now, around.config)
             }
         }
     }

@@ -290,6 +290,15 @@ impl Rdcm {
         }
     }
 
+    /// Whether all receivers of this node's stream in a group that were not left behind have taken
+    /// the places that they were given; so it is if it sends nothing there.
+    pub fn is_settled(&self, group: GroupId) -> bool {
+        match self.groups.get(&group).map(|state| &state.role) {
+            Some(Role::Sending(sending)) => sending.placing.is_settled(),
+            _ => true,
+        }
+    }
+
     /// The place that this node has as a receiver in a group.
     pub fn place(&self, group: GroupId) -> Option<&Place> {
         match &self.groups.get(&group)?.role {

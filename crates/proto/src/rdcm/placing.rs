@@ -64,6 +64,9 @@ struct Receiver {
     place: Option<Place>,
     /// The epoch of the place that it has taken.
     taken: u32,
+    /// The epoch from which on it is what it is now: what it reports of an earlier place is of a
+    /// time before it began anew.
+    since: u32,
     /// When it was known last that the tree brought it more.
     fed_at: Time,
 }
@@ -100,7 +103,7 @@ impl Placing {
                 left_behind_at: None,
                 heard_at: around.now,
             };
-            let receiver = Receiver { state, place: None, taken: 0, fed_at: around.now };
+            let receiver = Receiver { state, place: None, taken: 0, since: 0, fed_at: around.now };
             self.receivers.insert(*node, receiver);
         }
         self.management.join(around, nodes);
@@ -146,10 +149,25 @@ impl Placing {
         receiver.state.left_behind_at = None;
         receiver.state.heard_at = around.now;
         receiver.state.first = first;
-        receiver.state.next = receiver.state.next.max(first);
+        receiver.state.next = first;
+        receiver.since = self.epoch + 1;
         self.management.join(around, &[node]);
         around.counters.readmitted += 1;
         self.tell_changes(around);
+    }
+
+    /// A receiver has no place any more, though it had taken one: it took the sender for gone. It
+    /// is told one again, in which it goes on with packet `first`.
+    pub(super) fn tell_again(&mut self, around: &mut Around<'_>, node: NodeId, first: u64) {
+        let Some(receiver) = self.receivers.get_mut(&node) else { return };
+        let Some(place) = receiver.place.as_mut() else { return };
+        if place.epoch > receiver.taken {
+            return;
+        }
+        self.epoch += 1;
+        (place.epoch, place.first, receiver.since) = (self.epoch, first, self.epoch);
+        (receiver.state.first, receiver.state.next) = (first, first);
+        self.tell(around);
     }
 
     /// A receiver reports. Whether it is one whom the others wait for.
@@ -162,6 +180,9 @@ impl Placing {
             return state.left_behind_at.is_none();
         }
         state.heard_at = now;
+        if report.epoch < receiver.since {
+            return state.left_behind_at.is_none();
+        }
         if report.by_tree > state.by_tree {
             receiver.fed_at = now;
         }

@@ -65,8 +65,8 @@ pub(super) struct Reception {
     is_held: bool,
     /// Until when receivers repair for each other, when the sender is gone.
     ends_at: Option<Time>,
-    /// Whether the sender was gone and is a member again: its stream may have ended.
-    is_doubtful: bool,
+    /// When the sender, which was gone, was a member again: its stream may have ended.
+    sender_back_at: Option<Time>,
 }
 
 /// An overlay child.
@@ -107,7 +107,7 @@ impl Reception {
             relaying: Relaying::default(),
             is_held: false,
             ends_at: None,
-            is_doubtful: false,
+            sender_back_at: None,
             place,
         };
         reception.take_seats(around);
@@ -355,6 +355,7 @@ impl Reception {
             }
         }
         if self.watch_at <= now {
+            self.make_up_for_stop(now);
             self.watch_at = now + around.config.watch_every();
             self.watch(around);
         }
@@ -374,7 +375,7 @@ impl Reception {
     /// The sender is a member again: if it is heard, its stream goes on.
     pub(super) fn on_sender_back(&mut self, now: Time) {
         if self.ends_at.take().is_some() {
-            (self.is_doubtful, self.sender_heard_at) = (true, now);
+            (self.sender_back_at, self.sender_heard_at) = (Some(now), now);
         }
     }
 
@@ -391,7 +392,7 @@ impl Reception {
     /// When it is over, if nothing is heard of the sender until then.
     fn over_at(&self, config: &Config) -> Time {
         let silent_at = self.sender_heard_at + config.sender_gone_after();
-        self.ends_at.unwrap_or(if self.is_doubtful { silent_at } else { Time::MAX })
+        self.ends_at.unwrap_or(self.sender_back_at.map_or(Time::MAX, |_| silent_at))
     }
 
     /// What has not come does not come any more.

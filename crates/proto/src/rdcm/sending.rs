@@ -259,6 +259,8 @@ impl Sending {
         let is_current = self.placing.on_report(around.now, from, report);
         if !is_current {
             self.readmit(around, from, report);
+        } else if report.epoch == 0 && report.next >= self.base {
+            self.placing.tell_again(around, from, report.next);
         }
         if self.starts_at.is_some() && self.placing.is_settled() {
             self.starts_at = None;

@@ -29,10 +29,14 @@ impl Player<'_> {
             }
             return;
         };
+        // Whoever has still another one for the sender comes to this one in time, and is let in.
+        self.wait(patience, |player| player.is_settled(sender));
         self.say_last_words(sender, patience);
         self.wait(patience, |player| player.is_whole(sender));
         self.confirm(sender);
         self.wait(patience, |player| player.is_confirmed(sender));
+        // Places change at any time, as links that were dead are tried again.
+        self.wait(patience, |player| player.is_settled(sender));
         self.call_the_roll(sender);
     }
 
@@ -62,6 +66,16 @@ impl Player<'_> {
         self.wait(patience, |player| player.applications.values().all(|it| it.is_done()));
         self.run_for(LEAST_PAUSE);
         self.lose(Loss::None);
+    }
+
+    /// Whether all others are receivers of this sender, and have taken their places.
+    fn is_settled(&self, sender: HostIx) -> bool {
+        let Some(engine) = self.engine(sender) else { return true };
+        let receivers = engine.receivers(self.group);
+        let others = self.members().len() - usize::from(self.is_member(sender));
+        receivers.len() == others
+            && receivers.iter().all(|(_, state)| state.left_behind_at.is_none())
+            && engine.is_settled(self.group)
     }
 
     /// Whether everybody has got everything.

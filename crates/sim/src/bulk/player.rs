@@ -71,7 +71,10 @@ impl<'a> Player<'a> {
             world,
             roster: Roster::new(scenario.delay, rng.next_u64()),
             group: GroupId::of_name(NAME),
-            story: Story::new(settings.limit_bytes()),
+            story: Story::new(
+                settings.limit_bytes(),
+                scenario.delay + settings.config.linger + STEP,
+            ),
             settings,
             rng,
             start,

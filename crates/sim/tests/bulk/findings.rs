@@ -1,5 +1,8 @@
 //! What scenarios from seeds have found in the engine.
 
+use core::time::Duration;
+
+use carom_proto::SendError;
 use carom_proto::rdcm::topology::Topology as Cluster;
 use carom_sim::{Fault, HostIx};
 
@@ -24,6 +27,15 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
             "who was stopped took its sender for gone, and got the stream again from the beginning",
         ),
         (435, "a receiver waited for a sender that had given way"),
+        (605, "who took its sender for gone was let in when much was sent already"),
+        (863, "who had followed one that had given way was let in after the last message"),
+        (9813, "the same, of one that had left"),
+        (10_843, "the same, of one that had given way long before"),
+        (4981, "who was stopped took its sender for gone when it wanted to send itself"),
+        (6218, "receivers waited for a sender that had left and joined again"),
+        (9914, "the same, of one that was stopped meanwhile"),
+        (8103, "what was lost of one sender was counted for another"),
+        (8926, "places were looked at while they changed"),
     ];
     for (seed, what) in found {
         let run = carom_sim::bulk::run_seed(seed);
@@ -75,5 +87,55 @@ fn who_was_cut_off_when_the_stream_began_is_let_in_later() {
         net.to_send = 20;
         net.run_until_all_have(&[1, 2], 1000);
         assert_eq!(net.log(2).got, (10..20).collect::<Vec<u64>>());
+    }
+}
+
+#[test]
+fn who_is_told_wrongly_that_its_sender_is_gone_goes_on_where_it_was() {
+    let mut setup = Setup::rack(3, 1);
+    setup.config.rate = Some(1_000_000);
+    setup.config.linger = Duration::ZERO;
+    let mut net = Net::new(setup, &[0, 1, 2]);
+    net.to_send = 50;
+    net.run(50);
+    net.suspect(1, 0, true);
+    net.run(10);
+    assert!(net.engine(1).place(net.group).is_none(), "it should have lost its place");
+    net.suspect(1, 0, false);
+    net.run_until_all_have(&[1, 2], 1000);
+    assert_eq!(net.log(1).got, (0..50).collect::<Vec<u64>>());
+    net.assert_whole(&[2]);
+    assert_eq!(net.slow, []);
+}
+
+#[test]
+fn another_sender_is_followed_at_once_when_the_former_has_left_and_joined_again() {
+    let mut net = Net::new(Setup::rack(4, 1), &[0, 1, 2]);
+    net.to_send = 1;
+    net.run_until_all_have(&[1, 2], 1000);
+    net.leave(0);
+    net.run(5);
+    net.join(0);
+    net.start(3);
+    net.run(5);
+    net.try_send(3, 1).expect("nobody sends");
+    net.run(100);
+    for host in [1, 2] {
+        assert_eq!(net.log(host).got, [0, 1], "host {host}");
+    }
+}
+
+#[test]
+fn who_was_stopped_does_not_take_its_sender_for_gone() {
+    let mut net = Net::new(Setup::rack(3, 1), &[0, 1, 2]);
+    net.to_send = 10;
+    net.run_until_all_have(&[1, 2], 1000);
+    net.world.apply(&Fault::Pause(HostIx(2)));
+    net.run(3000);
+    net.world.apply(&Fault::Resume(HostIx(2)));
+    for _ in 0..3 {
+        let refused = net.try_send(2, 0);
+        assert_eq!(refused, Err(SendError::HasSender { sender: Net::id(0) }));
+        net.run(1);
     }
 }

@@ -179,6 +179,15 @@ impl Net {
         self.roster.report_failed(&mut self.world, HostIx(host));
     }
 
+    /// A host is told that another one has failed, or that it is there after all.
+    pub(crate) fn suspect(&mut self, host: u32, other: u32, is_suspect: bool) {
+        let (host, other) = (HostIx(host), HostIx(other));
+        match is_suspect {
+            true => self.roster.suspect(&mut self.world, host, other),
+            false => self.roster.trust(&mut self.world, host, other),
+        }
+    }
+
     pub(crate) fn engine(&self, host: u32) -> &Rdcm {
         self.world.machine(HostIx(host)).expect("it runs").engine()
     }

@@ -1,6 +1,7 @@
 //! A receiver asks the sender for what nobody repairs (section 3.4), as long as it is there.
 
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::super::around::Around;
 use super::super::config::Config;
@@ -12,7 +13,26 @@ impl Reception {
     /// Whether the sender is there, as far as is known. One that has given way to another says
     /// nothing any more, and not all may have heard of the other.
     pub(in super::super) fn hears_sender(&self, now: Time, config: &Config) -> bool {
-        !self.is_orphan() && now.since(self.sender_heard_at) < config.sender_gone_after()
+        let silence = now.since(self.sender_heard_at).saturating_sub(self.stopped_for(now));
+        !self.is_orphan() && silence < config.sender_gone_after()
+    }
+
+    /// Whether another sender is followed, if there is one. The stream of one that was gone has
+    /// ended if the sender has left and joined again, and goes on if the view was wrong: it has to
+    /// be heard first.
+    pub(in super::super) fn follows_another(&self, now: Time, config: &Config) -> bool {
+        let is_doubtful = self.sender_back_at.is_some_and(|back| self.sender_heard_at <= back);
+        is_doubtful || !self.hears_sender(now, config)
+    }
+
+    /// How long this node stood still, if it did: it can have heard nobody meanwhile.
+    fn stopped_for(&self, now: Time) -> Duration {
+        now.since(self.watch_at)
+    }
+
+    /// The time in which this node stood still is no silence of the sender.
+    pub(super) fn make_up_for_stop(&mut self, now: Time) {
+        self.sender_heard_at = now.min(self.sender_heard_at + self.stopped_for(now));
     }
 
     /// When the sender is to be asked for what others do not repair.

@@ -38,8 +38,8 @@ impl Sending {
         if around.now.since(since) < around.config.readmit_after {
             return;
         }
-        let has_all_before = report.epoch > 0 && report.next >= self.base;
-        let first = if has_all_before { report.next } else { self.first_for_joiner() };
+        let is_kept = report.next >= self.base;
+        let first = if is_kept { report.next } else { self.first_for_joiner() };
         let missed = first.saturating_sub(report.next.max(state.next));
         self.note_missed(node, missed);
         self.placing.readmit(around, node, first);

@@ -16,7 +16,9 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
                 LossCause::TooFarBehind => {
                     is_left_behind(story, account.node, *at, lost) || is_back(story, account)
                 }
-                LossCause::AttemptsSpent => is_over(story, *at, lost),
+                LossCause::AttemptsSpent => {
+                    is_over(story, *at, lost) || is_told_gone(story, *at, lost)
+                }
                 _ => false,
             };
             if !is_explained {
@@ -42,6 +44,14 @@ fn is_back(story: &Story, account: &Account) -> bool {
 fn is_left_behind(story: &Story, node: NodeId, at: Time, lost: &Lost) -> bool {
     let mut streams = story.streams.iter().filter(|(id, _)| id.sender == lost.sender);
     streams.any(|(_, stream)| stream.has_left_behind(node, at))
+}
+
+/// Whether the sender had left a little earlier, so that the member was told so when it had joined
+/// again and was sending perhaps: to the member that stream was over as well.
+fn is_told_gone(story: &Story, at: Time, lost: &Lost) -> bool {
+    let before = story.accounts.iter().filter(|account| account.node == lost.sender);
+    let mut ends = before.filter_map(|account| account.ended);
+    ends.any(|end| end <= at && at.since(end) <= story.over_within)
 }
 
 /// Whether a stream of the sender is over, which had begun by then.

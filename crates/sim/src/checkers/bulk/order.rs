@@ -46,6 +46,9 @@ struct Reader<'a> {
     next: Option<Mark>,
     /// Where each stream stood when it was left.
     left: BTreeMap<StreamId, u64>,
+    /// What comes after the losses with which each stream was over of which nothing had come. It
+    /// may go on: the sender was taken for gone.
+    given_up: BTreeMap<StreamId, u64>,
     /// What was told to be lost since the last message.
     lost: Vec<Lost>,
     found: Vec<Violation>,
@@ -53,8 +56,9 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(story: &'a Story, account: &'a Account) -> Self {
-        let (left, lost, found) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { story, account, next: None, left, lost, found }
+        let (left, given_up) = (BTreeMap::new(), BTreeMap::new());
+        let (lost, found) = (Vec::new(), Vec::new());
+        Self { story, account, next: None, left, given_up, lost, found }
     }
 
     fn read(&mut self) {
@@ -83,6 +87,8 @@ impl<'a> Reader<'a> {
     fn on_message(&mut self, at: Time, sent: &Sent) {
         let Sent { stream, first, packets, .. } = *sent;
         let next = Some(first + packets).map(|next| Mark { stream, next });
+        // What another sender's stream lacked has nothing to do with this one.
+        self.lost.retain(|lost| lost.sender == stream.sender);
         if let Some(mark) = self.next.filter(|mark| mark.stream == stream) {
             let expected = self.after_losses(mark.next);
             if first < mark.next {
@@ -116,7 +122,12 @@ impl<'a> Reader<'a> {
         let is_again = self.left.contains_key(&stream);
         if !is_again && self.is_owed_all(stream, at) {
             let expected = self.after_losses(1);
-            if first != expected {
+            // What was told as lost may come yet.
+            let goes_on = self
+                .given_up
+                .get(&stream)
+                .is_some_and(|next| first < *next || first == self.after_losses(*next));
+            if first != expected && !goes_on {
                 let lost = &self.lost;
                 let what = format!("{stream} begins with {first}, not {expected}; lost {lost:?}");
                 self.complain(GAPS, what);
@@ -164,6 +175,8 @@ impl<'a> Reader<'a> {
             // The stream is over.
             if let Some(mark) = self.next.take() {
                 self.left.insert(mark.stream, mark.next);
+            } else if let Some(stream) = self.story.stream_of(lost.sender) {
+                self.given_up.insert(stream, u64::from(lost.last.0) + 1);
             }
             self.lost.clear();
         }

@@ -1,6 +1,7 @@
 //! What happened in a run of a bulk group, as the checkers read it.
 
 use core::fmt;
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -22,6 +23,9 @@ pub struct Story {
     pub(super) refused: Vec<String>,
     /// The most bytes that an engine was seen to keep, and the limit.
     pub(super) memory: (usize, usize),
+    /// How long after a sender has left its stream may go on at a member: views travel, and
+    /// receivers wait for each other.
+    pub(super) over_within: Duration,
     /// How it was in the end, or why nobody sends.
     pub(super) outcome: Option<Result<Healed, String>>,
 }
@@ -116,9 +120,10 @@ pub struct Healed {
 }
 
 impl Story {
-    /// Nothing has happened yet; each engine may keep so many bytes.
-    pub fn new(limit_bytes: usize) -> Self {
-        Self { memory: (0, limit_bytes), ..Self::default() }
+    /// Nothing has happened yet; each engine may keep so many bytes, and the stream of a sender
+    /// that has left is over at each member within `over_within`.
+    pub fn new(limit_bytes: usize, over_within: Duration) -> Self {
+        Self { memory: (0, limit_bytes), over_within, ..Self::default() }
     }
 
     /// The next message that somebody wants to send, and its number in the run.

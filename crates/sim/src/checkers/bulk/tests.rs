@@ -16,7 +16,7 @@ struct Run {
 
 impl Run {
     fn new(messages: u64) -> Self {
-        let mut run = Self { story: Story::new(10), now: Time(1) };
+        let mut run = Self { story: Story::new(10, core::time::Duration::ZERO), now: Time(1) };
         run.story.joined(run.now, A);
         run.story.joined(run.now, B);
         for at in 0..messages {
@@ -114,6 +114,44 @@ fn a_gap_that_is_not_told_and_one_that_is_told_wrongly_are_found() {
     let mut run = Run::new(2);
     run.deliver(2, 3);
     assert_eq!(run.rules(), ["gaps are told exactly"], "it was owed the first one");
+}
+
+#[test]
+fn a_stream_that_goes_on_after_it_was_over_is_to_lack_what_was_told_and_nothing_else() {
+    for (first, is_well) in [(1, true), (3, true), (5, true), (7, false)] {
+        let mut run = Run::new(4);
+        run.leave_behind();
+        run.lose(1, 2, LossCause::AttemptsSpent);
+        if first > 3 {
+            run.lose(3, 4, LossCause::TooFarBehind);
+        }
+        run.deliver(u64::from(first / 2) + 1, first);
+        assert_eq!(run.rules().is_empty(), is_well, "{first}: {:?}", run.rules());
+    }
+}
+
+#[test]
+fn a_live_stream_may_be_over_only_soon_after_its_sender_was_gone() {
+    for (within, is_found) in [(0, true), (100, false)] {
+        let mut run = Run::new(0);
+        run.story.over_within = core::time::Duration::from_nanos(within);
+        run.story.left(run.now, A);
+        run.story.joined(run.now, A);
+        let (number, payload) = run.story.message(20);
+        assert!(run.story.sent(run.now, A, number, SeqNo(1), 2, payload));
+        run.story.begun(A, [B].into());
+        run.lose(1, 2, LossCause::AttemptsSpent);
+        run.deliver(1, 1);
+        run.story.healed(Healed {
+            sender: A,
+            senders: vec![A],
+            receivers: Vec::new(),
+            unconfirmed: Vec::new(),
+            waiting: 0,
+            places: std::collections::BTreeMap::new(),
+        });
+        assert_eq!(run.rules().contains(&"losses have a cause"), is_found, "{:?}", run.rules());
+    }
 }
 
 #[test]
