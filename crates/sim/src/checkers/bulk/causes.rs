@@ -3,7 +3,9 @@
 
 use carom_proto::{LossCause, Lost, NodeId, Time};
 
-use super::story::{Account, Story, Told};
+use super::confirmations::is_owed;
+use super::order;
+use super::story::{Account, Story, Stream, StreamId, Told};
 use crate::checkers::Violation;
 
 const RULE: &str = "losses have a cause";
@@ -27,10 +29,31 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
         }
     }
     for (stream, it) in &story.streams {
-        let Some(lost) = it.given_up else { continue };
+        let Some(lost) = it.given_up else {
+            check_silent_end(story, *stream, it, found);
+            continue;
+        };
         let is_to_the_end = u64::from(lost.last.0) + 1 == it.end;
         if lost.cause != LossCause::AnotherSender || !is_to_the_end {
             found.push(Violation::new(RULE, format!("{stream} ends at {}: {lost:?}", it.end)));
+        }
+    }
+}
+
+/// A sender that follows another one and was told of no loss has given up nothing: all of its
+/// stream is with everybody who was to get it.
+fn check_silent_end(story: &Story, id: StreamId, stream: &Stream, found: &mut Vec<Violation>) {
+    let is_its = |it: &&Account| it.node == id.sender && it.spans(stream.begun, stream.begun);
+    let Some(account) = story.accounts.iter().rfind(is_its) else { return };
+    let is_of_another =
+        |it: &&(Time, Told)| it.0 > stream.begun && matches!(it.1, Told::Message(Ok(_)));
+    let Some((at, _)) = account.told.iter().find(is_of_another) else { return };
+    for owed in story.accounts.iter().filter(|it| is_owed(it, stream, *at)) {
+        let had = order::had(story, owed, id, *at).unwrap_or(0);
+        if had < stream.end {
+            let what =
+                format!("{id} ends at {}, and nobody was told: {owed} has {had}", stream.end);
+            found.push(Violation::new(RULE, what));
         }
     }
 }

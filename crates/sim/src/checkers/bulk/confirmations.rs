@@ -26,7 +26,7 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
 }
 
 /// Whether somebody was to get all of the stream, and has taken whatever there was.
-fn is_owed(account: &Account, stream: &Stream, at: Time) -> bool {
+pub(super) fn is_owed(account: &Account, stream: &Stream, at: Time) -> bool {
     stream.receivers.contains(&account.node)
         && account.spans(stream.begun, at)
         && !account.has_held

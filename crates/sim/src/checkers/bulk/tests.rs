@@ -36,11 +36,15 @@ impl Run {
 
     /// B gets the message with this number in the run, as the one that begins with packet `first`.
     fn deliver(&mut self, number: u64, first: u32) {
+        self.hear(B, A, number, first);
+    }
+
+    fn hear(&mut self, node: NodeId, sender: NodeId, number: u64, first: u32) {
         let mut payload = vec![number as u8; 20];
         payload[..8].copy_from_slice(&number.to_be_bytes());
         let message = Message {
             group: GROUP,
-            sender: A,
+            sender,
             seqno: SeqNo(first),
             payload: payload.into(),
             how: How::Direct,
@@ -48,7 +52,7 @@ impl Run {
             missing_for: core::time::Duration::ZERO,
             place: None,
         };
-        self.tell(B, Event::Message(message));
+        self.tell(node, Event::Message(message));
     }
 
     fn lose(&mut self, first: u32, last: u32, cause: LossCause) {
@@ -161,6 +165,26 @@ fn a_loss_without_a_cause_is_found() {
     run.lose(3, 4, LossCause::TooFarBehind);
     run.deliver(3, 5);
     assert_eq!(run.rules(), ["losses have a cause"]);
+}
+
+#[test]
+fn a_sender_that_gives_way_and_is_not_told_what_it_has_given_up_is_found() {
+    for (delivered, is_told, is_found) in
+        [(2, false, false), (1, false, true), (1, true, false), (0, false, true)]
+    {
+        let mut run = Run::new(2);
+        (0..delivered).for_each(|it| run.deliver(it + 1, 2 * it as u32 + 1));
+        if is_told {
+            let (first, last) = (SeqNo(3), SeqNo(4));
+            let cause = LossCause::AnotherSender;
+            run.tell(A, Event::Lost(Lost { group: GROUP, sender: A, first, last, cause }));
+        }
+        let (number, payload) = run.story.message(20);
+        run.story.sent(run.now, B, number, SeqNo(1), 2, payload);
+        run.story.begun(B, [A].into());
+        run.hear(A, B, number, 1);
+        assert_eq!(run.rules().contains(&"losses have a cause"), is_found, "{delivered}");
+    }
 }
 
 #[test]
