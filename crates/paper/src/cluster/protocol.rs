@@ -52,9 +52,10 @@ const BEACONS: Duration = Duration::from_millis(1);
 /// How far members of SRM are taken to be away from each other: about what a packet takes through
 /// links with some hundred kilobytes waiting, as they are when repairs go to all.
 const SRM_DISTANCE: Duration = Duration::from_millis(3);
-/// How long acknowledgements of RDCM wait for more packets, and after what time a repair is sent
-/// again, for round trips of less than half a millisecond.
-const ACK_DELAY: Duration = Duration::from_micros(200);
+/// How long acknowledgements of RDCM wait for more packets: on links that are full the fewer the
+/// better, and windows that follow them want them soon.
+const ACK_DELAY: Duration = Duration::from_micros(500);
+/// After what time a repair of RDCM is sent again, for round trips of less than half a millisecond.
 const RESEND_AFTER: Duration = Duration::from_millis(2);
 /// The group of the first domain's own multicast.
 const FIRST_SCOPE: GroupId = GroupId(1 << 16);
@@ -186,10 +187,10 @@ impl<'a> Maker<'a> {
             } else {
                 Congestion::Room
             },
+            ack_delay: ACK_DELAY,
             repairs_share_path: false,
             detect_after: setting.detect_after,
             resend_after: RESEND_AFTER + setting.detect_after,
-            ack_delay: ACK_DELAY,
             announce_every: BEACONS,
             gone_after: setting.gone_after.unwrap_or(base.gone_after),
             network,

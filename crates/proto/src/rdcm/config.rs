@@ -61,7 +61,8 @@ pub struct Config {
     /// that the sender hears 10,000 reports in a second at most. Default 20 ms.
     pub report_every: Duration,
     /// How often the sender says how far it is, when it multicasts nothing. Default 20 ms as long
-    /// as somebody lacks something, ten times that when nobody does.
+    /// as somebody lacks something, ten times that when nobody does. Where the end is it says a
+    /// quarter of `ack_delay` after the last packet, and again after pauses that double.
     pub announce_every: Duration,
     /// A receiver that gets nothing by the tree for this time, while its predecessor does, is
     /// reported: a link of the tree must be dead. Default 200 ms.

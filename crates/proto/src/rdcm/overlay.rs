@@ -10,6 +10,8 @@
 
 use std::collections::BTreeMap;
 
+mod order;
+
 use super::topology::Vertex;
 use super::tree::MulticastTree;
 use crate::Rng;
@@ -81,13 +83,15 @@ impl Overlay {
     /// The overlay of a tree. Of the receivers that are in the fewest rings the one nearest to the
     /// sender is the proxy, so that repairs in higher rings cross few links; ties are broken at
     /// random. Where `previous`, the overlay of what the tree was before, had a proxy that is in as
-    /// few rings, it stays: as few rings change as can be.
+    /// few rings, it stays: as few rings change as can be. Members are in the order in which
+    /// repairs reach all of them soonest.
     ///
     /// A single receiver is alone in a ring of the sender's.
     pub fn of_tree(tree: &MulticastTree, previous: Option<&Self>, rng: &mut Rng) -> Self {
         let mut overlay = Self::default();
         let mut rings_of: BTreeMap<Vertex, u32> = BTreeMap::new();
         let mut open: BTreeMap<Vertex, Branch> = BTreeMap::new();
+        let mut receivers_below: BTreeMap<Vertex, usize> = BTreeMap::new();
         for vertex in tree.upwards() {
             let mut branches: Vec<Branch> =
                 tree.children(vertex).filter_map(|child| open.remove(&child)).collect();
@@ -103,13 +107,16 @@ impl Overlay {
                 [one] => one.top,
                 _ => Some(vertex),
             };
-            let receivers = branches.into_iter().flat_map(|branch| branch.receivers).collect();
+            let receivers: Vec<Vertex> =
+                branches.into_iter().flat_map(|branch| branch.receivers).collect();
+            receivers_below.insert(vertex, receivers.len());
             open.insert(vertex, Branch { child: vertex, receivers, top });
         }
         // Who has no branching above it is below the sender.
         for ring in overlay.rings.values_mut().filter(|ring| ring.parent == NOBODY) {
             ring.parent = tree.sender();
         }
+        order::arrange(&mut overlay.rings, &receivers_below, previous.map(Self::rings));
         overlay
     }
 
@@ -182,6 +189,12 @@ impl OverlayRing {
     pub fn proxy_of(&self, branch: Vertex) -> Option<Vertex> {
         let member = self.members.iter().find(|member| member.branch == branch);
         member.map(|member| member.proxy)
+    }
+
+    /// For whom a member repairs.
+    fn successor_of(&self, proxy: Vertex) -> Option<Vertex> {
+        let place = self.members.iter().position(|member| member.proxy == proxy)?;
+        Some(self.members[(place + 1) % self.members.len()].proxy)
     }
 }
 

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::{any, prop_assert, prop_assert_eq, prop_assume, proptest};
 
-use super::{MulticastTree, Overlay, Seat, Seats, Vertex};
+use super::{MulticastTree, Overlay, RingMember, Seat, Seats, Vertex};
 use crate::Rng;
 use crate::rdcm::topology::Topology;
 use crate::rdcm::topology_of_tests::{Group, any_group};
@@ -158,4 +158,49 @@ fn a_thousand_receivers_in_bcube_have_an_overlay_within_the_bounds() {
     let dead = BTreeSet::new();
     let (tree, _) = MulticastTree::shortest(&topology, &dead, hosts[0], &receivers);
     check(&tree, &Overlay::of_tree(&tree, None, &mut Rng::new(5)), &topology);
+}
+
+/// How many hops a repair of what a whole branch has lost takes to all of the branch, if it comes
+/// to the branch's proxy first.
+fn hops_below(overlay: &Overlay, proxy: Vertex, branch: &BTreeSet<Vertex>) -> usize {
+    let seats = overlay.seats();
+    let (mut reached, mut hops) = (BTreeSet::from([proxy]), 0);
+    let (mut last, mut after) = (vec![proxy], 0);
+    while !last.is_empty() {
+        hops += after * last.len();
+        after += 1;
+        let both = |receiver: Vertex| {
+            let Seats { leaf, proxy, .. } = &seats[&receiver];
+            [Some(leaf.successor), proxy.map(|seat| seat.successor)].into_iter().flatten()
+        };
+        let next = last.into_iter().flat_map(both).filter(|it| branch.contains(it));
+        last = next.collect::<BTreeSet<_>>().difference(&reached).copied().collect();
+        reached.extend(&last);
+    }
+    assert_eq!(&reached, branch, "a repair comes to everybody");
+    hops
+}
+
+#[test]
+fn repairs_come_to_a_branch_sooner_than_in_the_order_of_branches() {
+    let topology = Topology::bcube(8, 3).expect("a topology");
+    let mut hosts: Vec<Vertex> = (0..topology.hosts()).map(Vertex).collect();
+    Rng::new(7).choose_to_front(&mut hosts, 1001);
+    let receivers = hosts[1..1001].iter().copied().collect();
+    let dead = BTreeSet::new();
+    let (tree, _) = MulticastTree::shortest(&topology, &dead, hosts[0], &receivers);
+    let arranged = Overlay::of_tree(&tree, None, &mut Rng::new(5));
+    let mut plain = arranged.clone();
+    for ring in plain.rings.values_mut() {
+        ring.members.sort_by_key(|member| member.branch);
+    }
+    let members: Vec<RingMember> =
+        arranged.rings().values().flat_map(|ring| ring.members.clone()).collect();
+    let (mut of_arranged, mut of_plain) = (0, 0);
+    for member in members.iter().filter(|member| !member.is_leaf) {
+        let branch = below(&tree, member.branch);
+        of_arranged += hops_below(&arranged, member.proxy, &branch);
+        of_plain += hops_below(&plain, member.proxy, &branch);
+    }
+    assert!(5 * of_arranged < 4 * of_plain, "{of_arranged} and {of_plain} hops");
 }

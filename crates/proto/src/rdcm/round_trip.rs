@@ -50,6 +50,12 @@ impl RoundTrip {
         self.smoothed = Some((smoothed * (SAMPLE_PART - 1) + sample) / SAMPLE_PART);
     }
 
+    /// Packets below `known_to` were acknowledged, but not because they came: how long that took
+    /// tells nothing.
+    pub(super) fn forget_known(&mut self, known_to: u64) {
+        self.probe.take_if(|(number, _)| *number < known_to);
+    }
+
     /// Nobody acknowledges: whoever comes later does not tell how long the way is.
     pub(super) fn forget_probe(&mut self) {
         self.probe = None;
@@ -77,6 +83,11 @@ mod tests {
         round_trip.forget_probe();
         round_trip.on_known(Time(90 * MS), 10);
         assert_eq!(round_trip.smoothed(), Some(Duration::from_millis(10)));
+        round_trip.on_sent(Time(90 * MS), 10);
+        round_trip.forget_known(10);
+        round_trip.forget_known(11);
+        round_trip.on_known(Time(190 * MS), 11);
+        assert_eq!(round_trip.smoothed(), Some(Duration::from_millis(10)), "10 was repaired");
     }
 
     #[test]

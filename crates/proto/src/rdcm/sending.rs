@@ -8,6 +8,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::time::Duration;
 
 use bytes::Bytes;
 
@@ -41,6 +42,8 @@ pub(super) struct Sending {
     /// Until when data waits for the receivers to take their places.
     starts_at: Option<Time>,
     announce_at: Time,
+    /// How often that was since the last packet.
+    announcements: u32,
     watch_at: Time,
     /// Who holds the others up, and since when.
     slowest: Option<(NodeId, Time)>,
@@ -60,7 +63,7 @@ struct Child {
 /// The first packet of every stream.
 const FIRST: u64 = 1;
 /// Receivers take their places within this time, or the stream begins without them.
-const START_WITHIN: core::time::Duration = core::time::Duration::from_millis(500);
+const START_WITHIN: Duration = Duration::from_millis(500);
 /// The ring of the overlay children as one.
 const ALL: u32 = u32::MAX;
 
@@ -82,6 +85,7 @@ impl Sending {
             pacing: Pacing::new(now, burst, config.rate),
             starts_at: Some(now + START_WITHIN),
             announce_at: now + config.announce_every,
+            announcements: 0,
             watch_at: now + config.gone_after / 4,
             slowest: None,
             marks: VecDeque::new(),
@@ -222,9 +226,8 @@ impl Sending {
         } else {
             self.all.await_ack(now, number, &again_after(config));
         }
-        // If nothing follows, the receivers are told soon where the end is.
-        let idle = if self.next == self.end() { config.ack_delay } else { config.announce_every };
-        self.announce_at = now + idle;
+        self.announcements = 0;
+        self.announce_at = now + self.announce_after(config);
         true
     }
 
@@ -241,7 +244,8 @@ impl Sending {
         }
         child.limit = ack.limit;
         let known_to = self.children.values().map(|child| child.known_to).min().unwrap_or(0);
-        let all = RingAck::new(ALL, &ack.has, known_to, 0, 0);
+        // Whatever all of them know of came by the tree.
+        let all = RingAck::new(ALL, &ack.has, known_to, 0, known_to as u32);
         let fresh = self.all.on_ack(around.now, &all, &again_after(around.config));
         let due = around.now + around.config.detect_after;
         for number in fresh.start.max(self.base)..fresh.end {
@@ -375,11 +379,24 @@ impl Sending {
     }
 
     fn announce(&mut self, around: &mut Around<'_>) {
-        let is_settled = self.base == self.next;
-        let every = around.config.announce_every;
-        self.announce_at = around.now + if is_settled { every * IDLE_PART } else { every };
+        self.announcements += 1;
+        self.announce_at = around.now + self.announce_after(around.config);
         around.counters.announces_sent += 1;
         around.multicast(&Packet::Announce { end: self.next });
+    }
+
+    /// How long after what was multicast last the receivers are told where the end is. If nothing
+    /// follows they are told soon, and again after pauses that double, as LBRM does it: the last
+    /// packets may be lost, and so may the announcements.
+    fn announce_after(&self, config: &Config) -> Duration {
+        let every = config.announce_every;
+        if self.next < self.end() {
+            return every;
+        }
+        match self.base == self.next && self.announcements > 0 {
+            true => every * IDLE_PART,
+            false => every.min(config.ack_delay / FIRST_PART * (1 << self.announcements.min(16))),
+        }
     }
 
     /// The node has found another sender in the group, and gives way: what was not confirmed is
@@ -432,5 +449,7 @@ fn again_after(config: &Config) -> Patience {
 
 /// Packets that are sent to who asks, at once.
 const ANSWERED_AT_ONCE: u64 = 256;
+/// The part of the longest delay of an acknowledgement after which the end is announced first.
+const FIRST_PART: u32 = 4;
 /// A sender that has nothing to send announces itself so many times less often.
 pub(super) const IDLE_PART: u32 = 10;

@@ -147,10 +147,14 @@ impl Successor {
             self.missing.set(number, FIRST_OF_ALL);
         }
         let fresh = self.known_to..ack.known_to.max(self.known_to);
-        self.round_trip.on_known(now, fresh.end);
         self.known_to = fresh.end;
         self.heard_at = now;
-        if ack.by_tree != self.watch.by_tree {
+        if ack.by_tree == self.watch.by_tree {
+            // It was repaired, after we had waited for it. To wait longer the next time would
+            // double the pauses of who is cut off from the tree.
+            self.round_trip.forget_known(fresh.end);
+        } else {
+            self.round_trip.on_known(now, fresh.end);
             self.watch.by_tree = ack.by_tree;
             (self.watch.since, self.watch.repairs) = (now, 0);
         }

@@ -100,8 +100,9 @@ impl UnderWay {
         let Some(last) = self.sent.iter().rfind(|it| has.contains(it.number)).copied() else {
             return Vec::new();
         };
-        self.timeouts = 0;
+        // As long as what arrives may be a first copy that was given up too early, patience stays.
         if !self.again.contains(&last.number) {
+            self.timeouts = 0;
             self.sample(now.since(last.at));
         }
         let reordered = self.round_trip.map_or(Duration::MAX, |it| it.0 / REORDERED_PART);
