@@ -68,6 +68,20 @@ fn a_packet_is_kept_until_all_who_are_served_have_it_and_one_child_has() {
 }
 
 #[test]
+fn who_gets_everything_by_repair_is_not_waited_for_longer_each_time() {
+    let mut window = window_of(0, &[(RING, NEXT)], false);
+    for number in 0..20 {
+        let ms = 20 * number;
+        window.on_packet(at(ms), number, packet(number));
+        assert!(window.take().is_some());
+        assert_eq!(repairs(&mut window, ms + 9), []);
+        assert_eq!(repairs(&mut window, ms + 10), [(NEXT, number)]);
+        let next = number + 1;
+        window.on_ack(at(ms + 11), NEXT, &ack(RING, next, &[], next), false);
+    }
+}
+
+#[test]
 fn a_packet_is_kept_until_the_application_has_taken_it() {
     let mut window = RepairWindow::new(0, 100, PATIENCE);
     for number in [0, 1, 3] {
