@@ -20,6 +20,16 @@ fn below(tree: &MulticastTree, vertex: Vertex) -> BTreeSet<Vertex> {
     found
 }
 
+/// The tree of a sender and a thousand receivers, any of 4096 servers.
+fn a_thousand_in_bcube(seed: u64) -> (Topology, MulticastTree) {
+    let topology = Topology::bcube(8, 3).expect("a topology");
+    let mut hosts: Vec<Vertex> = (0..topology.hosts()).map(Vertex).collect();
+    Rng::new(seed).choose_to_front(&mut hosts, 1001);
+    let receivers = hosts[1..1001].iter().copied().collect();
+    let (tree, _) = MulticastTree::shortest(&topology, &BTreeSet::new(), hosts[0], &receivers);
+    (topology, tree)
+}
+
 /// What the page of the protocol promises of an overlay, Theorem 1 first.
 fn check(tree: &MulticastTree, overlay: &Overlay, topology: &Topology) {
     let seats = overlay.seats();
@@ -151,12 +161,7 @@ fn the_nearest_of_those_in_the_fewest_rings_is_the_proxy() {
 
 #[test]
 fn a_thousand_receivers_in_bcube_have_an_overlay_within_the_bounds() {
-    let topology = Topology::bcube(8, 3).expect("a topology");
-    let mut hosts: Vec<Vertex> = (0..topology.hosts()).map(Vertex).collect();
-    Rng::new(5).choose_to_front(&mut hosts, 1001);
-    let receivers = hosts[1..1001].iter().copied().collect();
-    let dead = BTreeSet::new();
-    let (tree, _) = MulticastTree::shortest(&topology, &dead, hosts[0], &receivers);
+    let (topology, tree) = a_thousand_in_bcube(5);
     check(&tree, &Overlay::of_tree(&tree, None, &mut Rng::new(5)), &topology);
 }
 
@@ -183,12 +188,7 @@ fn hops_below(overlay: &Overlay, proxy: Vertex, branch: &BTreeSet<Vertex>) -> us
 
 #[test]
 fn repairs_come_to_a_branch_sooner_than_in_the_order_of_branches() {
-    let topology = Topology::bcube(8, 3).expect("a topology");
-    let mut hosts: Vec<Vertex> = (0..topology.hosts()).map(Vertex).collect();
-    Rng::new(7).choose_to_front(&mut hosts, 1001);
-    let receivers = hosts[1..1001].iter().copied().collect();
-    let dead = BTreeSet::new();
-    let (tree, _) = MulticastTree::shortest(&topology, &dead, hosts[0], &receivers);
+    let (_, tree) = a_thousand_in_bcube(7);
     let arranged = Overlay::of_tree(&tree, None, &mut Rng::new(5));
     let mut plain = arranged.clone();
     for ring in plain.rings.values_mut() {
