@@ -339,11 +339,14 @@ impl Reception {
     /// elsewhere below the branch lacks was lost above both, or by each, which is rare. To hear it
     /// of all children would take as long as the last of them, in each ring on the way up.
     fn branch_known_to(&self) -> u64 {
-        let mut told: Vec<u64> = self.children.values().map(|child| child.known_to).collect();
-        told.sort_unstable();
+        let told = self.children.values().map(|child| Some(child.known_to));
+        let (most, second) = told.fold((None, None), |(most, second), told| match told > most {
+            true => (told, most),
+            false => (most, second.max(told)),
+        });
         // Who is no child itself shares its own way with one of them.
-        let near = usize::from(told.len() == self.place.children.len());
-        let enough = told.len().checked_sub(near + 1).map(|place| told[place]);
+        let is_child = self.children.len() < self.place.children.len();
+        let enough = if is_child { most } else { second };
         enough.unwrap_or(u64::MAX).min(self.known_to)
     }
 

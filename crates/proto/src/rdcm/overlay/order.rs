@@ -42,9 +42,9 @@ pub(super) fn arrange(
 }
 
 /// What is known of the rings while they are put into order.
-struct Order {
+struct Order<'a> {
     /// How many receivers are below each branch, and below the tree parent of each ring.
-    receivers: BTreeMap<Vertex, usize>,
+    receivers: &'a BTreeMap<Vertex, usize>,
     sizes: BTreeMap<Vertex, usize>,
     /// The proxy rings of the receivers, and all rings that each is in.
     proxy_rings: BTreeMap<Vertex, Vertex>,
@@ -52,10 +52,10 @@ struct Order {
     arranged: BTreeSet<Vertex>,
 }
 
-impl Order {
-    fn new(rings: &Rings, receivers: &BTreeMap<Vertex, usize>) -> Self {
+impl<'a> Order<'a> {
+    fn new(rings: &Rings, receivers: &'a BTreeMap<Vertex, usize>) -> Self {
         let mut order = Self {
-            receivers: receivers.clone(),
+            receivers,
             sizes: BTreeMap::new(),
             proxy_rings: BTreeMap::new(),
             rings_of: BTreeMap::new(),
@@ -98,22 +98,18 @@ impl Order {
     /// Follows a repair from its `entry` through the rings below the `highest`, and puts each into
     /// order when it comes there.
     fn spread(&mut self, rings: &mut Rings, highest: Vertex, entry: Vertex) {
-        let mut hops = BTreeMap::from([(entry, 0_u32)]);
+        let mut reached = BTreeSet::from([entry]);
+        // By the hops that a repair takes to come there.
         let mut open = BinaryHeap::from([Reverse((0_u32, entry))]);
-        while let Some(Reverse((after, receiver))) = open.pop() {
-            if hops[&receiver] < after {
-                continue;
-            }
+        while let Some(Reverse((hops, receiver))) = open.pop() {
             for vertex in self.rings_of[&receiver].clone() {
                 if vertex == highest {
                     continue;
                 }
                 self.arrange(rings, vertex, Some(receiver));
                 let next = rings[&vertex].successor_of(receiver).expect("it is a member");
-                let known = hops.entry(next).or_insert(u32::MAX);
-                if after + 1 < *known {
-                    *known = after + 1;
-                    open.push(Reverse((after + 1, next)));
+                if reached.insert(next) {
+                    open.push(Reverse((hops + 1, next)));
                 }
             }
         }
