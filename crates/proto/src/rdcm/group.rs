@@ -241,6 +241,9 @@ impl Group {
                 around.counters.acks_received += 1;
                 reception.on_ack(around, from, &acks);
             }
+            (Role::Receiving(reception), Packet::Release { ring, epoch, from: number }) => {
+                reception.on_release(from, ring, epoch, number);
+            }
             (Role::Sending(sending), Packet::Ack(acks)) => {
                 around.counters.acks_received += 1;
                 sending.on_ack(around, from, &acks);

@@ -11,6 +11,7 @@
 //! | 3.1, 3.4 receivers come and go, links fail | [`multicast_manager`], [`seating`], `placing` |
 //! | 3.1 one manager for all groups, elsewhere | [`manager_service`], [`asking`], `management` |
 //! | 3.4 few rings change | `MulticastTree::graft`, `Overlay::of_tree` |
+//! | 3.4 windows when rings are left | `reception::former`, [`successor`] |
 //! | 3.3 acknowledgements | `acks`, `reception`, [`packet::RingAck`] |
 //! | 3.3 packet repair: the repair window | [`having`], [`window`], [`successor`], `under_way` |
 //! | 3.3 the sender multicasts again | `sending` |

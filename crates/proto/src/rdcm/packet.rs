@@ -7,9 +7,13 @@ use alloc::vec::Vec;
 
 use bytes::{Buf, BufMut, Bytes};
 
+pub(super) use self::place::PLACE_BYTES;
+pub use self::place::{MAX_RELAYS, Place, Seat};
 use super::having::Having;
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
 use crate::{GroupId, NodeId};
+
+mod place;
 
 /// A packet.
 ///
@@ -44,6 +48,15 @@ pub enum Packet {
     Silent {
         /// The successor.
         successor: NodeId,
+    },
+    /// The new predecessor of a receiver serves it by now: to the former one (3.4).
+    Release {
+        /// The ring that both were in.
+        ring: u32,
+        /// The epoch of the receiver's place.
+        epoch: u32,
+        /// From this packet on the receiver needs none of its former predecessor.
+        from: u64,
     },
 }
 
@@ -143,53 +156,6 @@ pub struct Report {
     pub by_repair: u64,
 }
 
-/// The place of a receiver.
-///
-/// | bytes | field |
-/// |---|---|
-/// | 4 | epoch |
-/// | 8 | the first packet for it |
-/// | 4 | receivers in the group |
-/// | 28 | seat in the leaf ring: ring u32, predecessor, successor and parent u64 each |
-/// | 1 | whether it has another in a proxy ring |
-/// | 0 or 28 | that seat |
-/// | 4 | the ring of the overlay children |
-/// | 2 + 8 each | the overlay children |
-/// | 2 + 8 each | to whom it passes on what comes by the tree |
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Of two places that of the higher epoch holds.
-    pub epoch: u32,
-    /// The first packet that it gets: those before are not for it.
-    pub first: u64,
-    /// How many receivers there are.
-    pub receivers: u32,
-    /// Its seat in its leaf ring.
-    pub leaf: Seat,
-    /// Its seat in its proxy ring.
-    pub proxy: Option<Seat>,
-    /// The ring whose overlay parent it is; 0 if it has no children.
-    pub children_ring: u32,
-    /// Its overlay children.
-    pub children: Vec<NodeId>,
-    /// The receivers that multicast does not reach and to which it passes on what comes by the
-    /// tree.
-    pub relays: Vec<NodeId>,
-}
-
-/// A seat in a ring. Who is alone in a ring is its own neighbour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
-    /// The ring, by its vertex.
-    pub ring: u32,
-    /// Who repairs for it.
-    pub predecessor: NodeId,
-    /// For whom it repairs.
-    pub successor: NodeId,
-    /// Its overlay parent.
-    pub parent: NodeId,
-}
-
 impl Packet {
     /// Appends the datagram to `out`.
     pub fn encode(&self, group: GroupId, sender: NodeId, stream: u32, out: &mut Vec<u8>) {
@@ -227,6 +193,11 @@ impl Packet {
                 out.put_u64(successor.0);
             }
             Self::Silent { successor } => out.put_u64(successor.0),
+            Self::Release { ring, epoch, from } => {
+                out.put_u32(*ring);
+                out.put_u32(*epoch);
+                out.put_u64(*from);
+            }
         }
         wire::seal(out, start);
     }
@@ -242,6 +213,7 @@ impl Packet {
             Self::Ask(_) => (ASK, 0),
             Self::Cut { .. } => (CUT, 0),
             Self::Silent { .. } => (SILENT, 0),
+            Self::Release { .. } => (RELEASE, 0),
         }
     }
 
@@ -276,6 +248,11 @@ impl Packet {
             ASK => Self::Ask(take_list(bytes, MAX_RANGES, take_range)?),
             CUT => Self::Cut { ring: take_u32(bytes)?, successor: take_node(bytes)? },
             SILENT => Self::Silent { successor: take_node(bytes)? },
+            RELEASE => Self::Release {
+                ring: take_u32(bytes)?,
+                epoch: take_u32(bytes)?,
+                from: take_u64(bytes)?,
+            },
             _ => return Err(DecodeError::Kind),
         };
         if bytes.is_empty() { Ok(packet) } else { Err(DecodeError::Length) }
@@ -356,57 +333,6 @@ impl RingAck {
     }
 }
 
-impl Place {
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
-        out.put_u32(self.epoch);
-        out.put_u64(self.first);
-        out.put_u32(self.receivers);
-        self.leaf.put(out);
-        out.put_u8(self.proxy.is_some().into());
-        self.proxy.iter().for_each(|seat| seat.put(out));
-        out.put_u32(self.children_ring);
-        out.put_u16(self.children.len() as u16);
-        self.children.iter().for_each(|child| out.put_u64(child.0));
-        out.put_u16(self.relays.len() as u16);
-        self.relays.iter().for_each(|relay| out.put_u64(relay.0));
-    }
-
-    pub(super) fn take(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
-        Ok(Self {
-            epoch: take_u32(bytes)?,
-            first: take_u64(bytes)?,
-            receivers: take_u32(bytes)?,
-            leaf: Seat::take(bytes)?,
-            proxy: match bytes.try_get_u8().map_err(|_| DecodeError::Length)? {
-                0 => None,
-                1 => Some(Seat::take(bytes)?),
-                _ => return Err(DecodeError::Value),
-            },
-            children_ring: take_u32(bytes)?,
-            children: take_list(bytes, MAX_CHILDREN, take_node)?,
-            relays: take_list(bytes, MAX_RELAYS, take_node)?,
-        })
-    }
-}
-
-impl Seat {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.put_u32(self.ring);
-        out.put_u64(self.predecessor.0);
-        out.put_u64(self.successor.0);
-        out.put_u64(self.parent.0);
-    }
-
-    fn take(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
-        Ok(Self {
-            ring: take_u32(bytes)?,
-            predecessor: take_node(bytes)?,
-            successor: take_node(bytes)?,
-            parent: take_node(bytes)?,
-        })
-    }
-}
-
 fn take_data(is_relayed: bool, flags: u8, body: &[u8]) -> Result<DataPacket, DecodeError> {
     let mut bytes = body;
     let number = take_u64(&mut bytes)?;
@@ -457,17 +383,10 @@ pub(super) fn take_node(bytes: &mut &[u8]) -> Result<NodeId, DecodeError> {
 
 /// Bytes before the piece in a packet of the stream.
 pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<u64>();
-/// Bytes of the place of a receiver that has no overlay children and passes nothing on.
-pub(super) const PLACE_BYTES: usize =
-    HEADER_BYTES + 4 + 8 + 4 + SEAT_BYTES + 1 + SEAT_BYTES + 4 + 2 + 2;
-const SEAT_BYTES: usize = 28;
 /// Ranges that an acknowledgement or a question holds at most.
 pub const MAX_RANGES: usize = 32;
 /// A receiver has two seats.
 const MAX_ACKS: usize = 2;
-const MAX_CHILDREN: usize = super::config::MAX_PORTS;
-/// Receivers to which one passes on what comes by the tree, at most.
-pub const MAX_RELAYS: usize = 16;
 
 const DATA: u8 = 1;
 const ANNOUNCE: u8 = 2;
@@ -478,6 +397,7 @@ const ASK: u8 = 6;
 const CUT: u8 = 7;
 const SILENT: u8 = 8;
 const RELAYED: u8 = 9;
+const RELEASE: u8 = 10;
 
 const FIRST: u8 = 1;
 const LAST: u8 = 2;

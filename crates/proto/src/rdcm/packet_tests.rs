@@ -2,6 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
+use crate::rdcm::config::MAX_PORTS;
 use crate::wire::MAX_DATAGRAM_BYTES;
 
 const GROUP: GroupId = GroupId(0x0102_0304);
@@ -87,6 +88,8 @@ fn the_other_packets_on_the_wire_are_these() {
     assert_eq!(body(&cut), [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
     let silent = Packet::Silent { successor: NodeId(2) };
     assert_eq!(body(&silent), [0, 0, 0, 0, 0, 0, 0, 2]);
+    let release = Packet::Release { ring: 1, epoch: 2, from: 3 };
+    assert_eq!(body(&release), [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3]);
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn seats() -> impl Strategy<Value = Seat> {
 }
 
 fn places() -> impl Strategy<Value = Place> {
-    let children = vec(any::<u64>().prop_map(NodeId), 0..MAX_CHILDREN);
+    let children = vec(any::<u64>().prop_map(NodeId), 0..MAX_PORTS);
     let relays = vec(any::<u64>().prop_map(NodeId), 0..=MAX_RELAYS);
     let numbers = (any::<[u32; 3]>(), any::<u64>());
     (numbers, seats(), proptest::option::of(seats()), children, relays).prop_map(
@@ -237,6 +240,11 @@ fn packets() -> impl Strategy<Value = Packet> {
         (any::<u32>(), any::<u64>())
             .prop_map(|(ring, node)| Packet::Cut { ring, successor: NodeId(node) }),
         any::<u64>().prop_map(|node| Packet::Silent { successor: NodeId(node) }),
+        any::<(u32, u32, u64)>().prop_map(|(ring, epoch, from)| Packet::Release {
+            ring,
+            epoch,
+            from
+        }),
     ]
 }
 

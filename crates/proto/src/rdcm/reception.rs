@@ -4,19 +4,23 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::children::Child;
+use self::former::Formers;
 use self::relaying::Relaying;
 use super::acks::Acks;
 use super::around::{Around, seqno};
 use super::assembly::{Assembly, Whole};
 use super::config::{Config, Congestion};
 use super::congestion::Bic;
-use super::packet::{DataPacket, Packet, Place, RingAck, Way};
+use super::packet::{DataPacket, Packet, Place, Way};
 use super::successor::Patience;
 use super::tolerance::Tolerance;
 use super::window::{Arrival, Kept, RepairWindow};
 use crate::{Event, How, LossCause, Message, NodeId, Time};
 
 mod asking;
+mod children;
+mod former;
 mod relaying;
 mod telling;
 
@@ -27,6 +31,8 @@ pub(super) struct Reception {
     /// When something came from the sender itself.
     pub(super) sender_heard_at: Time,
     place: Place,
+    /// Predecessors of earlier places.
+    formers: Formers,
     window: RepairWindow,
     assembly: Assembly,
     /// The other overlay children of the rings whose parent this receiver is.
@@ -69,15 +75,6 @@ pub(super) struct Reception {
     sender_back_at: Option<Time>,
 }
 
-/// An overlay child.
-#[derive(Clone, Copy, Debug)]
-struct Child {
-    /// Up to where it is known what its branch lacks.
-    known_to: u64,
-    /// The number after the last packet that its branch expects.
-    limit: u64,
-}
-
 impl Reception {
     pub(super) fn new(around: &mut Around<'_>, sender: NodeId, place: Place) -> Self {
         let (now, config, first) = (around.now, around.config, place.first);
@@ -108,6 +105,7 @@ impl Reception {
             is_held: false,
             ends_at: None,
             sender_back_at: None,
+            formers: Formers::default(),
             place,
         };
         reception.take_seats(around);
@@ -125,7 +123,8 @@ impl Reception {
         if place.first > next {
             self.begin_anew(around, place.first);
         }
-        self.place = place;
+        let before = core::mem::replace(&mut self.place, place);
+        self.leave_seats(around, &before);
         self.take_seats(around);
     }
 
@@ -148,9 +147,8 @@ impl Reception {
     fn take_seats(&mut self, around: &mut Around<'_>) {
         around.counters.places_taken += 1;
         let (now, node) = (around.now, around.node);
-        let seats = [Some(self.place.leaf), self.place.proxy].into_iter().flatten();
-        let successors: Vec<(u32, NodeId)> =
-            seats.map(|seat| (seat.ring, seat.successor)).filter(|it| it.1 != node).collect();
+        let successors = self.place.seats().map(|seat| (seat.ring, seat.successor));
+        let successors: Vec<(u32, NodeId)> = successors.filter(|it| it.1 != node).collect();
         let children = &self.place.children;
         self.children.retain(|child, _| children.contains(child));
         let limit = self.known_to + initial_window(around.config);
@@ -158,7 +156,8 @@ impl Reception {
             self.children.entry(*child).or_insert(Child { known_to: 0, limit });
         }
         let has_children = !self.children.is_empty();
-        self.window.serve(now, &successors, has_children, around.config.linger_at_ring());
+        let (epoch, linger) = (self.place.epoch, around.config.linger_at_ring());
+        self.window.serve(now, epoch, &successors, has_children, linger);
         self.branch_acks = Acks::default();
         self.branch_told_to = 0;
         self.tell_at_once(now);
@@ -178,6 +177,7 @@ impl Reception {
         let by = if way == Way::Repair { Some(from) } else { None };
         if way == Way::Repair {
             self.window.on_repair_from(from, number);
+            self.note_repair(around.now, from, number);
         }
         let kept = Kept { piece: piece.clone(), repaired_by: by };
         let arrival = self.window.on_packet(around.now, number, kept);
@@ -315,39 +315,6 @@ impl Reception {
             self.tell_soon(around);
             self.on_progress(around);
         }
-    }
-
-    /// Others of a ring have acknowledged packets.
-    pub(super) fn on_ack(&mut self, around: &mut Around<'_>, from: NodeId, acks: &[RingAck]) {
-        for ack in acks {
-            let child = self.children.get_mut(&from);
-            let child = child.filter(|_| ack.ring == self.place.children_ring);
-            let is_child = child.is_some();
-            if let Some(child) = child {
-                child.known_to = child.known_to.max(ack.known_to);
-                child.limit = ack.limit;
-            }
-            self.window.on_ack(around.now, from, ack, is_child);
-            if is_child {
-                self.on_child(around);
-            }
-        }
-        self.send_repairs(around);
-    }
-
-    /// Up to where it is known what nobody of the branch has: what this receiver lacks and a child
-    /// elsewhere below the branch lacks was lost above both, or by each, which is rare. To hear it
-    /// of all children would take as long as the last of them, in each ring on the way up.
-    fn branch_known_to(&self) -> u64 {
-        let told = self.children.values().map(|child| Some(child.known_to));
-        let (most, second) = told.fold((None, None), |(most, second), told| match told > most {
-            true => (told, most),
-            false => (most, second.max(told)),
-        });
-        // Who is no child itself shares its own way with one of them.
-        let is_child = self.children.len() < self.place.children.len();
-        let enough = if is_child { most } else { second };
-        enough.unwrap_or(u64::MAX).min(self.known_to)
     }
 
     /// Time has passed.

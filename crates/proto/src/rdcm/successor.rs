@@ -33,8 +33,12 @@ pub struct Successor {
     under_way: UnderWay,
     heard_at: Time,
     watch: Watch,
-    /// Until when it is served, if somebody else serves it from now on.
-    until: Option<Time>,
+    /// If somebody else serves it by now.
+    lingering: Option<Lingering>,
+    /// The epoch of places in which it is served, and not by somebody else.
+    epoch: u32,
+    /// From this packet on somebody else serves it, as it says.
+    released_from: Option<u64>,
 }
 
 /// Whether the tree reaches a successor.
@@ -47,6 +51,15 @@ struct Watch {
     own_by_tree: u64,
     /// Repairs that it was sent since.
     repairs: u32,
+}
+
+/// How long a former successor is served.
+#[derive(Clone, Copy, Debug)]
+struct Lingering {
+    /// After it was heard last.
+    after: Duration,
+    /// Whatever it says.
+    at_most: Time,
 }
 
 /// How long a receiver waits for its successors.
@@ -64,6 +77,8 @@ pub struct Patience {
 
 /// What was lost on its way is sent again before anything else: the window waits for it.
 const FIRST_OF_ALL: Time = Time::ZERO;
+/// A former successor is served for so many times the time for which it may be silent.
+const LINGERING: u32 = 10;
 /// A link is not dead because of a few losses.
 const REPAIRS_BEFORE_CUT: u32 = 8;
 
@@ -81,7 +96,9 @@ impl Successor {
             under_way: UnderWay::new(now),
             heard_at: now,
             watch: Watch { since: now, ..Watch::default() },
-            until: None,
+            lingering: None,
+            epoch: 0,
+            released_from: None,
         }
     }
 
@@ -107,19 +124,39 @@ impl Successor {
 
     /// Until when it is served; `None` if nobody else serves it.
     pub(super) fn until(&self) -> Option<Time> {
-        self.until
+        let Lingering { after, at_most } = self.lingering?;
+        Some(at_most.min(self.heard_at + after))
     }
 
-    /// When it was heard, or began to have something to acknowledge.
-    pub(super) fn heard_at(&self) -> Time {
-        self.heard_at
+    /// It is served in an epoch of places.
+    pub(super) fn serve(&mut self, epoch: u32) {
+        (self.epoch, self.released_from) = (epoch, None);
     }
 
-    pub(super) fn serve_until(&mut self, until: Option<Time>) {
-        self.until = match (until, self.until) {
-            (Some(until), Some(before)) => Some(until.min(before)),
-            (until, _) => until,
-        };
+    /// Somebody else serves it from now on. It is served for the time `after` after it was heard
+    /// last, or until it needs nothing of here.
+    pub(super) fn linger(&mut self, now: Time, after: Duration) {
+        self.lingering.get_or_insert(Lingering { after, at_most: now + LINGERING * after });
+        self.forget_released();
+    }
+
+    /// Somebody else serves it from a packet on, as it says in its place of an epoch.
+    pub(super) fn release(&mut self, epoch: u32, from: u64) {
+        if epoch > self.epoch {
+            self.released_from = Some(from);
+            self.forget_released();
+        }
+    }
+
+    fn forget_released(&mut self) {
+        if let (Some(_), Some(from)) = (self.lingering, self.released_from) {
+            self.has.insert_range(from..u64::MAX);
+        }
+    }
+
+    /// Whether it needs nothing of here any more.
+    pub(super) fn is_released(&self) -> bool {
+        self.lingering.is_some() && self.has.next() == u64::MAX
     }
 
     /// A packet has come that is to be acknowledged, or repaired.

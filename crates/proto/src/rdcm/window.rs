@@ -151,34 +151,50 @@ impl RepairWindow {
         self.release();
     }
 
+    /// Somebody else serves a successor from packet `from` on, as it says in its place of an epoch:
+    /// it is a former one, or will be as soon as that is known here.
+    pub fn on_release(&mut self, node: NodeId, ring: u32, epoch: u32, from: u64) {
+        let its = self.successors.iter_mut().find(|it| (it.ring, it.node) == (ring, node));
+        if let Some(successor) = its {
+            successor.release(epoch, from);
+            self.release();
+        }
+    }
+
     /// Somebody has sent a repair: whoever it is has the packet.
     pub fn on_repair_from(&mut self, from: NodeId, number: u64) {
         let its = self.successors.iter_mut().filter(|it| it.node == from);
         its.for_each(|successor| successor.note_has(number));
     }
 
-    /// Whom this receiver serves from now on, each with its ring, and whether it has overlay
-    /// children. Who was served before is served for the time `linger` yet (3.4), counted from when
-    /// it was heard last; somebody new is served with all that is kept.
+    /// Whom this receiver serves from now on, each with its ring, in an epoch of places, and
+    /// whether it has overlay children. Who was served before is served yet until it needs
+    /// nothing, or was not heard for the time `linger` (3.4); somebody new is served with all that
+    /// is kept.
     pub fn serve(
         &mut self,
         now: Time,
+        epoch: u32,
         successors: &[(u32, NodeId)],
         has_children: bool,
         linger: Duration,
     ) {
+        let is_served = |it: &Successor| successors.contains(&(it.ring, it.node));
+        // Who is served again is somebody new.
+        self.successors.retain(|it| it.until().is_none() || !is_served(it));
         for successor in &mut self.successors {
-            let is_served = successors.contains(&(successor.ring, successor.node));
-            let until = successor.heard_at() + linger;
-            successor.serve_until(if is_served { None } else { Some(until) });
+            match is_served(successor) {
+                true => successor.serve(epoch),
+                false => successor.linger(now, linger),
+            }
         }
-        // Who is served no more because nothing was heard of it would only hold packets.
-        self.successors.retain(|it| it.until().is_none_or(|until| until > now));
+        self.forget_former(now);
         for (ring, node) in successors {
             if self.successors.iter().any(|it| (it.ring, it.node) == (*ring, *node)) {
                 continue;
             }
             let mut successor = Successor::new(now, *ring, *node, self.base);
+            successor.serve(epoch);
             let kept = (self.base..).zip(&self.kept).filter(|(_, packet)| packet.is_some());
             kept.for_each(|(number, _)| successor.await_ack(now, number, &self.patience));
             self.successors.push(successor);
@@ -228,8 +244,13 @@ impl RepairWindow {
 
     /// Time has passed: former successors are served no longer.
     pub fn handle_timeout(&mut self, now: Time) {
-        self.successors.retain(|it| it.until().is_none_or(|until| until > now));
+        self.forget_former(now);
         self.release();
+    }
+
+    /// Who is served no more because nothing was heard of it would only hold packets.
+    fn forget_former(&mut self, now: Time) {
+        self.successors.retain(|it| it.until().is_none_or(|until| until > now));
     }
 
     /// When [`RepairWindow::handle_timeout`] is to be called.
@@ -239,6 +260,7 @@ impl RepairWindow {
 
     /// Lets go what nobody needs any more.
     fn release(&mut self) {
+        self.successors.retain(|it| !it.is_released());
         let served = self.successors.iter().map(Successor::next);
         let all = served.chain(self.branch_next());
         let edge = all.fold(self.own.next().min(self.taken_to), u64::min);

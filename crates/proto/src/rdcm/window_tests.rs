@@ -34,7 +34,8 @@ fn ack(ring: u32, next: u64, later: &[u64], known_to: u64) -> RingAck {
 }
 
 fn serve(window: &mut RepairWindow, ms: u64, successors: &[(u32, NodeId)], has_children: bool) {
-    window.serve(at(ms), successors, has_children, LINGER);
+    // Another epoch each time.
+    window.serve(at(ms), ms as u32 + 1, successors, has_children, LINGER);
 }
 
 /// A window that has got so many packets at the same time, and given them to the application.
@@ -168,6 +169,60 @@ fn somebody_new_is_served_with_all_that_is_kept_and_a_former_successor_for_a_whi
     serve(&mut window, 206, &[], false);
     window.handle_timeout(at(406));
     assert_eq!(window.kept_bytes(), 0, "nobody needs them");
+    window.check();
+}
+
+#[test]
+fn a_former_successor_that_acknowledges_is_served_until_somebody_else_serves_it() {
+    let mut window = window_of(10, &[(RING, NEXT)], false);
+    window.on_ack(at(0), NEXT, &ack(RING, 3, &[], 10), false);
+    serve(&mut window, 150, &[], false);
+    window.on_ack(at(190), NEXT, &ack(RING, 4, &[], 10), false);
+    assert_eq!(window.poll_timeout(), Some(at(390)), "it was heard");
+    window.on_release(NEXT, RING, 200, 6);
+    assert_eq!(repairs(&mut window, 190), [(NEXT, 4), (NEXT, 5)], "the others it gets elsewhere");
+    assert_eq!(window.kept_bytes(), 6 * 8);
+    window.check();
+    window.on_ack(at(192), NEXT, &ack(RING, 6, &[], 10), false);
+    assert_eq!((window.kept_bytes(), window.poll_timeout()), (0, None), "it needs nothing more");
+}
+
+#[test]
+fn a_former_successor_is_not_served_for_ever() {
+    let mut window = window_of(10, &[(RING, NEXT)], false);
+    serve(&mut window, 0, &[], false);
+    for ms in 1..2000 {
+        window.on_ack(at(ms), NEXT, &ack(RING, 3, &[], 10), false);
+        window.handle_timeout(at(ms));
+        assert_eq!(window.kept_bytes(), 7 * 8);
+    }
+    window.handle_timeout(at(2000));
+    assert_eq!(window.kept_bytes(), 0);
+}
+
+#[test]
+fn a_successor_may_say_that_somebody_else_serves_it_before_that_is_known_here() {
+    let mut window = window_of(10, &[(RING, NEXT)], false);
+    window.on_release(NEXT, RING, 100, 0);
+    assert_eq!(window.kept_bytes(), 10 * 8, "it is served");
+    serve(&mut window, 5, &[(RING, OTHER)], false);
+    window.on_ack(at(5), OTHER, &ack(RING, 10, &[], 10), false);
+    assert_eq!((window.kept_bytes(), window.poll_timeout()), (0, None));
+}
+
+#[test]
+fn what_was_said_of_an_earlier_place_counts_no_more() {
+    let mut window = window_of(10, &[(RING, NEXT)], false);
+    window.on_release(NEXT, RING, 100, 0);
+    serve(&mut window, 150, &[(RING, NEXT)], false);
+    window.on_release(NEXT, RING, 101, 0);
+    serve(&mut window, 160, &[(RING, OTHER)], false);
+    window.on_ack(at(165), OTHER, &ack(RING, 10, &[], 10), false);
+    assert_eq!(window.kept_bytes(), 10 * 8, "it left in a later epoch");
+    serve(&mut window, 170, &[(RING, NEXT)], false);
+    assert_eq!(window.kept_bytes(), 10 * 8);
+    let served = window.successors_mut().filter(|it| it.node == NEXT);
+    assert_eq!(served.map(|it| it.until()).collect::<Vec<_>>(), [None], "it is served again");
     window.check();
 }
 

@@ -9,6 +9,7 @@ use carom_sim::{Fault, HostIx, Place};
 
 mod findings;
 mod net;
+mod places;
 mod relays;
 
 use self::net::{MBIT, Net, Setup};

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::super::around::Around;
 use super::super::config::Config;
-use super::super::packet::{Packet, Report, RingAck, Seat};
+use super::super::packet::{Packet, Report, RingAck};
 use super::Reception;
 use crate::{NodeId, Time};
 
@@ -68,13 +68,12 @@ impl Reception {
         if seat.predecessor == seat.parent && due.iter().any(Option::is_some) {
             (self.acks, self.parent_acks) = Default::default();
         }
+        let branch_due = self.place.proxy.filter(|_| self.branch_acks.take_due(now));
         for node in due.into_iter().flatten() {
-            to.insert(node, alloc::vec![self.own_ack(config)]);
+            to.insert(node, alloc::vec![self.own_ack(self.place.leaf.ring, config)]);
         }
-        if let Some(seat) = self.place.proxy
-            && self.branch_acks.take_due(now)
-        {
-            let ack = self.branch_ack(seat, config);
+        if let Some(seat) = branch_due {
+            let ack = self.branch_ack(seat.ring, config);
             for node in BTreeSet::from([seat.predecessor, seat.parent]) {
                 to.entry(node).or_default().push(ack.clone());
             }
@@ -84,18 +83,19 @@ impl Reception {
             around.counters.acks_sent += 1;
             around.unicast(node, &Packet::Ack(acks));
         }
+        self.tell_formers(around, due[0].is_some(), branch_due.is_some());
     }
 
-    fn own_ack(&self, config: &Config) -> RingAck {
+    pub(super) fn own_ack(&self, ring: u32, config: &Config) -> RingAck {
         let (limit, by_tree) = (self.limit(config), self.by_tree as u32);
-        RingAck::new(self.place.leaf.ring, self.window.own(), self.known_to, limit, by_tree)
+        RingAck::new(ring, self.window.own(), self.known_to, limit, by_tree)
     }
 
-    fn branch_ack(&self, seat: Seat, config: &Config) -> RingAck {
+    pub(super) fn branch_ack(&self, ring: u32, config: &Config) -> RingAck {
         let has = self.window.branch().unwrap_or_else(|| self.window.own().clone());
         let limits = self.children.values().map(|child| child.limit);
         let limit = limits.fold(self.limit(config), u64::min);
-        RingAck::new(seat.ring, &has, self.branch_known_to(), limit, self.by_tree as u32)
+        RingAck::new(ring, &has, self.branch_known_to(), limit, self.by_tree as u32)
     }
 
     pub(super) fn report(&mut self, around: &mut Around<'_>) {

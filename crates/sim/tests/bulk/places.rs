@@ -1,0 +1,41 @@
+//! Receivers whose places change in the midst of a stream (section 3.4).
+
+use carom_proto::loss::Loss;
+use carom_sim::{Fault, HostIx};
+
+use crate::net::{MBIT, Net, Setup};
+
+/// The receiver that is behind, of whose ring it is the first: whoever joins becomes its
+/// predecessor.
+const LATE: u32 = 1;
+
+/// A stream in which one receiver stood still for a moment, and gets other predecessors before it
+/// has caught up.
+fn overtaken(seed: u64) -> Net {
+    let mut setup = Setup::rack(8, seed);
+    setup.config.rate = Some(300 * MBIT / 8);
+    setup.link.loss = Loss::Uniform(0.005);
+    let mut net = Net::new(setup, &[0, 1, 2, 3, 4, 5]);
+    net.to_send = 3000;
+    net.run(100);
+    net.world.apply(&Fault::Pause(HostIx(LATE)));
+    net.run(25);
+    net.world.apply(&Fault::Resume(HostIx(LATE)));
+    let predecessor = |net: &Net| net.engine(LATE).place(net.group).map(|it| it.leaf.predecessor);
+    assert_eq!(predecessor(&net), Some(Net::id(5)));
+    [6, 7].iter().for_each(|host| net.start(*host));
+    net.run_until_all_have(&[1, 2, 3, 4, 5], 3000);
+    assert_eq!(predecessor(&net), Some(Net::id(7)));
+    net
+}
+
+#[test]
+fn who_changes_rings_is_served_by_its_former_predecessor_until_the_new_one_can() {
+    for seed in 0..10 {
+        let net = overtaken(seed);
+        net.assert_whole(&[1, 2, 3, 4, 5]);
+        let counters = net.engine(LATE).counters();
+        assert_eq!(counters.asks_sent, 0, "seed {seed}: nobody served it");
+        assert!(counters.repairs_received > counters.repairs_useless, "seed {seed}");
+    }
+}
