@@ -33,6 +33,11 @@ impl Outbox {
         self.bytes.split_off(self.bytes.len() - bytes)
     }
 
+    /// Bytes that were not taken yet.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.bytes.len() - self.taken_to
+    }
+
     /// Appends the first one to `out`, and takes it away.
     pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let (transmit, end) = self.waiting.pop_front()?;
@@ -63,11 +68,12 @@ mod tests {
         outbox.push(to(2), |out| out.extend([2, 2, 2]));
         assert_eq!(outbox.take_back(3), [2, 2, 2]);
         outbox.push(to(3), |out| out.push(3));
+        assert_eq!(outbox.waiting_bytes(), 3);
         let mut out = vec![9];
         assert_eq!(outbox.pop(&mut out), Some(to(1)));
         assert_eq!(out, [9, 1, 1], "it is appended");
         out.clear();
         assert_eq!((outbox.pop(&mut out), &out[..]), (Some(to(3)), &[3][..]));
-        assert_eq!(outbox.pop(&mut out), None);
+        assert_eq!((outbox.pop(&mut out), outbox.waiting_bytes()), (None, 0));
     }
 }

@@ -161,7 +161,7 @@ impl Request {
         let (kind, group, opening, number) = take_head(bytes)?;
         let what = match kind {
             OPEN => Asked::Open {
-                above: take_u32(bytes)?,
+                above: take_epoch(bytes)?,
                 most_children: bytes.try_get_u16().map_err(|_| DecodeError::Length)?,
             },
             JOIN => Asked::Join(take_list(bytes, MAX_JOINING, |bytes| {
@@ -258,6 +258,12 @@ fn take_head(bytes: &mut &[u8]) -> Result<(u8, GroupId, u32, u32), DecodeError> 
 
 fn take_u8(bytes: &mut &[u8]) -> Result<u8, DecodeError> {
     bytes.try_get_u8().map_err(|_| DecodeError::Length)
+}
+
+/// An epoch above which there are as many again.
+fn take_epoch(bytes: &mut &[u8]) -> Result<u32, DecodeError> {
+    let epoch = take_u32(bytes)?;
+    if epoch <= u32::MAX / 2 { Ok(epoch) } else { Err(DecodeError::Value) }
 }
 
 const OPEN: u8 = 1;

@@ -5,6 +5,7 @@ use core::time::Duration;
 use super::hosts::Hosts;
 use super::packet::{DATA_BYTES, MAX_RELAYS, PLACE_BYTES};
 use super::sending::IDLE_PART;
+use super::sending::PIECE_COST;
 use super::topology::{Topology, Vertex};
 use crate::{Endpoint, NodeId};
 
@@ -17,8 +18,8 @@ pub struct Config {
     pub path_mtu: u16,
     /// Bytes of the largest message; larger ones are refused. Default and most: 1 MiB.
     pub message_bytes: usize,
-    /// Bytes of messages that a sender keeps until all receivers have them; when it is full, more
-    /// are refused. Default 32 MiB.
+    /// Bytes of messages that a sender keeps until all receivers have them, with some 40 for each
+    /// packet; when it is full, more are refused. Default 32 MiB.
     pub send_bytes: usize,
     /// Packets that a receiver keeps for itself and for those whom it serves, at most; larger than
     /// the largest message. With packets of 1500 bytes the default, 16384, is 24 MiB.
@@ -161,6 +162,9 @@ pub enum ConfigError {
     /// A number or a time is zero that must not be.
     #[error("{0} must not be zero")]
     Zero(&'static str),
+    /// A time that no timer is meant for.
+    #[error("{0} must be from 1 us to 24 h")]
+    Time(&'static str),
     /// Not a share.
     #[error("{0} is no share of losses that could be tolerated")]
     Share(f64),
@@ -248,10 +252,11 @@ impl Config {
         if self.message_bytes > MAX_MESSAGE_BYTES {
             return Err(ConfigError::MessageBytes(self.message_bytes));
         }
-        if self.send_bytes < self.message_bytes {
+        let pieces = self.packets_of(self.message_bytes);
+        if self.send_bytes < self.message_bytes + pieces * PIECE_COST {
             return Err(ConfigError::Room("send_bytes"));
         }
-        if (self.window_packets as usize) <= self.packets_of(self.message_bytes) {
+        if (self.window_packets as usize) <= pieces {
             return Err(ConfigError::Room("window_packets"));
         }
         if !(0.0..1.0).contains(&self.tolerated_loss) {
@@ -268,7 +273,8 @@ impl Config {
                 return Err(ConfigError::Ports { links, most });
             }
         }
-        self.check_zeros()
+        self.check_zeros()?;
+        self.check_times()
     }
 
     fn check_zeros(&self) -> Result<(), ConfigError> {
@@ -293,10 +299,36 @@ impl Config {
             None => Ok(()),
         }
     }
+
+    fn check_times(&self) -> Result<(), ConfigError> {
+        let times = [
+            (self.detect_after, "detect_after"),
+            (self.resend_after, "resend_after"),
+            (self.ack_delay, "ack_delay"),
+            (self.ask_after, "ask_after"),
+            (self.report_every, "report_every"),
+            (self.announce_every, "announce_every"),
+            (self.cut_after, "cut_after"),
+            (self.retry_link_after, "retry_link_after"),
+            (self.gone_after, "gone_after"),
+            (self.slow_after.unwrap_or_default(), "slow_after"),
+            (self.readmit_after, "readmit_after"),
+            (self.linger, "linger"),
+        ];
+        // Those that must not be zero were looked at.
+        let is_out = |time: Duration| time > LONGEST || !time.is_zero() && time < SHORTEST;
+        match times.iter().find(|(time, _)| is_out(*time)) {
+            Some((_, name)) => Err(ConfigError::Time(name)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Bytes of the headers of IP (version 6) and UDP.
 pub(super) const UDP_AND_IP_BYTES: usize = 48;
+/// The shortest time of a setting that is not zero, and the longest.
+const SHORTEST: Duration = Duration::from_micros(1);
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// The largest message that any configuration takes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// The narrowest path: a packet must hold two acknowledgements with all their ranges.
@@ -329,6 +361,9 @@ mod tests {
         assert_eq!(refused(|it| it.send_bytes = 1000), ConfigError::Room("send_bytes"));
         assert_eq!(refused(|it| it.window_packets = 100), ConfigError::Room("window_packets"));
         assert_eq!(refused(|it| it.rate = Some(0)), ConfigError::Zero("rate"));
+        let time = ConfigError::Time("gone_after");
+        assert_eq!(refused(|it| it.gone_after = Duration::MAX), time);
+        assert_eq!(refused(|it| it.gone_after = Duration::from_nanos(3)), time);
         assert_eq!(refused(|it| it.relay_children = 0), ConfigError::Zero("relay_children"));
         assert_eq!(refused(|it| it.relay_children = 17), ConfigError::Relays(17));
         let wide = refused(|it| {

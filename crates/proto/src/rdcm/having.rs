@@ -68,6 +68,15 @@ impl Having {
         other.later.iter().for_each(|range| self.insert_range(range.clone()));
     }
 
+    /// What is there below `end`, and all below [`Having::next`].
+    pub fn below(&self, end: u64) -> Self {
+        let mut below = self.clone();
+        if end < below.end() {
+            below.later.remove(end..u64::MAX);
+        }
+        below
+    }
+
     /// What is there beyond [`Having::next`], the lowest first.
     pub fn later(&self) -> impl Iterator<Item = Range<u64>> {
         self.later.iter().cloned()
@@ -91,7 +100,7 @@ impl Having {
 mod tests {
     use std::collections::BTreeSet;
 
-    use proptest::prelude::{any, prop_assert_eq, proptest};
+    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
     use super::*;
 
@@ -125,6 +134,10 @@ mod tests {
             }
             let listed: Vec<u64> = (0..having.next()).chain(having.later().flatten()).collect();
             prop_assert_eq!(listed, model.iter().copied().collect::<Vec<u64>>());
+            let mut below = other.clone();
+            below.absorb(&having.below(20));
+            prop_assert!((0..70).all(|it| below.contains(it) || !having.contains(it) || it >= 20));
+            prop_assert!(having.below(20).end() <= having.next().max(20));
             let missing: Vec<u64> = having.missing().flatten().collect();
             let lacks = (0..having.end()).filter(|packet| !model.contains(packet));
             prop_assert_eq!(missing, lacks.collect::<Vec<u64>>());

@@ -88,7 +88,6 @@ impl Sender {
 
     fn wait(&mut self, ms: u64) {
         self.now = Time(self.now.0 + ms * MS);
-        self.engine.handle_timeout(self.now);
         self.drain();
     }
 
@@ -116,8 +115,10 @@ impl Sender {
         self.drain();
     }
 
-    /// Takes what is told; of two places of a receiver the one of the higher epoch.
+    /// Takes what is told at the end of a turn; of two places of a receiver the one of the higher
+    /// epoch.
     fn drain(&mut self) {
+        self.engine.handle_timeout(self.now);
         let mut datagram = Vec::new();
         while let Some(transmit) = self.engine.poll_transmit(&mut datagram) {
             let (header, body) = Header::decode(&datagram).expect("it is ours");

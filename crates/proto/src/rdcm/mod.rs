@@ -82,6 +82,8 @@ mod counters;
 mod group;
 pub mod having;
 mod hosts;
+#[cfg(test)]
+mod limits_tests;
 mod line;
 mod managed;
 mod management;
@@ -400,10 +402,16 @@ impl Engine for Rdcm {
         if payload.len() > limit {
             return Err(SendError::TooLarge { bytes: payload.len(), limit });
         }
-        self.streams = self.streams.wrapping_add(1);
-        let stream = self.streams;
-        let sent = self.with(now, group, |state, around| state.send(around, stream, payload));
-        sent.unwrap_or(Err(SendError::NotJoined))
+        let stream = self.streams.wrapping_add(1);
+        let sent = self.with(now, group, |state, around| {
+            let sent = state.send(around, stream, payload);
+            (sent, state.stream == stream)
+        });
+        let Some((sent, has_begun)) = sent else { return Err(SendError::NotJoined) };
+        if has_begun {
+            self.streams = stream;
+        }
+        sent
     }
 
     fn confirm(&mut self, now: Time, group: GroupId) {

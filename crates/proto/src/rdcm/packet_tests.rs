@@ -154,7 +154,8 @@ fn impossible_values_are_refused() {
         Packet::Data(DataPacket { number, piece: piece(&[]), way, is_relayed })
     };
     assert_eq!(refused(&data(u64::MAX, Way::tree(1), false)), DecodeError::Value);
-    assert_eq!(refused(&data(u64::MAX, Way::tree(1), true)), DecodeError::Value);
+    assert_eq!(refused(&data(MAX_NUMBER + 1, Way::tree(1), true)), DecodeError::Value);
+    assert_eq!(refused(&Packet::Announce { end: MAX_NUMBER + 1 }), DecodeError::Value);
     assert_eq!(refused(&data(1, Way::Repair, true)), DecodeError::Value, "repairs are not relayed");
     let mut ack = RingAck::new(1, &Having::all_below(5), 5, 0, 0);
     ack.known_to = 4;
@@ -171,7 +172,7 @@ fn a_packet_tells_roughly_how_many_are_under_way() {
 }
 
 fn numbers() -> impl Strategy<Value = u64> {
-    prop_oneof![0..1000_u64, Just(u64::MAX - 1), any::<u32>().prop_map(u64::from)]
+    prop_oneof![0..1000_u64, Just(MAX_NUMBER), any::<u32>().prop_map(u64::from)]
 }
 
 fn ring_acks() -> impl Strategy<Value = RingAck> {
@@ -200,7 +201,7 @@ fn seats() -> impl Strategy<Value = Seat> {
 fn places() -> impl Strategy<Value = Place> {
     let children = vec(any::<u64>().prop_map(NodeId), 0..MAX_PORTS);
     let relays = vec(any::<u64>().prop_map(NodeId), 0..=MAX_RELAYS);
-    let numbers = (any::<[u32; 3]>(), any::<u64>());
+    let numbers = (any::<[u32; 3]>(), numbers());
     (numbers, seats(), proptest::option::of(seats()), children, relays).prop_map(
         |(([epoch, receivers, children_ring], first), leaf, proxy, children, relays)| Place {
             epoch,
@@ -225,8 +226,8 @@ fn packets() -> impl Strategy<Value = Packet> {
         let is_relayed = is_relayed && way != Way::Repair;
         Packet::Data(DataPacket { number, piece, way, is_relayed })
     });
-    let reports = (any::<u32>(), any::<[u64; 4]>()).prop_map(|(epoch, it)| {
-        let [next, limit, by_tree, by_repair] = it;
+    let reports = (any::<u32>(), [numbers(), numbers()], any::<[u64; 2]>());
+    let reports = reports.prop_map(|(epoch, [next, limit], [by_tree, by_repair])| {
         Packet::Report(Report { epoch, next, limit, by_tree, by_repair })
     });
     let ranges = (0..1000_u64, 1..1000_u64).prop_map(|(start, count)| start..start + count);
@@ -240,7 +241,7 @@ fn packets() -> impl Strategy<Value = Packet> {
         (any::<u32>(), any::<u64>())
             .prop_map(|(ring, node)| Packet::Cut { ring, successor: NodeId(node) }),
         any::<u64>().prop_map(|node| Packet::Silent { successor: NodeId(node) }),
-        any::<(u32, u32, u64)>().prop_map(|(ring, epoch, from)| Packet::Release {
+        (any::<[u32; 2]>(), numbers()).prop_map(|([ring, epoch], from)| Packet::Release {
             ring,
             epoch,
             from

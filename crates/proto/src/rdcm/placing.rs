@@ -33,7 +33,7 @@ pub(super) struct Placing {
     move_at: Time,
     /// Counts the changes of places, whoever makes them: managers know nothing of relays.
     epoch: u32,
-    /// When places are told again that were not taken.
+    /// When places are told that are new, or were not taken.
     tell_at: Option<Time>,
 }
 
@@ -62,6 +62,8 @@ struct Receiver {
     state: ReceiverState,
     /// Its place as it is to be told; `None` until the manager has given it one.
     place: Option<Place>,
+    /// The epoch of the place that it was told last, and when.
+    told: Option<(u32, Time)>,
     /// The epoch of the place that it has taken.
     taken: u32,
     /// The epoch from which on it is what it is now: what it reports of an earlier place is of a
@@ -103,7 +105,8 @@ impl Placing {
                 left_behind_at: None,
                 heard_at: around.now,
             };
-            let receiver = Receiver { state, place: None, taken: 0, since: 0, fed_at: around.now };
+            let receiver =
+                Receiver { state, place: None, told: None, taken: 0, since: 0, fed_at: around.now };
             self.receivers.insert(*node, receiver);
         }
         self.management.join(around, nodes);
@@ -167,7 +170,7 @@ impl Placing {
         self.epoch += 1;
         (place.epoch, place.first, receiver.since) = (self.epoch, first, self.epoch);
         (receiver.state.first, receiver.state.next) = (first, first);
-        self.tell(around);
+        self.tell_at = Some(around.now);
     }
 
     /// A receiver reports. Whether it is one whom the others wait for.
@@ -269,7 +272,7 @@ impl Placing {
             // Until it answers all stay in their rings; who relays to whom is decided here.
             self.epoch += 1;
             if self.arrange_relays(around) {
-                self.tell(around);
+                self.tell_at = Some(around.now);
             }
             return;
         }
@@ -292,7 +295,7 @@ impl Placing {
         self.children = self.find_children(around.node);
         let is_rearranged = self.arrange_relays(around);
         if is_rearranged || !changed.is_empty() {
-            self.tell(around);
+            self.tell_at = Some(around.now);
         }
     }
 
@@ -309,20 +312,24 @@ impl Placing {
         placed.map(|(node, _)| *node).collect()
     }
 
-    /// Tells places that were not taken yet.
+    /// Tells places that were not taken yet: those that are new, and again those that were told a
+    /// while ago. It is done once for all that changes in one turn.
     fn tell(&mut self, around: &mut Around<'_>) {
-        let untaken = self.receivers.iter().filter_map(|(node, receiver)| {
-            let place = receiver.place.as_ref().filter(|place| place.epoch > receiver.taken)?;
-            Some((*node, place.clone()))
-        });
-        let untaken: Vec<(NodeId, Place)> = untaken.collect();
-        self.tell_at = match untaken.is_empty() {
-            true => None,
-            false => Some(around.now + around.config.report_interval(untaken.len() as u32)),
-        };
-        for (node, place) in untaken {
-            around.counters.places_sent += 1;
-            around.unicast(node, &Packet::Place(place));
+        let again_after = self.report_interval(around.config);
+        self.tell_at = None;
+        for (node, receiver) in &mut self.receivers {
+            let Some(place) = &receiver.place else { continue };
+            if place.epoch <= receiver.taken {
+                continue;
+            }
+            let is_new = receiver.told.is_none_or(|(epoch, _)| epoch != place.epoch);
+            if is_new || receiver.told.is_some_and(|(_, at)| at + again_after <= around.now) {
+                receiver.told = Some((place.epoch, around.now));
+                around.counters.places_sent += 1;
+                around.unicast(*node, &Packet::Place(place.clone()));
+            }
+            let again_at = receiver.told.map(|(_, at)| at + again_after);
+            self.tell_at = [self.tell_at, again_at].into_iter().flatten().min();
         }
     }
 

@@ -10,7 +10,7 @@ use self::relaying::Relaying;
 use super::acks::Acks;
 use super::around::{Around, seqno};
 use super::assembly::{Assembly, Whole};
-use super::config::{Config, Congestion};
+use super::config::{Config, Congestion, MAX_MESSAGE_BYTES};
 use super::congestion::Bic;
 use super::packet::{DataPacket, Packet, Place, Way};
 use super::successor::Patience;
@@ -136,7 +136,7 @@ impl Reception {
         self.assembly = Assembly::default();
         self.bic = new_bic(config);
         self.tolerance.on_answer();
-        self.tree_next = first;
+        self.tree_next = self.tree_next.max(first);
         self.known_to = self.known_to.max(first);
         self.branch_told_to = 0;
         self.progress = first;
@@ -275,8 +275,7 @@ impl Reception {
             && let number = self.window.taken_to()
             && let Some(kept) = self.window.take()
         {
-            let limit = around.config.message_bytes;
-            if let Some(whole) = self.assembly.push(number, kept, limit) {
+            if let Some(whole) = self.assembly.push(number, kept, MAX_MESSAGE_BYTES) {
                 self.hand_out(around, whole);
             }
         }

@@ -101,18 +101,19 @@ impl Sending {
         around: &mut Around<'_>,
         payload: Bytes,
     ) -> Result<SeqNo, SendError> {
-        if self.kept_bytes + payload.len() > around.config.send_bytes {
+        let count = around.config.packets_of(payload.len());
+        let bytes = payload.len() + count * PIECE_COST;
+        if self.kept_bytes + bytes > around.config.send_bytes {
             return Err(self.full());
         }
         let first = self.end();
         let size = around.config.piece_bytes();
-        let count = around.config.packets_of(payload.len());
         for place in 0..count {
             let bytes = payload.slice(place * size..payload.len().min((place + 1) * size));
             let (is_first, is_last) = (place == 0, place + 1 == count);
             self.kept.push_back(Piece { is_first, is_last, bytes });
         }
-        self.kept_bytes += payload.len();
+        self.kept_bytes += bytes;
         Ok(seqno(first))
     }
 
@@ -193,7 +194,7 @@ impl Sending {
         }
         let round_trip = self.all.round_trip().smoothed()?;
         let packets = self.limit().saturating_sub(self.acknowledged()).max(2);
-        Some(Span { window: packets * u64::from(config.path_mtu), round_trip })
+        Some(Span { window: packets.saturating_mul(config.path_mtu.into()), round_trip })
     }
 
     /// Whether the next packet may be multicast as far as receivers are concerned.
@@ -278,7 +279,8 @@ impl Sending {
         let mut left = ANSWERED_AT_ONCE;
         for range in ranges {
             for number in range.start.max(self.base)..range.end.min(self.next) {
-                if left == 0 {
+                // Who gets too little asks again.
+                if left == 0 || around.outbox.waiting_bytes() >= ANSWERS_WAITING {
                     return;
                 }
                 left -= 1;
@@ -322,7 +324,7 @@ impl Sending {
         while self.base < edge
             && let Some(piece) = self.kept.pop_front()
         {
-            self.kept_bytes -= piece.bytes.len();
+            self.kept_bytes -= piece.bytes.len() + PIECE_COST;
             self.base += 1;
         }
     }
@@ -430,7 +432,7 @@ impl Sending {
 
     pub(super) fn check(&self, config: &Config, group: GroupId) {
         self.placing.check();
-        let bytes: usize = self.kept.iter().map(|piece| piece.bytes.len()).sum();
+        let bytes: usize = self.kept.iter().map(|piece| piece.bytes.len() + PIECE_COST).sum();
         assert_eq!(bytes, self.kept_bytes, "{group}: bytes are counted wrongly");
         assert!(bytes <= config.send_bytes, "{group}: more is kept than there is room for");
         assert!((self.base..=self.end()).contains(&self.next), "{group}: it is beyond its end");
@@ -447,8 +449,12 @@ fn again_after(config: &Config) -> Patience {
     Patience { silent_after: patience.silent_after * 4, ..patience }
 }
 
+/// What it costs to keep a packet, beside its bytes.
+pub(super) const PIECE_COST: usize = size_of::<Piece>();
 /// Packets that are sent to who asks, at once.
 const ANSWERED_AT_ONCE: u64 = 256;
+/// Bytes that wait to be sent beyond which nobody is answered.
+const ANSWERS_WAITING: usize = 1 << 20;
 /// The part of the longest delay of an acknowledgement after which the end is announced first.
 const FIRST_PART: u32 = 4;
 /// A sender that has nothing to send announces itself so many times less often.

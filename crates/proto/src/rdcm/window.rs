@@ -136,9 +136,19 @@ impl RepairWindow {
     /// A successor or an overlay child has acknowledged packets.
     pub fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, is_child: bool) {
         let is_it = |it: &&mut Successor| it.node == from && it.ring == ack.ring;
+        // As long as the others wait for this receiver nobody is sent what it has no room for.
+        let trimmed;
+        let ack = if ack.known_to.max(ack.has.end()) <= self.end() {
+            ack
+        } else {
+            let known_to = ack.known_to.min(self.end()).max(ack.has.next());
+            trimmed = RingAck { has: ack.has.below(self.end()), known_to, ..*ack };
+            &trimmed
+        };
         if let Some(successor) = self.successors.iter_mut().find(is_it) {
             let fresh = successor.on_ack(now, ack, &self.patience);
-            for number in fresh.start.max(self.base)..fresh.end {
+            let end = fresh.end.min(self.base + self.kept.len() as u64);
+            for number in fresh.start.max(self.base)..end {
                 let place = (number - self.base) as usize;
                 if self.kept.get(place).is_some_and(Option::is_some) {
                     successor.misses(number, now + self.patience.detect_after);

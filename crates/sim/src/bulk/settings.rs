@@ -194,7 +194,8 @@ fn draw_config(rng: &mut Rng) -> Config {
     let mut config = Config {
         path_mtu: one_of(rng, &[1500, 1500, 1500, 1280, 9000]),
         message_bytes,
-        send_bytes: one_of(rng, &[1 << 20, 200 << 10, 64 << 10, message_bytes]).max(message_bytes),
+        send_bytes: one_of(rng, &[1 << 20, 200 << 10, 64 << 10, message_bytes])
+            .max(2 * message_bytes + 100),
         congestion: match is_paced {
             true => Congestion::Room,
             false => Congestion::Bic { initial: one_of(rng, &[32, 32, 8, 1]) },

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use bytes::{Buf, BufMut};
 
 use super::super::config::MAX_PORTS;
-use super::{take_list, take_node, take_u32, take_u64};
+use super::{take_list, take_node, take_number, take_u32};
 use crate::NodeId;
 use crate::wire::{DecodeError, HEADER_BYTES};
 
@@ -79,7 +79,7 @@ impl Place {
     pub(in super::super) fn take(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
         Ok(Self {
             epoch: take_u32(bytes)?,
-            first: take_u64(bytes)?,
+            first: take_number(bytes)?,
             receivers: take_u32(bytes)?,
             leaf: Seat::take(bytes)?,
             proxy: match bytes.try_get_u8().map_err(|_| DecodeError::Length)? {

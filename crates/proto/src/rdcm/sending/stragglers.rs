@@ -12,7 +12,9 @@ impl Sending {
     /// A receiver does not acknowledge anything to its predecessor.
     pub(in super::super) fn on_silent(&mut self, around: &mut Around<'_>, successor: NodeId) {
         around.counters.silences_heard += 1;
-        let gone_after = around.config.gone_after / 2;
+        // What it reports itself is not older than that, if it is there.
+        let interval = self.placing.report_interval(around.config);
+        let gone_after = (around.config.gone_after / 2).max(interval * 2);
         let heard_at = self.placing.receiver(successor).map(|state| state.heard_at);
         if heard_at.is_some_and(|at| around.now.since(at) >= gone_after) {
             self.leave_behind(around, successor);

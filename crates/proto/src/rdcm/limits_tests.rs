@@ -1,0 +1,89 @@
+//! What an engine takes is bounded, whatever comes: from the application, of the group, and from
+//! the network.
+
+use bytes::Bytes;
+
+use crate::rdcm::having::Having;
+use crate::rdcm::packet::{Packet, Place, RingAck, Seat};
+use crate::rdcm::{Config, Rdcm};
+use crate::{
+    Engine as _, GroupId, GroupSettings, NodeId, Profile, SendError, SendOptions, Time, ViewChange,
+    ViewChangeKind,
+};
+
+const NOW: Time = Time(1_000_000_000);
+const GROUP: GroupId = GroupId(5);
+const SENDER: NodeId = NodeId(1);
+const NEXT: NodeId = NodeId(3);
+/// The largest number that a packet may have.
+const FAR: u64 = 1 << 60;
+
+/// A node in a group with others.
+fn engine(id: NodeId, others: impl IntoIterator<Item = u64>) -> Rdcm {
+    let mut engine = Rdcm::new(id, Config::default(), 1);
+    engine.join(NOW, GROUP, GroupSettings::new("g", Profile::Bulk)).expect("a new group");
+    others.into_iter().for_each(|other| join(&mut engine, other));
+    engine
+}
+
+fn join(engine: &mut Rdcm, node: u64) {
+    let kind = ViewChangeKind::Joined;
+    engine.handle_view(NOW, &ViewChange { group: GROUP, version: 0, node: NodeId(node), kind });
+}
+
+fn send(engine: &mut Rdcm, bytes: &'static [u8]) -> Result<(), SendError> {
+    let payload = Bytes::from_static(bytes);
+    engine.send(NOW, GROUP, payload, SendOptions::default()).map(|_| ())
+}
+
+fn hear(engine: &mut Rdcm, from: NodeId, packet: &Packet) {
+    let mut datagram = Vec::new();
+    packet.encode(GROUP, from, 9, &mut datagram);
+    engine.handle_datagram(NOW, &datagram);
+    engine.handle_timeout(NOW);
+    engine.check();
+}
+
+#[test]
+fn many_who_join_at_once_are_told_their_places_once() {
+    let mut engine = engine(SENDER, [2]);
+    send(&mut engine, b"something").expect("there is room");
+    (3..303).for_each(|node| join(&mut engine, node));
+    engine.handle_timeout(NOW);
+    assert!(engine.counters().places_sent <= 302, "{}", engine.counters().places_sent);
+}
+
+#[test]
+fn many_small_messages_fill_the_buffer_too() {
+    for message in [&b""[..], b"x"] {
+        let mut engine = engine(SENDER, [2]);
+        let room = Config::default().send_bytes / 32;
+        let full = (0..room).find_map(|_| send(&mut engine, message).err());
+        assert!(matches!(full, Some(SendError::QueueFull { .. })), "{full:?}");
+        engine.check();
+    }
+}
+
+#[test]
+fn numbers_beyond_all_that_can_be_are_taken_in_no_time() {
+    let leaf = Seat { ring: 7, predecessor: NEXT, successor: NEXT, parent: SENDER };
+    let (proxy, children) = (None, Vec::from([NodeId(2), NEXT]));
+    for first in [1, FAR] {
+        let (epoch, receivers, relays) = (1, 2, Vec::new());
+        let children = children.clone();
+        let place =
+            Place { epoch, first, receivers, leaf, proxy, children_ring: 7, children, relays };
+        let mut engine = engine(NodeId(2), [1, 3]);
+        hear(&mut engine, SENDER, &Packet::Place(place));
+        let mut has = Having::all_below(1);
+        (1..30).for_each(|it| has.insert_range(FAR - 40 * it..FAR - 40 * it + 20));
+        hear(&mut engine, NEXT, &Packet::Ack(vec![RingAck::new(7, &has, FAR, FAR, 0)]));
+        hear(&mut engine, SENDER, &Packet::Announce { end: FAR });
+        hear(&mut engine, NEXT, &Packet::Ack(vec![RingAck::new(7, &has, FAR, FAR, 0)]));
+        hear(&mut engine, NEXT, &Packet::Release { ring: 7, epoch: 2, from: FAR });
+        let mut out = Vec::new();
+        while engine.poll_transmit(&mut out).is_some() {
+            out.clear();
+        }
+    }
+}
