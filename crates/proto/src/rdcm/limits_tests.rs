@@ -1,14 +1,16 @@
 //! What an engine takes is bounded, whatever comes: from the application, of the group, and from
 //! the network.
 
+use core::time::Duration;
+
 use bytes::Bytes;
 
 use crate::rdcm::having::Having;
 use crate::rdcm::packet::{Packet, Place, RingAck, Seat};
 use crate::rdcm::{Config, Rdcm};
 use crate::{
-    Engine as _, GroupId, GroupSettings, NodeId, Profile, SendError, SendOptions, Time, ViewChange,
-    ViewChangeKind,
+    Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, SendError, SendOptions, Time,
+    ViewChange, ViewChangeKind,
 };
 
 const NOW: Time = Time(1_000_000_000);
@@ -37,11 +39,24 @@ fn send(engine: &mut Rdcm, bytes: &'static [u8]) -> Result<(), SendError> {
 }
 
 fn hear(engine: &mut Rdcm, from: NodeId, packet: &Packet) {
+    hear_at(engine, NOW, 9, from, packet);
+}
+
+fn hear_at(engine: &mut Rdcm, now: Time, stream: u32, from: NodeId, packet: &Packet) {
     let mut datagram = Vec::new();
-    packet.encode(GROUP, from, 9, &mut datagram);
-    engine.handle_datagram(NOW, &datagram);
-    engine.handle_timeout(NOW);
+    packet.encode(GROUP, from, stream, &mut datagram);
+    engine.handle_datagram(now, &datagram);
+    engine.handle_timeout(now);
     engine.check();
+}
+
+/// The place of the only receiver.
+fn alone() -> Place {
+    let node = NodeId(2);
+    let leaf = Seat { ring: 7, predecessor: node, successor: node, parent: SENDER };
+    let (children, relays) = (Vec::new(), Vec::new());
+    let (epoch, first, receivers) = (1, 1, 1);
+    Place { epoch, first, receivers, leaf, proxy: None, children_ring: 0, children, relays }
 }
 
 #[test]
@@ -86,4 +101,27 @@ fn numbers_beyond_all_that_can_be_are_taken_in_no_time() {
             out.clear();
         }
     }
+}
+
+#[test]
+fn a_sender_that_was_restarted_unseen_is_followed_and_one_that_stays_silent_is_given_up() {
+    let mut engine = engine(NodeId(2), [1]);
+    hear(&mut engine, SENDER, &Packet::Place(alone()));
+    hear(&mut engine, SENDER, &Packet::Announce { end: 3 });
+    // Its streams are counted anew, perhaps from a lower number.
+    let later = NOW + Duration::from_secs(2);
+    hear_at(&mut engine, NOW + Duration::from_millis(50), 5, SENDER, &Packet::Place(alone()));
+    assert_eq!(engine.counters().foreign, 1, "it was heard a moment ago");
+    (0..2000).for_each(|ms| engine.handle_timeout(NOW + Duration::from_millis(ms)));
+    hear_at(&mut engine, later, 5, SENDER, &Packet::Place(alone()));
+    assert_eq!(engine.counters().foreign, 1);
+    hear_at(&mut engine, later, 5, SENDER, &Packet::Announce { end: 2 });
+    let told = core::iter::from_fn(|| engine.poll_event());
+    let lost = told.filter(|event| matches!(event, Event::Lost(_))).count();
+    assert_eq!(lost, 1, "of the first stream two packets never came");
+    for ms in 0..10_000 {
+        engine.handle_timeout(later + Duration::from_millis(ms));
+    }
+    assert_eq!(engine.sender(GROUP), None);
+    assert!(core::iter::from_fn(|| engine.poll_event()).any(|it| matches!(it, Event::Lost(_))));
 }

@@ -63,7 +63,6 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
-use crate::membership::ManagerNews;
 use crate::outbox::Outbox;
 use crate::wire::Header;
 use crate::{
@@ -109,13 +108,11 @@ mod under_way;
 pub mod window;
 
 use self::around::Around;
-use self::asking::Answer;
 pub use self::config::{Config, ConfigError, Congestion, MAX_MESSAGE_BYTES, MAX_PORTS, Network};
 pub use self::counters::Counters;
 use self::group::{Group, Role};
 pub use self::hosts::Hosts;
 use self::line::Line;
-use self::managed::GroupNews;
 pub use self::managed::ManagedBy;
 use self::packet::{Packet, Place};
 pub use self::placing::ReceiverState;
@@ -202,56 +199,6 @@ impl Rdcm {
     pub fn part(&mut self, node: NodeId) {
         self.line.part(node);
         self.config.network.part(node);
-    }
-
-    /// Something is known of the multicast manager in the membership service. Senders ask it as
-    /// long as it is reached, and have managers of their own otherwise.
-    pub fn handle_manager(&mut self, now: Time, news: &ManagerNews) {
-        let news = match news {
-            ManagerNews::Reached => GroupNews::Reached,
-            ManagerNews::Lost => GroupNews::Lost,
-            ManagerNews::Answered(bytes) => match Answer::decode(bytes) {
-                Ok(answer) => {
-                    let group = answer.group;
-                    let news = GroupNews::Answer(answer);
-                    let known = self.with(now, group, |it, around| it.on_manager(around, news));
-                    self.counters.manager_late += u64::from(known.is_none());
-                    return;
-                }
-                Err(_) => {
-                    self.counters.manager_malformed += 1;
-                    return;
-                }
-            },
-        };
-        match news {
-            GroupNews::Reached => self.line.is_there = true,
-            _ => self.line.lose(),
-        }
-        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
-        for group in groups {
-            self.with(now, group, |state, around| state.on_manager(around, news.clone()));
-        }
-    }
-
-    /// What the multicast manager in the membership service is to be asked next.
-    pub fn poll_request(&mut self) -> Option<Vec<u8>> {
-        self.line.poll().map(|request| request.encode())
-    }
-
-    /// A group in which this node sends whose manager in the membership service was lost: the node
-    /// has one of its own.
-    pub fn poll_manager_lost(&mut self) -> Option<GroupId> {
-        self.line.poll_lost()
-    }
-
-    /// Who manages the multicast of this node's stream in a group; `None` if it sends nothing
-    /// there.
-    pub fn managed_by(&self, group: GroupId) -> Option<ManagedBy> {
-        match &self.groups.get(&group)?.role {
-            Role::Sending(sending) => Some(sending.managed_by()),
-            Role::Waiting | Role::Receiving(_) => None,
-        }
     }
 
     /// What was counted.

@@ -175,14 +175,13 @@ impl Manager {
     /// built anew.
     ///
     /// # Errors
-    /// As [`Manager::join`], of the first one that is not taken in. Those before it are in, those
-    /// after it are not.
+    /// As [`Manager::join`], of the first one that is not taken in. All others are in.
     pub fn join_all(&mut self, group: GroupId, receivers: &[Vertex]) -> Result<(), ManagerError> {
         let dead = self.dead_links();
         let managed = self.groups.get_mut(&group).ok_or(ManagerError::NoGroup)?;
         let count = managed.receivers.len();
         let mut take_in = |receiver| managed.take_in(&self.topology, &dead, receiver);
-        let taken = receivers.iter().try_for_each(|receiver| take_in(*receiver));
+        let refused: Vec<_> = receivers.iter().filter_map(|it| take_in(*it).err()).collect();
         if managed.receivers.len() > 2 * count {
             // Most of the group is new: a tree for all of them is better than one that grew.
             managed.rebuild(&self.topology, &dead);
@@ -190,7 +189,7 @@ impl Manager {
         if managed.receivers.len() > count {
             self.place(group);
         }
-        taken
+        refused.into_iter().next().map_or(Ok(()), Err)
     }
 
     /// Takes out a receiver that has left, or that is reported to be gone. Whether it was one.

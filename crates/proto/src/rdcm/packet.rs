@@ -377,8 +377,8 @@ fn take_u64(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
     bytes.try_get_u64().map_err(|_| DecodeError::Length)
 }
 
-/// The number of a packet. No stream comes near the limit: it takes 50,000 years at a million packets
-/// in a second, and sums of numbers below it do not overflow.
+/// The number of a packet. No stream comes near the limit, which takes 30,000 years at a million
+/// packets in a second, and sums of numbers below it do not overflow.
 fn take_number(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
     let number = take_u64(bytes)?;
     if number <= MAX_NUMBER { Ok(number) } else { Err(DecodeError::Value) }

@@ -56,6 +56,15 @@ pub struct ReceiverState {
     pub heard_at: Time,
 }
 
+/// Why a receiver is left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It is not heard.
+    Silent,
+    /// It holds the others up.
+    Slow,
+}
+
 /// A receiver, and what it was told.
 #[derive(Debug)]
 struct Receiver {
@@ -69,9 +78,25 @@ struct Receiver {
     /// The epoch from which on it is what it is now: what it reports of an earlier place is of a
     /// time before it began anew.
     since: u32,
+    /// How often it held the others up of late: each time it is out for twice as long.
+    delays: u32,
+    /// When it was let in again, or came.
+    admitted_at: Time,
     /// When it was known last that the tree brought it more.
     fed_at: Time,
 }
+
+impl Receiver {
+    /// Its place, if it has not taken it.
+    fn untaken(&self) -> Option<&Place> {
+        self.place.as_ref().filter(|place| place.epoch > self.taken)
+    }
+}
+
+/// Who has kept up for so many times as long as the others wait for somebody slow is not slow.
+const KEPT_UP: u32 = 16;
+/// How often the time for which somebody slow is out is doubled, at most.
+const MOST_DOUBLINGS: u32 = 12;
 
 impl Placing {
     /// The receivers of the node's stream in a group: nobody yet.
@@ -105,8 +130,16 @@ impl Placing {
                 left_behind_at: None,
                 heard_at: around.now,
             };
-            let receiver =
-                Receiver { state, place: None, told: None, taken: 0, since: 0, fed_at: around.now };
+            let receiver = Receiver {
+                state,
+                place: None,
+                told: None,
+                taken: 0,
+                since: 0,
+                delays: 0,
+                admitted_at: around.now,
+                fed_at: around.now,
+            };
             self.receivers.insert(*node, receiver);
         }
         self.management.join(around, nodes);
@@ -123,12 +156,17 @@ impl Placing {
     }
 
     /// The others go on without a receiver; whether they waited for it until now.
-    pub(super) fn leave_behind(&mut self, around: &mut Around<'_>, node: NodeId) -> bool {
+    pub(super) fn leave_behind(&mut self, around: &mut Around<'_>, node: NodeId, why: Why) -> bool {
         let Some(receiver) = self.receivers.get_mut(&node) else { return false };
         if receiver.state.left_behind_at.is_some() {
             return false;
         }
         receiver.state.left_behind_at = Some(around.now);
+        if why == Why::Slow {
+            let kept_up = around.now.since(receiver.admitted_at);
+            let is_new = around.config.slow_after.is_some_and(|after| kept_up > KEPT_UP * after);
+            receiver.delays = if is_new { 1 } else { receiver.delays + 1 };
+        }
         receiver.place = None;
         self.management.leave(around, node);
         around.counters.left_behind += 1;
@@ -146,10 +184,18 @@ impl Placing {
         }
     }
 
+    /// When a receiver that was left behind may be one again.
+    pub(super) fn readmit_at(&self, node: NodeId, config: &Config) -> Time {
+        let Some(receiver) = self.receivers.get(&node) else { return Time::MAX };
+        let pause = config.readmit_after * (1 << receiver.delays.min(MOST_DOUBLINGS));
+        receiver.state.left_behind_at.map_or(Time::MAX, |at| at + pause)
+    }
+
     /// A receiver that was left behind is a receiver again, of what follows `first`.
     pub(super) fn readmit(&mut self, around: &mut Around<'_>, node: NodeId, first: u64) {
         let Some(receiver) = self.receivers.get_mut(&node) else { return };
         receiver.state.left_behind_at = None;
+        receiver.admitted_at = around.now;
         receiver.state.heard_at = around.now;
         receiver.state.first = first;
         receiver.state.next = first;
@@ -315,18 +361,16 @@ impl Placing {
     /// Tells places that were not taken yet: those that are new, and again those that were told a
     /// while ago. It is done once for all that changes in one turn.
     fn tell(&mut self, around: &mut Around<'_>) {
-        let again_after = self.report_interval(around.config);
+        let untaken = self.receivers.values().filter(|it| it.untaken().is_some()).count();
+        let again_after = around.config.report_interval(untaken as u32);
         self.tell_at = None;
         for (node, receiver) in &mut self.receivers {
-            let Some(place) = &receiver.place else { continue };
-            if place.epoch <= receiver.taken {
-                continue;
-            }
+            let Some(place) = receiver.untaken() else { continue };
             let is_new = receiver.told.is_none_or(|(epoch, _)| epoch != place.epoch);
             if is_new || receiver.told.is_some_and(|(_, at)| at + again_after <= around.now) {
-                receiver.told = Some((place.epoch, around.now));
                 around.counters.places_sent += 1;
                 around.unicast(*node, &Packet::Place(place.clone()));
+                receiver.told = Some((place.epoch, around.now));
             }
             let again_at = receiver.told.map(|(_, at)| at + again_after);
             self.tell_at = [self.tell_at, again_at].into_iter().flatten().min();
@@ -359,9 +403,7 @@ impl Placing {
     /// Whether all receivers have taken their places.
     pub(super) fn is_settled(&self) -> bool {
         !self.management.waits()
-            && self.waited_for().all(|(_, receiver)| {
-                receiver.place.as_ref().is_none_or(|place| place.epoch <= receiver.taken)
-            })
+            && self.waited_for().all(|(_, receiver)| receiver.untaken().is_none())
     }
 
     fn waited_for(&self) -> impl Iterator<Item = (NodeId, &Receiver)> {

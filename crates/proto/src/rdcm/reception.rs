@@ -1,6 +1,6 @@
 //! A receiver of a stream: what comes, whom it serves and whom it tells (sections 3.3 and 3.5).
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -150,10 +150,20 @@ impl Reception {
         let successors = self.place.seats().map(|seat| (seat.ring, seat.successor));
         let successors: Vec<(u32, NodeId)> = successors.filter(|it| it.1 != node).collect();
         let children = &self.place.children;
-        self.children.retain(|child, _| children.contains(child));
+        let others: BTreeSet<NodeId> = children.iter().copied().filter(|it| *it != node).collect();
+        if !self.children.keys().eq(&others) {
+            // What only somebody had who is no child any more the branch has not.
+            self.window.forget_branch();
+        }
+        self.children.retain(|child, _| others.contains(child));
         let limit = self.known_to + initial_window(around.config);
-        for child in children.iter().filter(|child| **child != node) {
-            self.children.entry(*child).or_insert(Child { known_to: 0, limit });
+        for child in others {
+            self.children.entry(child).or_insert(Child {
+                known_to: 0,
+                limit,
+                heard_at: now,
+                is_silent: false,
+            });
         }
         let has_children = !self.children.is_empty();
         let (epoch, linger) = (self.place.epoch, around.config.linger_at_ring());
@@ -331,9 +341,13 @@ impl Reception {
             }
         }
         if self.watch_at <= now {
+            let has_stood_still = self.stopped_for(now) >= around.config.watch_every();
             self.make_up_for_stop(now);
             self.watch_at = now + around.config.watch_every();
             self.watch(around);
+            if !has_stood_still {
+                self.look_for_silent(now, around.config);
+            }
         }
     }
 
@@ -367,8 +381,8 @@ impl Reception {
 
     /// When it is over, if nothing is heard of the sender until then.
     fn over_at(&self, config: &Config) -> Time {
-        let silent_at = self.sender_heard_at + config.sender_gone_after();
-        self.ends_at.unwrap_or(self.sender_back_at.map_or(Time::MAX, |_| silent_at))
+        let patience = if self.sender_back_at.is_some() { 1 } else { SENDER_PATIENCE };
+        self.ends_at.unwrap_or(self.sender_heard_at + patience * config.sender_gone_after())
     }
 
     /// What has not come does not come any more.
@@ -459,5 +473,7 @@ pub(super) fn initial_window(config: &Config) -> u64 {
     }
 }
 
+/// A sender that nobody says to be gone may be silent for so many times as long as one that was.
+const SENDER_PATIENCE: u32 = 10;
 /// An acknowledgement that takes longer than so many of the longest delays will not come.
 const SILENT_DELAYS: u32 = 4;

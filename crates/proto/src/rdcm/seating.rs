@@ -111,7 +111,7 @@ impl Seating {
             vertices.push(vertex);
         }
         if let Err(error) = self.manager.join_all(group, &vertices) {
-            tracing::warn!(%group, %error, "a receiver was left out");
+            tracing::warn!(%group, %error, "receivers were left out");
         }
     }
 

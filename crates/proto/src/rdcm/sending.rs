@@ -307,7 +307,7 @@ impl Sending {
             && mark <= self.base
         {
             self.marks.pop_front();
-            let incomplete = core::mem::take(&mut self.missed).into_iter().collect();
+            let incomplete = self.incomplete(mark);
             around.events.push_back(Event::Safe(Safe {
                 group: around.group,
                 up_to: seqno(mark - 1),
@@ -315,6 +315,17 @@ impl Sending {
                 incomplete,
             }));
         }
+    }
+
+    /// Who has not got all packets before a mark, and how many it lacks.
+    fn incomplete(&mut self, mark: u64) -> Vec<(NodeId, u32)> {
+        let mut missed = core::mem::take(&mut self.missed);
+        let left_behind = self.placing.all().filter(|(_, it)| it.left_behind_at.is_some());
+        for (node, state) in left_behind.filter(|(_, it)| it.next < mark) {
+            let lacks = u32::try_from(mark - state.next).unwrap_or(u32::MAX);
+            missed.insert(node, missed.get(&node).map_or(lacks, |known| lacks.max(*known)));
+        }
+        missed.into_iter().collect()
     }
 
     /// Lets go what all receivers have.

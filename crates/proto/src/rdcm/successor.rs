@@ -32,6 +32,8 @@ pub struct Successor {
     missing: Timers<u64>,
     under_way: UnderWay,
     heard_at: Time,
+    /// Whether it was silent when that was looked at, and was not heard since.
+    is_given_up: bool,
     watch: Watch,
     /// If somebody else serves it by now.
     lingering: Option<Lingering>,
@@ -95,6 +97,7 @@ impl Successor {
             missing: Timers::new(),
             under_way: UnderWay::new(now),
             heard_at: now,
+            is_given_up: false,
             watch: Watch { since: now, ..Watch::default() },
             lingering: None,
             epoch: 0,
@@ -185,7 +188,7 @@ impl Successor {
         }
         let fresh = self.known_to..ack.known_to.max(self.known_to);
         self.known_to = fresh.end;
-        self.heard_at = now;
+        (self.heard_at, self.is_given_up) = (now, false);
         if ack.by_tree == self.watch.by_tree {
             // It was repaired, after we had waited for it. To wait longer the next time would
             // double the pauses of who is cut off from the tree.
@@ -297,6 +300,16 @@ impl Successor {
     pub(super) fn is_silent(&mut self, now: Time, gone_after: Duration) -> bool {
         self.forget_known();
         self.awaits_anything() && now.since(self.heard_at) >= gone_after
+    }
+
+    /// Nothing is kept for it any more if it is silent.
+    pub(super) fn look_for_silence(&mut self, now: Time, gone_after: Duration) {
+        self.is_given_up = self.is_silent(now, gone_after);
+    }
+
+    /// Whether nothing is kept for it.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.is_given_up
     }
 
     /// Whether the tree has not reached it for the time `cut_after`, though it has reached its

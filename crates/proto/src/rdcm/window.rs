@@ -26,6 +26,8 @@ pub struct RepairWindow {
     successors: Vec<Successor>,
     /// What at least one overlay child has; `None` if there are none.
     children: Option<Having>,
+    /// Whether one of them is heard, or none has anything to say.
+    is_branch_heard: bool,
     kept_bytes: usize,
     patience: Patience,
 }
@@ -62,6 +64,7 @@ impl RepairWindow {
             taken_to: first,
             successors: Vec::new(),
             children: None,
+            is_branch_heard: true,
             kept_bytes: 0,
             patience,
         }
@@ -157,6 +160,7 @@ impl RepairWindow {
         }
         if is_child && let Some(children) = &mut self.children {
             children.absorb(&ack.has);
+            self.is_branch_heard = true;
         }
         self.release();
     }
@@ -217,6 +221,19 @@ impl RepairWindow {
         self.release();
     }
 
+    /// Looks which successors are silent: nothing is kept for them any more, and for the branch
+    /// neither unless one of its children is heard. Whoever gets too little asks the sender.
+    pub fn look_for_silent(&mut self, now: Time, gone_after: Duration, is_branch_heard: bool) {
+        self.successors.iter_mut().for_each(|it| it.look_for_silence(now, gone_after));
+        self.is_branch_heard = is_branch_heard;
+        self.release();
+    }
+
+    /// The overlay children are others than before: what they have is not known.
+    pub fn forget_branch(&mut self) {
+        (self.children, self.is_branch_heard) = (None, true);
+    }
+
     /// A packet that a successor lacks, and to whom it is to be sent.
     pub fn poll_repair(&mut self, now: Time) -> Option<(NodeId, u64)> {
         for successor in &mut self.successors {
@@ -271,7 +288,8 @@ impl RepairWindow {
     /// Lets go what nobody needs any more.
     fn release(&mut self) {
         self.successors.retain(|it| !it.is_released());
-        let served = self.successors.iter().map(Successor::next);
+        let heard = self.successors.iter().filter(|it| !it.is_given_up());
+        let served = heard.map(Successor::next);
         let all = served.chain(self.branch_next());
         let edge = all.fold(self.own.next().min(self.taken_to), u64::min);
         while self.base < edge {
@@ -283,7 +301,7 @@ impl RepairWindow {
     }
 
     fn branch_next(&self) -> Option<u64> {
-        self.children.as_ref().map(Having::next)
+        self.children.as_ref().filter(|_| self.is_branch_heard).map(Having::next)
     }
 
     /// Asserts the invariants.

@@ -11,6 +11,7 @@ mod findings;
 mod net;
 mod places;
 mod relays;
+mod silence;
 
 use self::net::{MBIT, Net, Setup};
 
@@ -86,6 +87,7 @@ fn the_others_go_on_when_a_receiver_is_killed() {
         let left: Vec<u32> = HOSTS[1..].iter().copied().filter(|it| *it != HOSTS[3]).collect();
         net.run_until_all_have(&left, 5000);
         net.assert_whole(&left);
+        net.run(500);
         assert!(net.slow.iter().any(|slow| slow.node == Net::id(HOSTS[3])), "{:?}", net.slow);
         net.report_failed(HOSTS[3]);
         net.run(50);

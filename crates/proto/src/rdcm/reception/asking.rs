@@ -26,7 +26,7 @@ impl Reception {
     }
 
     /// How long this node stood still, if it did: it can have heard nobody meanwhile.
-    fn stopped_for(&self, now: Time) -> Duration {
+    pub(super) fn stopped_for(&self, now: Time) -> Duration {
         now.since(self.watch_at)
     }
 

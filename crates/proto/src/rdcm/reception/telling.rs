@@ -93,7 +93,7 @@ impl Reception {
 
     pub(super) fn branch_ack(&self, ring: u32, config: &Config) -> RingAck {
         let has = self.window.branch().unwrap_or_else(|| self.window.own().clone());
-        let limits = self.children.values().map(|child| child.limit);
+        let limits = self.heard_children().map(|child| child.limit);
         let limit = limits.fold(self.limit(config), u64::min);
         RingAck::new(ring, &has, self.branch_known_to(), limit, self.by_tree as u32)
     }

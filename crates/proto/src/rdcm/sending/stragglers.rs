@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::super::around::Around;
 use super::super::packet::Report;
-use super::super::placing::ReceiverState;
+use super::super::placing::{ReceiverState, Why};
 use super::Sending;
 use crate::{Event, NodeId, Slow};
 
@@ -17,14 +17,19 @@ impl Sending {
         let gone_after = (around.config.gone_after / 2).max(interval * 2);
         let heard_at = self.placing.receiver(successor).map(|state| state.heard_at);
         if heard_at.is_some_and(|at| around.now.since(at) >= gone_after) {
-            self.leave_behind(around, successor);
+            self.leave_behind(around, successor, Why::Silent);
         }
     }
 
-    fn leave_behind(&mut self, around: &mut Around<'_>, node: NodeId) {
+    /// The others go on without a receiver. The last one is waited for until it is no member any
+    /// more: there are no others, and what is sent to nobody is lost.
+    fn leave_behind(&mut self, around: &mut Around<'_>, node: NodeId, why: Why) {
         let Some(state) = self.placing.receiver(node) else { return };
+        if self.placing.current().all(|(other, _)| other == node) {
+            return;
+        }
         let behind = u32::try_from(self.next - state.next.min(self.next)).unwrap_or(u32::MAX);
-        if self.placing.leave_behind(around, node) {
+        if self.placing.leave_behind(around, node, why) {
             tracing::info!(group = %around.group, %node, behind, "left behind");
             let slow = Slow { group: around.group, node, behind };
             around.events.push_back(Event::Slow(slow));
@@ -36,8 +41,8 @@ impl Sending {
     /// A receiver that was left behind is there again.
     pub(super) fn readmit(&mut self, around: &mut Around<'_>, node: NodeId, report: &Report) {
         let Some(state) = self.placing.receiver(node) else { return };
-        let since = state.left_behind_at.unwrap_or(around.now);
-        if around.now.since(since) < around.config.readmit_after {
+        let takes_more = report.epoch == 0 || report.limit > report.next;
+        if !takes_more || self.placing.readmit_at(node, around.config) > around.now {
             return;
         }
         let is_kept = report.next >= self.base;
@@ -54,7 +59,7 @@ impl Sending {
         let silent = (config.gone_after * 2).max(self.placing.report_interval(config) * 8);
         let gone = self.placing.current().filter(|(_, it)| now.since(it.heard_at) >= silent);
         let gone: Vec<NodeId> = gone.map(|(node, _)| node).collect();
-        gone.into_iter().for_each(|node| self.leave_behind(around, node));
+        gone.into_iter().for_each(|node| self.leave_behind(around, node, Why::Silent));
         self.placing.announce_to_left_behind(around, self.next);
         let Some(slow_after) = config.slow_after else { return };
         self.slowest = self.find_slowest().map(|node| match self.slowest {
@@ -65,7 +70,7 @@ impl Sending {
             && now.since(since) >= slow_after
         {
             self.slowest = None;
-            self.leave_behind(around, node);
+            self.leave_behind(around, node, Why::Slow);
         }
     }
 

@@ -1,0 +1,68 @@
+//! Nodes that do not hear each other, and applications that take nothing: the others go on.
+
+use std::time::Duration;
+
+use carom_proto::rdcm::topology::Topology as Cluster;
+use carom_sim::{Fault, HostIx};
+
+use crate::net::{MBIT, Net, Setup};
+
+/// Two racks that the sender knows.
+fn racks(hosts: &[u32], seed: u64) -> Setup {
+    let cluster = Cluster::racks(hosts).expect("racks");
+    Setup { cluster, ..Setup::bcube(4, 1, seed) }
+}
+
+#[test]
+fn two_receivers_that_do_not_hear_each_other_hold_nobody_up() {
+    let in_two_racks = [0, 1, 2, 3, 4, 5];
+    for (from, to) in [(4, 3), (3, 4), (2, 1), (5, 3)] {
+        let mut setup = racks(&[3, 3], 7);
+        setup.config.slow_after = None;
+        let mut net = Net::new(setup, &in_two_racks);
+        net.world.apply(&Fault::OneWay(vec![HostIx(from)], vec![HostIx(to)]));
+        net.to_send = 20_000;
+        net.run_until_all_have(&in_two_racks[1..], 20_000);
+        net.assert_whole(&in_two_racks[1..]);
+    }
+}
+
+#[test]
+fn the_last_receiver_is_waited_for_however_long_it_stands_still() {
+    let mut setup = Setup::rack(2, 1);
+    setup.config.rate = Some(200 * MBIT / 8);
+    let mut net = Net::new(setup, &[0, 1]);
+    net.to_send = 20_000;
+    net.run(100);
+    net.world.apply(&Fault::Pause(HostIx(1)));
+    net.run(3000);
+    let sent = net.engine(0).counters().data_sent;
+    assert!(sent < 10_000, "{sent} packets were sent to nobody");
+    net.world.apply(&Fault::Resume(HostIx(1)));
+    net.run_until_all_have(&[1], 8000);
+    net.assert_whole(&[1]);
+}
+
+#[test]
+fn an_application_that_takes_nothing_holds_the_others_up_once() {
+    let mut setup = Setup::rack(3, 1);
+    setup.config.rate = Some(200 * MBIT / 8);
+    setup.config.slow_after = Some(Duration::from_millis(500));
+    setup.config.window_packets = 1 << 10;
+    let mut net = Net::new(setup, &[0, 1, 2]);
+    net.to_send = u64::MAX;
+    net.run(100);
+    let group = net.group;
+    net.with(1, |engine, now| engine.hold(now, group, true));
+    net.run(1000);
+    let before = net.log(2).got.len();
+    net.run(10_000);
+    let messages = 10 * 200 * MBIT / 8 / 4100;
+    let got = (net.log(2).got.len() - before) as u64;
+    assert!(got > messages * 8 / 10, "{got} of some {messages}");
+    assert_eq!(net.slow.len(), 1, "{:?}", net.slow);
+    net.with(1, |engine, now| engine.hold(now, group, false));
+    net.run(2000);
+    let (behind, ahead) = (net.log(1).got.last(), net.log(2).got.last());
+    assert!(behind.max(ahead) < behind.map(|it| it + 1000).as_ref(), "it goes on: {behind:?}");
+}
