@@ -48,7 +48,7 @@ impl Direct {
             return Ok(0);
         }
         let written =
-            folder.write_direct(name).and_then(|file| file.write_all_at(&bytes[..whole], at));
+            folder.rewrite_direct(name).and_then(|file| file.write_all_at(&bytes[..whole], at));
         match written {
             Ok(()) => Ok(whole),
             // The file system does not take it, or not so.

@@ -1,14 +1,16 @@
 //! Directories by handle, so that no name is ever looked up through a symlink.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
+use crate::limits::MAX_COMPONENTS;
 use crate::manifest::{Entry, Modified};
 use crate::names::EntryPath;
 
@@ -97,10 +99,14 @@ impl Folder {
         regular(rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?)
     }
 
-    /// As [`Folder::write`], to write past the page cache.
-    pub(crate) fn write_direct(&self, name: &OsStr) -> io::Result<File> {
-        let flags = FILE | OFlags::RDWR | OFlags::CREATE | DIRECT;
-        regular(rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?)
+    /// Opens a regular file that is there already to read and write.
+    pub(crate) fn rewrite(&self, name: &OsStr) -> io::Result<File> {
+        regular(rustix::fs::openat(&self.0, name, FILE | OFlags::RDWR, Mode::empty())?)
+    }
+
+    /// As [`Folder::rewrite`], to write past the page cache.
+    pub(crate) fn rewrite_direct(&self, name: &OsStr) -> io::Result<File> {
+        regular(rustix::fs::openat(&self.0, name, FILE | OFlags::RDWR | DIRECT, Mode::empty())?)
     }
 
     /// Opens a regular file to read and append, and makes it if it is not there.
@@ -115,6 +121,51 @@ impl Folder {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Where a symlink leads.
+    pub(crate) fn link(&self, name: &OsStr) -> io::Result<Vec<u8>> {
+        Ok(rustix::fs::readlinkat(&self.0, name, Vec::new())?.into_bytes())
+    }
+
+    /// Lets this user read and write what is his already, and search it if it is a directory.
+    pub(crate) fn open_up(&self, name: &OsStr) -> io::Result<()> {
+        self.permit(name, Mode::RWXU).map(drop)
+    }
+
+    /// As [`Folder::read`], also if its mode closes it to this user, whose it is; that is as before
+    /// when this returns.
+    pub(crate) fn read_ours(&self, name: &OsStr) -> io::Result<File> {
+        match self.read(name) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let before = self.permit(name, Mode::RUSR)?;
+                let file = self.read(name)?;
+                rustix::fs::fchmod(&file, before)?;
+                Ok(file)
+            }
+            file => file,
+        }
+    }
+
+    /// Adds to the mode of a file or directory, and returns what it was. A file is not made to be
+    /// run.
+    fn permit(&self, name: &OsStr, more: Mode) -> io::Result<Mode> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&handle)?;
+        let more = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => more,
+            FileType::RegularFile => more - Mode::XUSR,
+            _ => return Err(io::Error::other("it is neither a file nor a directory")),
+        };
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        if !mode.contains(more) {
+            // A handle that cannot be read through is changed by its name in here, which leads to
+            // it and nowhere else.
+            let handle = format!("/proc/self/fd/{}", handle.as_raw_fd());
+            rustix::fs::chmod(handle, mode | more)?;
+        }
+        Ok(mode)
     }
 
     /// Moves `name` to `to`; unless it may `replace`, only if nothing is there.
@@ -144,6 +195,56 @@ impl Folder {
         match rustix::fs::unlinkat(&self.0, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes a directory and all that is in it, if it is there.
+    pub(crate) fn remove_folder(&self, name: &OsStr) -> io::Result<()> {
+        self.remove_levels(name, MAX_COMPONENTS + 1)
+    }
+
+    fn remove_levels(&self, name: &OsStr, levels: usize) -> io::Result<()> {
+        let folder = match self.folder(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            folder => folder?,
+        };
+        let levels = levels.checked_sub(1).ok_or_else(|| io::Error::other("it is too deep"))?;
+        for child in folder.names()? {
+            match rustix::fs::unlinkat(&folder.0, &*child, AtFlags::empty()) {
+                // Which of the two says that it is a directory depends on the system.
+                Err(Errno::ISDIR | Errno::PERM) => folder.remove_levels(&child, levels)?,
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.remove_empty(name)
+    }
+
+    /// Removes a directory that has nothing in it.
+    pub(crate) fn remove_empty(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// What is in it.
+    fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.0)? {
+            let entry = entry?;
+            match entry.file_name().to_bytes() {
+                b"." | b".." => {}
+                name => names.push(OsStr::from_bytes(name).to_owned()),
+            }
+        }
+        Ok(names)
+    }
+
+    /// Whether `name` stands for what `handle` has open.
+    pub(crate) fn is_still(&self, name: &OsStr, handle: impl AsFd) -> io::Result<bool> {
+        let open = rustix::fs::fstat(handle)?;
+        match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+            Ok(named) => Ok((named.st_dev, named.st_ino) == (open.st_dev, open.st_ino)),
         }
     }
 
@@ -186,6 +287,12 @@ impl Folder {
     /// Everything of its file system is on the disk.
     pub(crate) fn sync_all(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.0)?)
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -5,7 +5,7 @@
 //! the order of their coming. A number is appended when its piece is verified and written. Nothing
 //! is synchronised on the way: numbers and data survive the death of the process anyway, and after
 //! the death of the machine the numbers only say which pieces are worth reading, as each is
-//! verified again.
+//! verified again. It is brought onto the disk when all pieces are in it.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -22,27 +22,16 @@ pub(crate) struct Journal {
     key: [u8; 16],
 }
 
-/// Why a journal cannot be used.
-#[derive(Debug)]
-pub(crate) enum JournalError {
-    InUse,
-    Io(io::Error),
-}
-
 impl Journal {
     /// Reads a journal, or begins one if there is none or it is of something else, and says which
-    /// pieces are in it. `file` is open to read and to append.
+    /// pieces are in it; `None` if it has been begun. `file` is open to read and to append, and is
+    /// locked, which it is until this is dropped.
     pub(crate) fn open(
         mut file: File,
         id: &TransferId,
         pieces: u32,
         new_key: [u8; 16],
-    ) -> Result<(Self, PieceSet), JournalError> {
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => return Err(JournalError::InUse),
-            Err(std::fs::TryLockError::Error(error)) => return Err(JournalError::Io(error)),
-        }
+    ) -> io::Result<(Self, Option<PieceSet>)> {
         let mut bytes = Vec::new();
         // Each piece is noted once, or a few times if it had to be fetched again after a crash.
         let most = 64 * u64::from(pieces) + 4096;
@@ -54,7 +43,7 @@ impl Journal {
             file.set_len(0)?;
             let mut journal = Self { file, key: new_key };
             journal.file.write_all(&[&head[..], &new_key].concat())?;
-            return Ok((journal, noted));
+            return Ok((journal, None));
         };
         let (numbers, torn) = numbers.as_chunks::<4>();
         for number in numbers {
@@ -64,7 +53,7 @@ impl Journal {
             // What is written next must not become a part of it.
             file.set_len((head.len() + 16 + 4 * numbers.len()) as u64)?;
         }
-        Ok((Self { file, key: *key }, noted))
+        Ok((Self { file, key: *key }, Some(noted)))
     }
 
     /// By what the sender knows this receiver.
@@ -76,10 +65,9 @@ impl Journal {
     pub(crate) fn note(&mut self, piece: u32) -> io::Result<()> {
         self.file.write_all(&piece.to_be_bytes())
     }
-}
 
-impl From<io::Error> for JournalError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
+    /// What was noted is on the disk.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
     }
 }

@@ -11,6 +11,7 @@ mod options;
 mod outbox;
 mod publish;
 mod recover;
+mod stock;
 mod store;
 
 use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener};
@@ -279,16 +280,18 @@ impl Shared {
 
     /// The sender has ended the transfer for everybody.
     fn aborted(&self, reason: String, discard: bool) {
-        let life = self.life();
-        let is_complete = life.is_complete();
+        // Held throughout: the last piece must not come in between, and who is told of the end may
+        // exit at once.
+        let mut life = self.life();
+        if !life.is_complete() && !life.is_ending() {
+            match discard {
+                true => self.store.discard(),
+                false => self.store.close(),
+            }
+            life.end(Err(ReceiveError::Aborted(reason)));
+        }
         drop(life);
-        if is_complete {
-            return;
-        }
-        self.fail(ReceiveError::Aborted(reason));
-        if discard {
-            self.store.discard();
-        }
+        self.changed.notify_all();
     }
 
     /// The sender says that all are done.
@@ -384,11 +387,12 @@ impl Shared {
     /// Gives everything its name when all pieces are here.
     fn finish(&self) {
         let mut life = self.life();
-        while !life.is_complete() {
-            if life.is_ending() {
-                return;
-            }
+        while !life.is_ending() && !life.is_complete() {
             life = self.changed.wait(life).expect("nobody panics while holding the state");
+        }
+        if life.is_ending() {
+            // A piece that was under way then may even have been the last.
+            return;
         }
         drop(life);
         let published = self.store.publish();
@@ -453,3 +457,7 @@ fn listen(at: SocketAddr, sender: SocketAddr) -> Result<(TcpListener, u16), Rece
     });
     listener.map_err(|error| ReceiveError::Start(format!("cannot listen at {at}: {error}")))
 }
+
+#[cfg(test)]
+#[path = "ending_tests.rs"]
+mod tests;

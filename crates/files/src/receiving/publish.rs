@@ -1,16 +1,19 @@
 //! The end: everything gets its name.
 //!
-//! 1. All data is brought onto the disk.
+//! 1. All data is brought onto the disk, and the journal.
 //! 2. In `tree/`, beside the target, directories are made, files moved there from `data/`, symlinks
 //!    made.
-//! 3. The file `built` notes that this is done.
-//! 4. Files get their modes and times; not sooner, as what cannot be read cannot be verified again.
-//! 5. What is at the top of `tree/` is moved into the target, where nothing is there yet in one
+//! 3. The directories in `tree/` are brought onto the disk.
+//! 4. The file `built` notes that this is done.
+//! 5. Files get their modes and times; not sooner, as what cannot be read cannot be verified again.
+//! 6. What is at the top of `tree/` is moved into the target, where nothing is there yet in one
 //!    step each; where directories are merged, file by file.
-//! 6. Directories get their modes and times, the innermost first.
-//! 7. What is beside the target is removed.
+//! 7. Directories get their modes and times, the innermost first.
+//! 8. What is beside the target is removed.
 //!
-//! Each step can be broken off anywhere and be done again from its beginning.
+//! The end can be broken off anywhere. What is here then is read again and held against the
+//! manifest (`stock`); from `built` on, if all of it is whole, it goes on from there, and else all
+//! of this is done again.
 
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
@@ -25,11 +28,12 @@ use crate::receiving::store::{BUILT, MANIFEST, Store, TREE, data_name};
 /// may have other things to do, but does it in one go.
 const SYNCED_ONE_BY_ONE: usize = 256;
 
-type Step = fn(&Store) -> Result<(), ReceiveError>;
+pub(super) type Step = fn(&Store) -> Result<(), ReceiveError>;
 
-const STEPS: [Step; 7] = [
+pub(super) const STEPS: [Step; 8] = [
     Store::sync_data,
     Store::build,
+    Store::sync_tree,
     Store::note_built,
     Store::dress_files,
     Store::move_all,
@@ -48,19 +52,17 @@ impl Store {
         if self.built.load(Ordering::Relaxed) {
             return Ok(());
         }
+        // What comes after a death in what follows relies on it.
+        self.sync_journal().map_err(|error| self.disk_here(error))?;
         let entries = self.manifest.entries().iter().enumerate();
-        let with_data = entries.filter(|(_, entry)| entry.data_bytes() > 0);
+        let with_data = entries.filter(|(_, entry)| entry.file_bytes() > 0);
         if with_data.clone().count() > SYNCED_ONE_BY_ONE {
             let synced = self.stage.sync_all();
             return synced.map_err(|error| self.disk_here(error));
         }
         for (index, entry) in with_data {
-            match self.data.read(&data_name(index)) {
-                Ok(file) => file.sync_data().map_err(|error| self.disk(entry, error))?,
-                // It is in the tree already, and was on the disk before it was moved there.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(self.disk(entry, error)),
-            }
+            let synced = self.data.read(&data_name(index)).and_then(|file| file.sync_data());
+            synced.map_err(|error| self.disk(entry, error))?;
         }
         Ok(())
     }
@@ -86,20 +88,34 @@ impl Store {
 
     fn build_file(&self, index: usize, entry: &Entry, parent: &Folder) -> io::Result<()> {
         let name = entry.path.name();
-        if entry.data_bytes() == 0 {
-            // Nothing, or nothing but a hole.
-            parent.remove(name)?;
-            let file = parent.write(name)?;
-            return file.set_len(entry.file_bytes());
+        if entry.file_bytes() == 0 {
+            return parent.write(name).map(drop);
         }
-        match self.data.rename(&data_name(index), parent, name, true) {
-            // It was moved before the last time broke off.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => match parent.look(name)? {
-                Found::File => Ok(()),
-                _ => Err(error),
-            },
-            renamed => renamed,
+        let data = data_name(index);
+        if self.data.read(&data)?.metadata()?.len() != entry.file_bytes() {
+            return Err(io::Error::other("what was received of it has another length now"));
         }
+        self.data.rename(&data, parent, name, false)
+    }
+
+    /// Brings onto the disk what the tree is made of; the data is there already.
+    fn sync_tree(&self) -> Result<(), ReceiveError> {
+        if self.built.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let directories = || {
+            let entries = self.manifest.entries().iter();
+            entries.filter(|entry| entry.kind == Kind::Directory)
+        };
+        let tree = self.tree()?;
+        if directories().count() > SYNCED_ONE_BY_ONE {
+            return tree.sync_all().map_err(|error| self.disk_here(error));
+        }
+        for entry in directories() {
+            let synced = tree.walk(entry.path.components()).and_then(|folder| folder.sync());
+            synced.map_err(|error| self.disk(entry, error))?;
+        }
+        tree.sync().map_err(|error| self.disk_here(error))
     }
 
     /// Notes that nothing but the tree is needed any more.
@@ -180,8 +196,14 @@ impl Store {
     ) -> io::Result<Option<(Folder, Folder)>> {
         let name = entry.path.name();
         if from.look(name)? == Found::Nothing {
-            // It was moved before the last time broke off.
-            return Ok(None);
+            // It was moved before the last time broke off, and is what it should be if it is there:
+            // that was looked at when this time began.
+            return match (&entry.kind, to.look(name)?) {
+                (Kind::Directory, Found::Directory)
+                | (Kind::File { .. }, Found::File)
+                | (Kind::Symlink { .. }, Found::Symlink) => Ok(None),
+                _ => Err(io::Error::other("it is not there any more")),
+            };
         }
         if entry.kind != Kind::Directory {
             from.rename(name, to, name, self.overwrite)?;
@@ -196,7 +218,8 @@ impl Store {
     }
 
     fn tree(&self) -> Result<Folder, ReceiveError> {
-        self.stage.folder(OsStr::new(TREE)).map_err(|error| self.disk_here(error))
+        // It goes before what tells that all was in it.
+        self.stage.make(OsStr::new(TREE)).map_err(|error| self.disk_here(error))
     }
 
     fn clean_up(&self) -> Result<(), ReceiveError> {
@@ -218,4 +241,4 @@ impl Store {
 
 #[cfg(test)]
 #[path = "publish_tests.rs"]
-mod tests;
+pub(super) mod tests;

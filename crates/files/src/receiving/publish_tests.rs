@@ -11,13 +11,15 @@ use crate::progress::Reporter;
 use crate::receiving::recover::recover;
 use crate::scan::{Content, Source};
 
-struct Sent {
-    folder: tempfile::TempDir,
-    content: Content,
+/// What is sent, and where it is received.
+pub(in crate::receiving) struct Sent {
+    pub(in crate::receiving) folder: tempfile::TempDir,
+    pub(in crate::receiving) content: Content,
 }
 
 impl Sent {
-    fn new() -> Self {
+    /// A file, and a directory with one of each kind in it.
+    pub(in crate::receiving) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let root = folder.path().join("from/tree");
         fs::create_dir_all(root.join("sub/empty")).expect("it is new");
@@ -33,30 +35,47 @@ impl Sent {
         };
         mode("tree/file", 0o400);
         mode("tree/sub", 0o555);
-        let sources =
-            ["alone", "tree"].map(|name| Source::Path(folder.path().join("from").join(name)));
-        let content = Content::scan(sources.into(), None, &Reporter::none());
+        Self::of(folder, &["alone", "tree"])
+    }
+
+    /// What is in `from/` in a folder.
+    pub(in crate::receiving) fn of(folder: tempfile::TempDir, names: &[&str]) -> Self {
+        let source = |name| Source::Path(folder.path().join("from").join(name));
+        let sources = names.iter().map(source).collect();
+        let content = Content::scan(sources, None, &Reporter::none());
         let content = content.expect("it can be sent");
         Self { folder, content }
     }
 
-    fn to(&self) -> std::path::PathBuf {
+    pub(in crate::receiving) fn to(&self) -> std::path::PathBuf {
         self.folder.path().join("to")
     }
 
-    fn store(&self, overwrite: bool) -> Result<Store, ReceiveError> {
+    /// What is beside the target.
+    pub(in crate::receiving) fn stage(&self) -> std::path::PathBuf {
+        self.to().join(format!("{BESIDE}{}", self.content.manifest.id().short()))
+    }
+
+    pub(in crate::receiving) fn store(&self, overwrite: bool) -> Result<Store, ReceiveError> {
         let manifest = Arc::new(self.content.manifest.clone());
         Store::open(self.to(), manifest, overwrite, &mut || {})
     }
 
     /// A store with everything in it.
-    fn complete(&self, overwrite: bool) -> Store {
+    pub(in crate::receiving) fn complete(&self, overwrite: bool) -> Store {
         let store = self.store(overwrite).expect("it can be received");
-        for piece in 0..self.content.manifest.pieces() {
+        assert_eq!(self.give_what_lacks(&store), self.content.manifest.pieces());
+        store
+    }
+
+    /// Gives a store what it lacks; returns how many pieces that were.
+    pub(in crate::receiving) fn give_what_lacks(&self, store: &Store) -> u32 {
+        let have = store.have();
+        for piece in (0..have.pieces()).filter(|piece| !have.contains(*piece)) {
             let bytes = self.content.read(piece).expect("it is there");
             assert_eq!(store.write(piece, &bytes), Ok(true));
         }
-        store
+        have.pieces() - have.count()
     }
 
     /// Takes it up again and goes on to the end.
@@ -68,7 +87,7 @@ impl Sent {
     }
 }
 
-fn assert_whole(to: &Path) {
+pub(in crate::receiving) fn assert_whole(to: &Path) {
     let read = |path: &str| fs::read_to_string(to.join(path)).expect("it is there");
     assert_eq!([read("alone"), read("tree/file")], ["alone", "text"]);
     assert_eq!([read("tree/nothing"), read("tree/link")], ["", "in sub"]);
@@ -110,12 +129,12 @@ fn after_each_step_it_goes_on_from_there() {
 fn in_the_middle_of_building_and_of_moving_it_goes_on_from_there() {
     let sent = Sent::new();
     let store = sent.complete(false);
-    let stage = sent.to().join(format!("{BESIDE}{}", sent.content.manifest.id().short()));
+    let stage = sent.stage();
     fs::create_dir_all(stage.join("tree/tree/sub")).expect("it is new");
     fs::rename(stage.join("data/0"), stage.join("tree/alone")).expect("it is there");
     drop(store);
     let store = sent.store(false).expect("it can be received");
-    for step in &STEPS[..4] {
+    for step in &STEPS[..5] {
         assert_eq!(step(&store), Ok(()));
     }
     fs::rename(stage.join("tree/alone"), sent.to().join("alone")).expect("it is there");
@@ -125,7 +144,7 @@ fn in_the_middle_of_building_and_of_moving_it_goes_on_from_there() {
 
 #[test]
 fn what_only_lacked_its_name_is_finished_without_a_sender() {
-    for (steps, finished) in [(2, 0), (3, 1), (5, 1), (6, 1)] {
+    for (steps, finished) in [(2, 0), (3, 0), (4, 1), (6, 1), (7, 1)] {
         let sent = Sent::new();
         let store = sent.complete(false);
         for step in &STEPS[..steps] {

@@ -15,9 +15,13 @@ use crate::names::BESIDE;
 use crate::receiving::folder::{Folder, Found};
 use crate::receiving::store::{BUILT, MANIFEST, Store};
 
+const DAMAGED: &str =
+    "some of what was complete has been changed or lost since; a sender is needed for that";
+
 /// Finishes transfers into `directory` that were complete and on the disk when their receiver died,
-/// so that no sender is needed for them. Of each it says whether that succeeded. What is not
-/// complete, or is being received by somebody now, is left alone.
+/// so that no sender is needed for them. What is there of them is read and verified again first; if
+/// it is not whole, it is kept, and a sender is needed for the rest. Of each it says whether that
+/// succeeded. What never was complete, or is being received by somebody now, is left alone.
 ///
 /// A receiver calls this before it waits for an offer. `overwrite` is as in
 /// [`ReceiveOptions`](crate::ReceiveOptions).
@@ -30,7 +34,11 @@ pub fn recover(directory: &Path, overwrite: bool) -> Vec<(TransferId, Result<(),
         let id = manifest.id();
         let path = directory.to_owned();
         let store = Store::open(path, Arc::new(manifest), overwrite, &mut || {});
-        match store.and_then(|store| store.publish()) {
+        let publish = |store: Store| match store.is_complete() {
+            true => store.publish(),
+            false => Err(ReceiveError::disk(directory.display(), DAMAGED)),
+        };
+        match store.and_then(publish) {
             Err(ReceiveError::InUse) => None,
             finished => Some((id, finished)),
         }

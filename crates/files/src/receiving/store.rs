@@ -5,10 +5,10 @@
 //! sender's is used.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
-use std::io::{self, Read as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::PathBuf;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -19,8 +19,8 @@ use crate::manifest::{Entry, Kind, Manifest};
 use crate::names::BESIDE;
 use crate::piece::PieceSet;
 use crate::receiving::direct::Direct;
-use crate::receiving::folder::{Folder, Found};
-use crate::receiving::journal::{Journal, JournalError};
+use crate::receiving::folder::Folder;
+use crate::receiving::journal::Journal;
 use crate::scan::read_place;
 
 /// The pieces of one transfer on the disk.
@@ -55,76 +55,38 @@ const JOURNAL: &str = "journal";
 
 impl Store {
     /// Checks whether everything can be written, makes room for it, and reads what is there from
-    /// an earlier time. What the journal names is read and verified; `alive` is called in between,
-    /// as that may take long.
+    /// an earlier time. What may be here is read and verified; `alive` is called in between, as
+    /// that may take long.
     pub(crate) fn open(
         path: PathBuf,
         manifest: Arc<Manifest>,
         overwrite: bool,
         alive: &mut dyn FnMut(),
     ) -> Result<Self, ReceiveError> {
-        let disk = |error| ReceiveError::disk(path.display(), error);
-        fs::create_dir_all(&path).map_err(disk)?;
-        let target = Folder::named(&path).map_err(disk)?;
-        let name = stage_name(&manifest);
-        let is_new = target.look(&name).map_err(disk)? == Found::Nothing;
-        let is_built = is_built(&target, &name, &manifest).map_err(disk)?;
-        if !is_built {
-            check_existing(&target, &manifest, overwrite)?;
-        }
-        let stage = target.make(&name).map_err(disk)?;
-        if !stage.is_ours().map_err(disk)? {
-            let path = path.join(&name).display().to_string();
-            return Err(ReceiveError::InTheWay { path, is: "somebody else's" });
-        }
-        let opened =
-            Self::fill(path.clone(), manifest, overwrite, (target, stage), is_built, alive);
-        if is_new && opened.is_err() {
-            // Nothing of use is in it.
-            let _ = fs::remove_dir_all(path.join(name));
-        }
-        opened
-    }
-
-    fn fill(
-        path: PathBuf,
-        manifest: Arc<Manifest>,
-        overwrite: bool,
-        (target, stage): (Folder, Folder),
-        is_built: bool,
-        alive: &mut dyn FnMut(),
-    ) -> Result<Self, ReceiveError> {
         let disk = |error: io::Error| ReceiveError::disk(path.display(), error);
         let mut new_key = [0; 16];
         rustix::rand::getrandom(&mut new_key, rustix::rand::GetRandomFlags::empty())
             .map_err(|error| disk(error.into()))?;
-        let journal = stage.append(OsStr::new(JOURNAL)).map_err(disk)?;
+        fs::create_dir_all(&path).map_err(disk)?;
+        let target = Folder::named(&path).map_err(disk)?;
+        let (stage, journal) = open_stage(&target, &path, &manifest)?;
         let opened = Journal::open(journal, &manifest.id(), manifest.pieces(), new_key);
-        let (journal, noted) = opened.map_err(|error| match error {
-            JournalError::InUse => ReceiveError::InUse,
-            JournalError::Io(error) => disk(error),
-        })?;
+        let (journal, noted) = opened.map_err(disk)?;
         let data = stage.make(OsStr::new(DATA)).map_err(disk)?;
         let key = journal.key();
         let verified = PieceSet::none_of(manifest.pieces());
         let state = StoreState { verified, verified_bytes: 0, journal: Some(journal) };
-        let (built, state) = (AtomicBool::new(is_built), Mutex::new(state));
+        let (built, state) = (AtomicBool::new(false), Mutex::new(state));
         let direct = Direct::new(false);
         let store =
             Self { manifest, path, target, stage, data, overwrite, built, direct, state, key };
-        if is_built {
-            // It was complete and on the disk when this was noted.
-            (0..store.manifest.pieces()).for_each(|piece| store.verified(piece));
-            return Ok(store);
+        let is_new = noted.is_none() && !store.was_complete();
+        let taken = store.take_stock(noted.as_ref(), alive);
+        if is_new && taken.is_err() {
+            // Nothing of use is in it.
+            store.discard();
         }
-        for piece in noted.iter() {
-            if store.read_verified(piece).is_some() {
-                store.verified(piece);
-            }
-            alive();
-        }
-        store.make_room(alive)?;
-        Ok(store)
+        taken.map(|()| store)
     }
 
     /// Writes past the page cache from now on, where that can be.
@@ -186,7 +148,9 @@ impl Store {
         let written = self.direct.write(&self.data, name, bytes, at)?;
         match &bytes[written..] {
             [] if written > 0 => Ok(()),
-            rest => self.data.write(name)?.write_all_at(rest, at + written as u64),
+            // The file was made when there was room for it. If it is not there any more, another
+            // would lack what was in it.
+            rest => self.data.rewrite(name)?.write_all_at(rest, at + written as u64),
         }
     }
 
@@ -200,19 +164,35 @@ impl Store {
         self.state().journal = None;
     }
 
-    /// Removes what is beside the final place.
+    /// Removes what is beside the final place, and writes no more.
     pub(crate) fn discard(&self) {
-        self.close();
-        let stage = self.path.join(stage_name(&self.manifest));
-        // What tells that all is done goes last, so that a death in between is no loss.
-        for folder in [DATA, TREE] {
-            let _ = fs::remove_dir_all(stage.join(folder));
-        }
-        let _ = fs::remove_file(stage.join(JOURNAL));
-        let _ = fs::remove_file(stage.join(BUILT));
-        if let Err(error) = fs::remove_dir_all(&stage) {
+        // Until all is gone nobody else may begin in it. Who has no lock removes nothing.
+        let Some(_locked) = self.state().journal.take() else { return };
+        if let Err(error) = self.remove_stage() {
+            let stage = self.path.join(stage_name(&self.manifest));
             tracing::warn!(stage = %stage.display(), %error, "cannot be removed");
         }
+    }
+
+    fn remove_stage(&self) -> io::Result<()> {
+        for folder in [DATA, TREE] {
+            self.stage.remove_folder(OsStr::new(folder))?;
+        }
+        // What tells that all is done goes late, so that a death in between is no loss, and what
+        // is locked goes last.
+        for file in [MANIFEST, BUILT, JOURNAL] {
+            self.stage.remove(OsStr::new(file))?;
+        }
+        let name = stage_name(&self.manifest);
+        match self.target.is_still(&name, &self.stage)? {
+            true => self.target.remove_empty(&name),
+            false => Err(io::Error::other("something else has its name")),
+        }
+    }
+
+    /// Brings the journal onto the disk.
+    pub(super) fn sync_journal(&self) -> io::Result<()> {
+        self.state().journal.as_ref().map_or(Ok(()), Journal::sync)
     }
 
     pub(super) fn disk(&self, entry: &Entry, error: io::Error) -> ReceiveError {
@@ -227,7 +207,8 @@ impl Store {
         self.state.lock().expect("nobody panics while holding the state")
     }
 
-    fn verified(&self, piece: u32) {
+    /// Counts a piece as being here.
+    pub(super) fn verified(&self, piece: u32) {
         let bytes = self.manifest.place(piece).map_or(0, |place| place.bytes);
         let mut state = self.state();
         if state.verified.insert(piece) {
@@ -235,7 +216,12 @@ impl Store {
         }
     }
 
-    fn read_verified(&self, piece: u32) -> Option<Vec<u8>> {
+    /// Notes a piece in the journal that was verified and is not in it.
+    pub(super) fn note(&self, piece: u32) -> io::Result<()> {
+        self.state().journal.as_mut().map_or(Ok(()), |journal| journal.note(piece))
+    }
+
+    pub(super) fn read_verified(&self, piece: u32) -> Option<Vec<u8>> {
         let place = self.manifest.place(piece)?;
         let entry = &self.manifest.entries()[place.entry];
         let file = self.find(place.entry)?;
@@ -259,36 +245,57 @@ impl Store {
         }
         self.target.parent_of(path).and_then(|parent| parent.read(path.name())).ok()
     }
+}
 
-    /// Checks that there is space for what is missing, and makes all files in their final size.
-    fn make_room(&self, alive: &mut dyn FnMut()) -> Result<(), ReceiveError> {
-        let mut allocated: u64 = 0;
-        let with_data = self.manifest.entries().iter().enumerate();
-        let with_data = with_data.filter(|(_, entry)| entry.data_bytes() > 0);
-        let mut unsized_files = Vec::new();
-        for (index, entry) in with_data {
-            let metadata = self.find(index).and_then(|file| file.metadata().ok());
-            let (blocks, bytes) = metadata.map_or((0, 0), |found| (found.blocks(), found.len()));
-            allocated += (blocks * 512).min(entry.data_bytes());
-            if bytes != entry.file_bytes() {
-                unsized_files.push(index);
+/// Opens the directory beside the target, and the journal in it, which nobody else has open.
+fn open_stage(
+    target: &Folder,
+    path: &Path,
+    manifest: &Manifest,
+) -> Result<(Folder, File), ReceiveError> {
+    let name = stage_name(manifest);
+    let disk = |error: io::Error| ReceiveError::disk(path.join(&name).display(), error);
+    for _ in 0..OPENED_AT_MOST {
+        match lock_stage(target, &name) {
+            Ok(Stage::Locked(stage, journal)) => return Ok((stage, journal)),
+            Ok(Stage::InUse) => return Err(ReceiveError::InUse),
+            Ok(Stage::NotOurs) => {
+                let path = path.join(&name).display().to_string();
+                return Err(ReceiveError::InTheWay { path, is: "somebody else's" });
             }
-            alive();
+            // Who had it has just finished or given up, and has removed it.
+            Ok(Stage::Removed) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(disk(error)),
         }
-        let needed = self.manifest.data_bytes() - allocated;
-        let free = self.target.free_bytes().map_err(|error| self.disk_here(error))?;
-        if needed > free {
-            return Err(ReceiveError::NoSpace { needed, free });
-        }
-        for index in unsized_files {
-            let entry = &self.manifest.entries()[index];
-            let file = self.data.write(&data_name(index));
-            let sized = file.and_then(|file| file.set_len(entry.file_bytes()));
-            sized.map_err(|error| self.disk(entry, error))?;
-            alive();
-        }
-        Ok(())
     }
+    Err(ReceiveError::InUse)
+}
+
+/// How often the directory beside the target is opened if others remove it meanwhile.
+const OPENED_AT_MOST: usize = 16;
+
+enum Stage {
+    Locked(Folder, File),
+    InUse,
+    NotOurs,
+    Removed,
+}
+
+fn lock_stage(target: &Folder, name: &OsStr) -> io::Result<Stage> {
+    let stage = target.make(name)?;
+    if !stage.is_ours()? {
+        return Ok(Stage::NotOurs);
+    }
+    let journal = stage.append(OsStr::new(JOURNAL))?;
+    match journal.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(Stage::InUse),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    let is_there =
+        target.is_still(name, &stage)? && stage.is_still(OsStr::new(JOURNAL), &journal)?;
+    Ok(if is_there { Stage::Locked(stage, journal) } else { Stage::Removed })
 }
 
 /// The directory beside the target.
@@ -299,55 +306,4 @@ fn stage_name(manifest: &Manifest) -> OsString {
 /// The file for the data of an entry.
 pub(super) fn data_name(entry: usize) -> OsString {
     entry.to_string().into()
-}
-
-/// Whether everything of this transfer, and not of one whose id begins alike, is in the tree.
-fn is_built(target: &Folder, stage: &OsStr, manifest: &Manifest) -> io::Result<bool> {
-    if target.look(stage)? == Found::Nothing {
-        return Ok(false);
-    }
-    let stage = target.folder(stage)?;
-    if stage.look(OsStr::new(BUILT))? == Found::Nothing {
-        return Ok(false);
-    }
-    let mut id = Vec::new();
-    stage.read(OsStr::new(BUILT))?.take(64).read_to_end(&mut id)?;
-    Ok(id == manifest.id().0)
-}
-
-/// Checks that nothing is in the way of any entry.
-fn check_existing(
-    target: &Folder,
-    manifest: &Manifest,
-    overwrite: bool,
-) -> Result<(), ReceiveError> {
-    // The directories that the entry is in, as far as they are there already.
-    let mut inside: Vec<Folder> = Vec::new();
-    for entry in manifest.entries() {
-        let path = entry.path.to_string();
-        let depth = entry.path.components().count() - 1;
-        inside.truncate(depth);
-        if inside.len() < depth {
-            continue;
-        }
-        let parent = inside.last().unwrap_or(target);
-        let disk = |error| ReceiveError::disk(&path, error);
-        let found = parent.look(entry.path.name()).map_err(disk)?;
-        if found != Found::Nothing && !overwrite {
-            return Err(ReceiveError::Exists(path));
-        }
-        let is = match (&entry.kind, found) {
-            (_, Found::Nothing) => continue,
-            (Kind::Directory, Found::Directory) => {
-                inside.push(parent.folder(entry.path.name()).map_err(disk)?);
-                continue;
-            }
-            (Kind::Directory, _) => "not a directory",
-            (_, Found::File | Found::Symlink) => continue,
-            (_, Found::Directory) => "a directory",
-            (_, Found::Special) => "neither a file nor a directory nor a symlink",
-        };
-        return Err(ReceiveError::InTheWay { path, is });
-    }
-    Ok(())
 }

@@ -188,6 +188,28 @@ fn a_source_that_changes_meanwhile_ends_the_transfer_for_all_and_finishes_nothin
 }
 
 #[test]
+fn what_is_of_no_use_any_more_is_removed_before_the_end_is_told() {
+    let places = Places::new();
+    // So many that to remove them takes longer than to tell the end.
+    let folder = places.from.join("many");
+    fs::create_dir(&folder).expect("it is new");
+    (0..3000).for_each(|at| fs::write(folder.join(at.to_string()), "x").expect("it is new"));
+    let sending = open(&[&folder], with_receivers(1));
+    let wire = Wire::whole().before(move |block| {
+        if block == 20 {
+            fs::write(folder.join("999"), "y").expect("it is there");
+        }
+        Ok(())
+    });
+    let receiving = receive(sending.offer(), &wire.listeners, into(&places, 0));
+    let running = run(sending, wire);
+    assert!(matches!(receiving.wait(), Err(ReceiveError::Aborted(_))));
+    assert_eq!(crate::kit::names(&places.folder(0)), [""; 0]);
+    let ran = running.join().expect("no panic");
+    assert!(matches!(ran, Err(SendError::Source(SourceError::Changed(_)))), "{ran:?}");
+}
+
+#[test]
 fn a_stream_that_closes_ends_the_transfer_and_receivers_keep_what_they_have() {
     let places = Places::new();
     let file = places.file("data", BYTES);

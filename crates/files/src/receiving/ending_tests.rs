@@ -1,0 +1,52 @@
+//! What ends a receiving, and what comes at the same moment.
+
+use std::sync::Barrier;
+
+use super::publish::tests::{Sent, assert_whole};
+use super::*;
+
+fn shared(sent: &Sent) -> Shared {
+    let store = sent.store(false).expect("it can be received");
+    let offer = Offer {
+        id: store.manifest.id(),
+        addresses: Vec::new(),
+        name: String::new(),
+        total_bytes: 0,
+        entries: 0,
+    };
+    Shared::new(store, ReceiveOptions::new(sent.to()), &offer, 0)
+}
+
+#[test]
+fn when_the_last_piece_comes_as_the_sender_ends_it_everything_is_published_or_removed() {
+    for _ in 0..200 {
+        let sent = Sent::new();
+        let shared = shared(&sent);
+        let pieces = shared.manifest().pieces();
+        let piece = |number| sent.content.read(number).expect("it is there");
+        (1..pieces).for_each(|number| shared.accept(Way::Stream, number, &piece(number)));
+        let begin = Barrier::new(3);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                begin.wait();
+                shared.accept(Way::Stream, 0, &piece(0));
+            });
+            scope.spawn(|| {
+                begin.wait();
+                shared.aborted("it has changed".to_owned(), true);
+            });
+            begin.wait();
+            shared.finish();
+        });
+        let mut life = shared.life();
+        life.close();
+        match life.ended.clone().expect("it has ended") {
+            Ok(()) => assert_whole(&sent.to()),
+            Err(error) => {
+                assert_eq!(error, ReceiveError::Aborted("it has changed".to_owned()));
+                let left = std::fs::read_dir(sent.to()).expect("it is there").count();
+                assert_eq!(left, 0, "nothing of it is of use");
+            }
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What is here from an earlier time.
+//!
+//! Nothing is believed that is not read again. If everything was in `tree/` already (the file
+//! `built` says so), each entry is looked for there and in the target, and held against the
+//! manifest; if all are whole, only names are lacking. Else, and if the last time was broken off
+//! while the tree was built, what is there goes back to `data/`: pieces that are missing or damaged
+//! are got again like any others, and the end begins from its beginning.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::sync::atomic::Ordering;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use crate::error::ReceiveError;
+use crate::holes::Holes;
+use crate::manifest::{Entry, Kind, Manifest};
+use crate::piece::PieceSet;
+use crate::receiving::folder::{Folder, Found};
+use crate::receiving::store::{BUILT, Store, TREE, data_name};
+use crate::scan::read_place;
+
+/// The directory that an entry is in.
+enum Home {
+    Tree(Folder),
+    Target(Folder),
+}
+
+impl Store {
+    /// Finds out what is here, and makes room for what is not. `noted` are the pieces in the
+    /// journal, if there was one.
+    pub(super) fn take_stock(
+        &self,
+        noted: Option<&PieceSet>,
+        alive: &mut dyn FnMut(),
+    ) -> Result<(), ReceiveError> {
+        let disk = |error| self.disk_here(error);
+        let is_built = is_built(&self.stage, &self.manifest).map_err(disk)?;
+        if is_built {
+            self.open_directories();
+            if self.is_whole(alive) {
+                self.built.store(true, Ordering::Relaxed);
+                (0..self.manifest.pieces()).for_each(|piece| self.verified(piece));
+                return Ok(());
+            }
+            tracing::warn!("what was complete has been changed or lost; what lacks is got again");
+        }
+        let was_complete = self.was_complete();
+        if was_complete {
+            self.take_back(is_built, alive).map_err(disk)?;
+        }
+        check_existing(&self.target, &self.manifest, self.overwrite)?;
+        for piece in 0..self.manifest.pieces() {
+            let is_noted = noted.is_some_and(|noted| noted.contains(piece));
+            // The journal may lag behind the data when the machine has died.
+            if (is_noted || was_complete) && self.read_verified(piece).is_some() {
+                self.verified(piece);
+                if !is_noted {
+                    self.note(piece).map_err(disk)?;
+                }
+            }
+            alive();
+        }
+        self.make_room(alive)
+    }
+
+    /// Whether all pieces were here once, so that the end had begun.
+    pub(super) fn was_complete(&self) -> bool {
+        let is_there = |name| self.stage.look(OsStr::new(name)).is_ok_and(|f| f != Found::Nothing);
+        is_there(TREE) || is_there(BUILT)
+    }
+
+    /// Whether each entry is in the tree or the target, as the manifest has it.
+    fn is_whole(&self, alive: &mut dyn FnMut()) -> bool {
+        let mut entries = self.manifest.entries().iter().enumerate();
+        entries.all(|(index, entry)| match self.home(entry) {
+            Some(Home::Tree(home) | Home::Target(home)) => {
+                alive();
+                self.is_entry(index, &home, alive).unwrap_or(false)
+            }
+            None => false,
+        })
+    }
+
+    /// Where an entry is: in the tree if something has its name there, else in the target.
+    fn home(&self, entry: &Entry) -> Option<Home> {
+        let parent_in = |top: io::Result<Folder>| {
+            let parent = top.and_then(|top| top.parent_of(&entry.path)).ok()?;
+            let found = parent.look(entry.path.name()).ok()?;
+            (found != Found::Nothing).then_some(parent)
+        };
+        let in_tree = parent_in(self.stage.folder(OsStr::new(TREE))).map(Home::Tree);
+        in_tree.or_else(|| parent_in(self.target.walk([].into_iter())).map(Home::Target))
+    }
+
+    /// Whether what has the name of an entry in `home` is what the manifest says.
+    fn is_entry(&self, index: usize, home: &Folder, alive: &mut dyn FnMut()) -> io::Result<bool> {
+        let entry = &self.manifest.entries()[index];
+        let name = entry.path.name();
+        Ok(match &entry.kind {
+            Kind::Directory => home.look(name)? == Found::Directory,
+            Kind::Symlink { target } => home.link(name)? == **target,
+            Kind::File { bytes, holes } => {
+                let file = home.read_ours(name)?;
+                file.metadata()?.len() == *bytes
+                    && are_holes(&file, holes)?
+                    && self.manifest.pieces_of(index).all(|piece| {
+                        alive();
+                        self.is_piece_in(piece, entry, &file)
+                    })
+            }
+        })
+    }
+
+    fn is_piece_in(&self, piece: u32, entry: &Entry, file: &File) -> bool {
+        let place = self.manifest.place(piece).expect("it is one of the entry's");
+        let bytes = read_place(entry, place, file);
+        bytes.is_ok_and(|bytes| self.manifest.is_piece(piece, &bytes))
+    }
+
+    /// Brings what is in the tree back to where pieces are written. If everything `was_built`, so
+    /// is what is in the target and is what the manifest says; anything else there is somebody's.
+    fn take_back(&self, was_built: bool, alive: &mut dyn FnMut()) -> io::Result<()> {
+        for (index, entry) in self.manifest.entries().iter().enumerate() {
+            let (name, data) = (entry.path.name(), data_name(index));
+            if entry.file_bytes() == 0 || self.data.look(&data)? != Found::Nothing {
+                continue;
+            }
+            let home = match self.home(entry) {
+                Some(Home::Tree(home)) if home.look(name)? == Found::File => home,
+                Some(Home::Target(home)) if was_built => match self.is_entry(index, &home, alive) {
+                    Ok(true) => home,
+                    _ => continue,
+                },
+                _ => continue,
+            };
+            home.open_up(name)?;
+            home.rename(name, &self.data, &data, false)?;
+            if self.data.read(&data)?.metadata()?.nlink() > 1 {
+                // It is somebody's under another name, too, and is not to be written into.
+                self.data.remove(&data)?;
+            }
+            alive();
+        }
+        if was_built && !self.overwrite {
+            self.take_back_the_rest(alive)?;
+        }
+        self.stage.remove_folder(OsStr::new(TREE))?;
+        self.stage.remove(OsStr::new(BUILT))?;
+        self.stage.sync()
+    }
+
+    /// Removes from the target what has no data and was moved there, so that it is not in the way
+    /// when everything is moved again.
+    fn take_back_the_rest(&self, alive: &mut dyn FnMut()) -> io::Result<()> {
+        for (index, entry) in self.manifest.entries().iter().enumerate().rev() {
+            let name = entry.path.name();
+            let Some(Home::Target(home)) = self.home(entry) else { continue };
+            if !self.is_entry(index, &home, alive).unwrap_or(false) {
+                continue;
+            }
+            match entry.kind {
+                // It stays if something else is in it.
+                Kind::Directory => match home.remove_empty(name) {
+                    Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
+                        return Err(error);
+                    }
+                    _ => {}
+                },
+                Kind::Symlink { .. } => home.remove(name)?,
+                // With data it is somebody else's: ours is back already.
+                Kind::File { bytes: 0, .. } => home.remove(name)?,
+                Kind::File { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Directories in the target that have their modes already may be closed even to this user;
+    /// they get their modes again at the end.
+    fn open_directories(&self) {
+        for entry in self.manifest.entries().iter().filter(|entry| entry.kind == Kind::Directory) {
+            // Where it was merged into one that was there before, its own is in the tree yet.
+            if !self.overwrite && !matches!(self.home(entry), Some(Home::Target(_))) {
+                continue;
+            }
+            let home = self.target.parent_of(&entry.path);
+            if let Err(error) = home.and_then(|home| home.open_up(entry.path.name())) {
+                tracing::debug!(path = %entry.path, %error, "cannot be opened up");
+            }
+        }
+    }
+
+    /// Checks that there is space for what is missing, and makes all files in their final size.
+    fn make_room(&self, alive: &mut dyn FnMut()) -> Result<(), ReceiveError> {
+        let mut allocated: u64 = 0;
+        let mut unsized_files = Vec::new();
+        for (index, entry) in self.manifest.entries().iter().enumerate() {
+            if entry.file_bytes() == 0 {
+                continue;
+            }
+            let found = self.data.read(&data_name(index)).and_then(|file| file.metadata());
+            let (blocks, bytes) = found.map_or((0, 0), |found| (found.blocks(), found.len()));
+            allocated += (blocks * 512).min(entry.data_bytes());
+            if bytes != entry.file_bytes() {
+                unsized_files.push(index);
+            }
+            alive();
+        }
+        let needed = self.manifest.data_bytes() - allocated;
+        let free = self.target.free_bytes().map_err(|error| self.disk_here(error))?;
+        if needed > free {
+            return Err(ReceiveError::NoSpace { needed, free });
+        }
+        for index in unsized_files {
+            let entry = &self.manifest.entries()[index];
+            let file = self.data.write(&data_name(index));
+            let sized = file.and_then(|file| file.set_len(entry.file_bytes()));
+            sized.map_err(|error| self.disk(entry, error))?;
+            alive();
+        }
+        Ok(())
+    }
+}
+
+/// Whether everything of this transfer, and not of one whose id begins alike, is in the tree.
+fn is_built(stage: &Folder, manifest: &Manifest) -> io::Result<bool> {
+    if stage.look(OsStr::new(BUILT))? == Found::Nothing {
+        return Ok(false);
+    }
+    let mut id = Vec::new();
+    stage.read(OsStr::new(BUILT))?.take(64).read_to_end(&mut id)?;
+    Ok(id == manifest.id().0)
+}
+
+/// Whether a file reads as nothing where its holes are to be.
+fn are_holes(file: &File, holes: &Holes) -> io::Result<bool> {
+    let mut bytes = [0; 64 << 10];
+    for (start, length) in holes.iter() {
+        let (mut at, end) = (start, start + length);
+        while at < end {
+            at = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+                Err(Errno::NXIO) => end,
+                // What cannot tell is read.
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
+                found => found?,
+            };
+            let bytes = &mut bytes[..(end.saturating_sub(at)).min(64 << 10) as usize];
+            file.read_exact_at(bytes, at)?;
+            if bytes.iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            at += bytes.len() as u64;
+        }
+    }
+    Ok(true)
+}
+
+/// Checks that nothing is in the way of any entry.
+fn check_existing(
+    target: &Folder,
+    manifest: &Manifest,
+    overwrite: bool,
+) -> Result<(), ReceiveError> {
+    // The directories that the entry is in, as far as they are there already.
+    let mut inside: Vec<Folder> = Vec::new();
+    for entry in manifest.entries() {
+        let path = entry.path.to_string();
+        let depth = entry.path.components().count() - 1;
+        inside.truncate(depth);
+        if inside.len() < depth {
+            continue;
+        }
+        let parent = inside.last().unwrap_or(target);
+        let disk = |error| ReceiveError::disk(&path, error);
+        let found = parent.look(entry.path.name()).map_err(disk)?;
+        if found != Found::Nothing && !overwrite {
+            return Err(ReceiveError::Exists(path));
+        }
+        let is = match (&entry.kind, found) {
+            (_, Found::Nothing) => continue,
+            (Kind::Directory, Found::Directory) => {
+                inside.push(parent.folder(entry.path.name()).map_err(disk)?);
+                continue;
+            }
+            (Kind::Directory, _) => "not a directory",
+            (_, Found::File | Found::Symlink) => continue,
+            (_, Found::Directory) => "a directory",
+            (_, Found::Special) => "neither a file nor a directory nor a symlink",
+        };
+        return Err(ReceiveError::InTheWay { path, is });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "stock_tests.rs"]
+mod tests;

@@ -1,0 +1,302 @@
+//! What is here from an earlier time, and what has become of it since.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+
+use super::*;
+use crate::receiving::publish::STEPS;
+use crate::receiving::publish::tests::{Sent, assert_whole};
+use crate::receiving::recover::recover;
+
+/// Steps of the end until everything is in the tree, until that is noted, and until everything is
+/// in the target.
+const BUILDING: usize = 2;
+const NOTED: usize = 4;
+const MOVED: usize = 6;
+
+/// A file of three pieces.
+fn large() -> Sent {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    fs::create_dir(folder.path().join("from")).expect("it is new");
+    let mut noise = vec![0; (5 << 20) / 2];
+    blake3::Hasher::new().finalize_xof().fill(&mut noise);
+    fs::write(folder.path().join("from/large"), noise).expect("it can be written");
+    let sent = Sent::of(folder, &["large"]);
+    assert_eq!(sent.content.manifest.pieces(), 3);
+    sent
+}
+
+/// Receives everything, and dies in the end after so many steps.
+fn died_after(sent: &Sent, steps: usize, overwrite: bool) {
+    let store = sent.complete(overwrite);
+    for step in &STEPS[..steps] {
+        assert_eq!(step(&store), Ok(()));
+    }
+}
+
+fn damage(path: &Path, at: u64) {
+    let file = File::options().read(true).write(true).open(path).expect("it is there");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("it is long enough");
+    file.write_all_at(&[!byte[0]], at).expect("it can be written");
+}
+
+fn cut(path: &Path, bytes: u64) {
+    let file = File::options().write(true).open(path).expect("it is there");
+    let length = file.metadata().expect("it is open").len();
+    file.set_len(length - bytes).expect("it can be written");
+}
+
+/// Takes it up again, gives it what lacks, which are so many pieces, and goes on to the end.
+fn goes_on(sent: &Sent, overwrite: bool, lacking: u32) {
+    let store = sent.store(overwrite).expect("it can be received");
+    assert_eq!(sent.give_what_lacks(&store), lacking);
+    assert_eq!(store.publish(), Ok(()));
+}
+
+fn assert_large(sent: &Sent) {
+    let read = |path: PathBuf| blake3::hash(&fs::read(path).expect("it is there"));
+    assert_eq!(
+        read(sent.to().join("large")),
+        read(sent.folder.path().join("from/large")),
+        "it has the bytes that were sent"
+    );
+    assert_eq!(fs::read_dir(sent.to()).expect("it is there").count(), 1, "nothing is left");
+}
+
+#[test]
+fn a_piece_that_was_damaged_while_the_tree_was_built_is_got_again_and_the_others_are_kept() {
+    for (steps, tree) in [(BUILDING, "tree"), (NOTED, "tree")] {
+        let sent = large();
+        died_after(&sent, steps, false);
+        damage(&sent.stage().join(tree).join("large"), 3 << 19);
+        goes_on(&sent, false, 1);
+        assert_large(&sent);
+    }
+}
+
+#[test]
+fn a_journal_that_lags_behind_the_tree_costs_nothing() {
+    let sent = large();
+    died_after(&sent, BUILDING, false);
+    cut(&sent.stage().join("journal"), 10);
+    goes_on(&sent, false, 0);
+    assert_large(&sent);
+}
+
+#[test]
+fn a_journal_that_lags_behind_the_data_costs_what_is_not_in_it() {
+    let sent = large();
+    died_after(&sent, 0, false);
+    cut(&sent.stage().join("journal"), 8);
+    goes_on(&sent, false, 2);
+    assert_large(&sent);
+}
+
+#[test]
+fn what_is_gone_from_the_tree_is_got_again() {
+    for steps in [BUILDING, NOTED] {
+        let sent = large();
+        died_after(&sent, steps, false);
+        fs::remove_file(sent.stage().join("tree/large")).expect("it is there");
+        goes_on(&sent, false, 3);
+        assert_large(&sent);
+
+        let sent = Sent::new();
+        died_after(&sent, steps, false);
+        for lost in ["tree/sub/file", "tree/nothing", "tree/link"] {
+            fs::remove_file(sent.stage().join("tree").join(lost)).expect("it is there");
+        }
+        fs::remove_dir(sent.stage().join("tree/tree/sub/empty")).expect("it is there");
+        goes_on(&sent, false, 1);
+        assert_whole(&sent.to());
+    }
+}
+
+#[test]
+fn what_is_gone_from_the_target_before_the_end_is_got_again() {
+    for overwrite in [false, true] {
+        let sent = Sent::new();
+        died_after(&sent, MOVED, overwrite);
+        fs::remove_file(sent.to().join("tree/sub/file")).expect("it is there");
+        fs::remove_file(sent.to().join("tree/link")).expect("it is there");
+        let recovered = recover(&sent.to(), overwrite);
+        assert!(matches!(&recovered[..], [(_, Err(ReceiveError::Disk { .. }))]), "{recovered:?}");
+        goes_on(&sent, overwrite, 1);
+        assert_whole(&sent.to());
+    }
+}
+
+#[test]
+fn what_was_changed_in_the_target_before_the_end_is_not_told_to_be_finished() {
+    let sent = large();
+    died_after(&sent, MOVED, false);
+    let published = sent.to().join("large");
+    damage(&published, 0);
+    let changed = fs::read(&published).expect("it is there");
+    let again = sent.store(false).map(drop);
+    assert_eq!(again, Err(ReceiveError::Exists("large".into())));
+    assert!(fs::read(&published).expect("it is there") == changed, "it is left to its owner");
+    fs::remove_file(&published).expect("it is there");
+    goes_on(&sent, false, 3);
+    assert_large(&sent);
+
+    let sent = large();
+    died_after(&sent, MOVED, true);
+    damage(&sent.to().join("large"), 0);
+    goes_on(&sent, true, 3);
+    assert_large(&sent);
+}
+
+#[test]
+fn what_somebody_wrote_into_a_hole_is_not_published() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    fs::create_dir(folder.path().join("from")).expect("it is new");
+    let file = File::create(folder.path().join("from/large")).expect("it is new");
+    file.set_len(1 << 20).expect("it can be sparse");
+    file.write_all_at(b"end", 1 << 20).expect("it can be written");
+    let sent = Sent::of(folder, &["large"]);
+    died_after(&sent, NOTED, false);
+    damage(&sent.stage().join("tree/large"), 1000);
+    let store = sent.store(false).expect("it can be received");
+    assert!(!store.built.load(Ordering::Relaxed), "it is not what it should be");
+}
+
+#[test]
+fn what_is_lost_at_the_very_end_is_an_error() {
+    let sent = large();
+    let store = sent.complete(false);
+    cut(&sent.stage().join("data/0"), 1);
+    let published = store.publish();
+    assert!(matches!(published, Err(ReceiveError::Disk { .. })), "{published:?}");
+    assert!(!sent.to().join("large").exists());
+    drop(store);
+    goes_on(&sent, false, 1);
+    assert_large(&sent);
+
+    let sent = large();
+    let store = sent.complete(false);
+    for (number, step) in STEPS.iter().enumerate() {
+        if number == NOTED {
+            fs::remove_file(sent.stage().join("tree/large")).expect("it is there");
+        }
+        match step(&store) {
+            Ok(()) => assert_ne!(number + 1, MOVED, "it was not moved"),
+            Err(ReceiveError::Disk { .. }) => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_piece_makes_no_file_anew() {
+    let sent = large();
+    let store = sent.store(false).expect("it can be received");
+    fs::remove_file(sent.stage().join("data/0")).expect("it was made");
+    let bytes = sent.content.read(1).expect("it is there");
+    let written = store.write(1, &bytes);
+    assert!(matches!(written, Err(ReceiveError::Disk { .. })), "{written:?}");
+    assert!(!sent.stage().join("data/0").exists());
+    assert!(!store.has(1));
+}
+
+#[test]
+fn nothing_but_a_hole_has_its_size_from_the_beginning() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    fs::create_dir(folder.path().join("from")).expect("it is new");
+    let file = File::create(folder.path().join("from/large")).expect("it is new");
+    file.set_len(1 << 20).expect("it can be sparse");
+    let sent = Sent::of(folder, &["large"]);
+    assert_eq!(sent.content.manifest.pieces(), 0);
+    let store = sent.store(false).expect("it can be received");
+    let made = fs::metadata(sent.stage().join("data/0")).expect("it was made");
+    assert_eq!(made.len(), 1 << 20);
+    assert_eq!(store.publish(), Ok(()));
+    assert_large(&sent);
+}
+
+#[test]
+fn what_has_taken_the_place_beside_the_target_is_not_removed() {
+    for is_symlink in [false, true] {
+        let sent = large();
+        let store = sent.complete(false);
+        let elsewhere = sent.folder.path().join("elsewhere");
+        let stage = sent.stage();
+        fs::rename(&stage, sent.folder.path().join("aside")).expect("it is there");
+        let in_its_place = if is_symlink { &elsewhere } else { &stage };
+        for folder in ["data", "tree"] {
+            fs::create_dir_all(in_its_place.join(folder).join("deep")).expect("it is new");
+        }
+        for file in ["journal", "built", "manifest", "data/0"] {
+            fs::write(in_its_place.join(file), "mine").expect("it can be written");
+        }
+        if is_symlink {
+            std::os::unix::fs::symlink(&elsewhere, &stage).expect("nothing is there");
+        }
+        store.discard();
+        for path in ["data/deep", "tree/deep", "journal", "built", "manifest", "data/0"] {
+            assert!(in_its_place.join(path).exists(), "{path} is somebody else's");
+        }
+        assert!(stage.exists());
+        let aside = fs::read_dir(sent.folder.path().join("aside")).expect("it is there");
+        assert_eq!(aside.count(), 0, "what was received is removed");
+    }
+}
+
+#[test]
+fn of_many_that_begin_at_once_one_receives_and_the_others_harm_it_not() {
+    const STARTS: usize = 8;
+    for _ in 0..50 {
+        let sent = large();
+        let (begin, end) = (Barrier::new(STARTS), Barrier::new(STARTS));
+        let start = || {
+            begin.wait();
+            let opened = sent.store(false);
+            end.wait();
+            match opened {
+                Ok(store) => {
+                    assert_eq!(sent.give_what_lacks(&store), 3);
+                    assert_eq!(store.publish(), Ok(()));
+                    1
+                }
+                Err(error) => {
+                    assert_eq!(error, ReceiveError::InUse);
+                    0
+                }
+            }
+        };
+        let started: usize = std::thread::scope(|scope| {
+            let starts: Vec<_> = (0..STARTS).map(|_| scope.spawn(start)).collect();
+            starts.into_iter().map(|start| start.join().expect("it does not panic")).sum()
+        });
+        assert_eq!(started, 1);
+        assert_large(&sent);
+    }
+}
+
+#[test]
+fn who_begins_while_another_ends_finds_nothing_of_it_or_everything() {
+    for _ in 0..50 {
+        let sent = large();
+        let store = sent.complete(false);
+        let begin = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                begin.wait();
+                assert_eq!(store.publish(), Ok(()));
+            });
+            begin.wait();
+            loop {
+                match sent.store(false).map(drop) {
+                    Err(ReceiveError::InUse) => {}
+                    Err(ReceiveError::Exists(_)) => break,
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+        drop(store);
+        assert!(sent.to().join("large").exists());
+    }
+}
