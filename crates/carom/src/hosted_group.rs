@@ -36,6 +36,8 @@ pub(crate) struct HostedGroup {
     accepted: u64,
     last: Option<SeqNo>,
     dropped: u64,
+    /// Whether another member sends here, for which this node's last messages were dropped.
+    is_refused: bool,
 }
 
 /// How far publishing came.
@@ -73,6 +75,7 @@ impl HostedGroup {
             accepted: 0,
             last: None,
             dropped: 0,
+            is_refused: false,
         };
         (hosted, parts)
     }
@@ -97,6 +100,7 @@ impl HostedGroup {
                 Ok(seqno) => {
                     self.accepted += 1;
                     self.last = Some(seqno);
+                    self.is_refused = false;
                     self.release();
                     self.shared.queue.sent(&outgoing);
                     if let Some(receipt) = outgoing.receipt.take().filter(Receipt::is_wanted) {
@@ -125,6 +129,7 @@ impl HostedGroup {
                 // published, or the topology has no place for this one.
                 Err(SendError::HasSender { .. } | SendError::NoPlace) => {
                     self.dropped += 1;
+                    self.is_refused = true;
                     self.shared.queue.sent(&outgoing);
                     self.delivery.deliver(unnumbered(self.shared.id, node.id()));
                     self.delivery.hand_over();
@@ -171,9 +176,15 @@ impl HostedGroup {
         }
     }
 
-    /// How many messages the engine will have taken once the queue as it is now is empty.
-    pub(crate) fn accepted_with_queue(&self) -> u64 {
-        self.accepted + self.unpublished() as u64
+    /// Another member sends here: what this one has sent is lost, and later messages begin with
+    /// the first number again.
+    pub(crate) fn on_given_way(&mut self) {
+        self.last = None;
+    }
+
+    /// How many messages will have come out of the queue once it is empty as it is now.
+    pub(crate) fn taken_with_queue(&self) -> u64 {
+        self.taken() + self.unpublished() as u64
     }
 
     /// How many messages the engine has not taken yet.
@@ -181,9 +192,14 @@ impl HostedGroup {
         self.shared.queue.len() + self.next.len()
     }
 
-    /// How many messages the engine has taken.
-    pub(crate) fn accepted(&self) -> u64 {
-        self.accepted
+    /// How many messages have come out of the queue, whether the engine took them or not.
+    pub(crate) fn taken(&self) -> u64 {
+        self.accepted + self.dropped
+    }
+
+    /// Whether the engine has refused the last message, because another member sends here.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     /// The number of the last message that the engine has taken.
@@ -193,7 +209,7 @@ impl HostedGroup {
 
     /// Messages that were never sent, counting those still queued.
     pub(crate) fn unsent(&self) -> u64 {
-        self.dropped + self.accepted_with_queue() - self.accepted
+        self.dropped + self.unpublished() as u64
     }
 
     pub(crate) fn dropped(&self) -> u64 {

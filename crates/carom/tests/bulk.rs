@@ -138,6 +138,9 @@ fn a_second_sender_is_told_so() {
             _ => {}
         }
     }
+    let refused = groups[1].confirm(PATIENCE).expect_err("nobody has it");
+    assert_eq!(refused.waiting_for, []);
+    groups[0].confirm(PATIENCE).expect("the first one goes on");
 }
 
 const MESSAGE_BYTES: usize = 64 << 10;

@@ -32,7 +32,7 @@ impl<N: Network> Host<N> {
             NodeCommand::Leave { shared } => self.leave(now, &shared),
             NodeCommand::Confirm { shared, timeout, reply } => {
                 if let Some(hosted) = self.state.hosted(&shared) {
-                    let (after, deadline) = (hosted.accepted_with_queue(), now + timeout);
+                    let (after, deadline) = (hosted.taken_with_queue(), now + timeout);
                     let (group, up_to) = (shared.id, None);
                     let confirm = PendingConfirm { group, after, up_to, deadline, reply };
                     self.state.confirms.push(confirm);

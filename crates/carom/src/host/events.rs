@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carom_proto::node::NodeEvent;
 use carom_proto::rmp::{Removal, RingEvent, RingNews};
-use carom_proto::{Event, GroupId, JoinError, NodeId, Safe, SeqNo, Time};
+use carom_proto::{Event, GroupId, JoinError, LossCause, Lost, NodeId, Safe, SeqNo, Time};
 
 use super::Host;
 use crate::call;
@@ -110,6 +110,11 @@ impl<N: Network> Host<N> {
         if let Event::View(_) = &event {
             self.network.forget_views();
         }
+        if let Event::Lost(Lost { sender, cause: LossCause::AnotherSender, .. }) = event
+            && sender == self.node.id()
+        {
+            self.on_given_way(group);
+        }
         if let Event::Ring(event) = &event {
             self.on_ring_news(now, group, &event.news);
         }
@@ -146,6 +151,16 @@ impl<N: Network> Host<N> {
                 hosted.locks.hear(&mut ring, *news);
             }
             _ => {}
+        }
+    }
+
+    /// Another member sends in a bulk group: nobody will confirm what this one has sent.
+    fn on_given_way(&mut self, group: GroupId) {
+        if let Some(hosted) = self.state.groups.get_mut(&group) {
+            hosted.on_given_way();
+        }
+        for confirm in self.state.confirms.extract_if(.., |it| it.group == group) {
+            confirm.fail(Vec::new(), false);
         }
     }
 
@@ -257,20 +272,24 @@ impl<N: Network> Host<N> {
         let mut nothing_sent = Vec::new();
         for (place, confirm) in self.state.confirms.iter_mut().enumerate() {
             let Some(hosted) = groups.get(&confirm.group) else { continue };
-            if confirm.up_to.is_some() || hosted.accepted() < confirm.after {
+            if confirm.up_to.is_some() || hosted.taken() < confirm.after {
                 continue;
             }
-            confirm.up_to = hosted.last();
+            confirm.up_to = hosted.last().filter(|_| !hosted.is_refused());
             match confirm.up_to {
                 Some(_) => {
                     node.confirm(now, confirm.group);
                     is_asked = true;
                 }
-                None => nothing_sent.push(place),
+                None => nothing_sent.push((place, hosted.is_refused())),
             }
         }
-        for place in nothing_sent.into_iter().rev() {
+        for (place, is_refused) in nothing_sent.into_iter().rev() {
             let confirm = self.state.confirms.swap_remove(place);
+            if is_refused {
+                confirm.fail(Vec::new(), false);
+                continue;
+            }
             let (group, up_to) = (confirm.group, SeqNo::FIRST.minus(1));
             let members = self.members_of(group).len();
             confirm.succeed(Safe { group, up_to, members, incomplete: Vec::new() });
