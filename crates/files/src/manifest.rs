@@ -199,9 +199,10 @@ impl Manifest {
         self.first_pieces[entry]..next.unwrap_or(self.pieces())
     }
 
-    /// Bytes of all files, holes included.
+    /// Bytes of all files, holes included; the largest number if they are more than that.
     pub fn total_bytes(&self) -> u64 {
-        self.entries.iter().map(Entry::file_bytes).sum()
+        // Each has a bound, but where nothing has to be sent for them their number is large.
+        self.entries.iter().map(Entry::file_bytes).fold(0, u64::saturating_add)
     }
 
     /// Bytes of all pieces.

@@ -22,6 +22,18 @@ fn new(entries: Vec<Entry>) -> Result<Manifest, ManifestError> {
 }
 
 #[test]
+fn holes_without_end_have_a_size_all_the_same() {
+    let mut holes = Holes::default();
+    assert!(holes.push(0, MAX_FILE_BYTES, MAX_FILE_BYTES));
+    let hole = |at| {
+        let kind = Kind::File { bytes: MAX_FILE_BYTES, holes: holes.clone() };
+        entry(&format!("{at:02}"), kind)
+    };
+    let manifest = new((0..17).map(hole).collect()).expect("a good manifest");
+    assert_eq!((manifest.total_bytes(), manifest.data_bytes()), (u64::MAX, 0));
+}
+
+#[test]
 fn each_piece_has_its_place_in_one_file() {
     let mib = u64::from(PIECE);
     let mut holes = Holes::default();

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::frame::plain_text;
 use crate::id::TransferId;
 use crate::limits::{MAX_ADDRESSES, MAX_OFFER_BYTES, MAX_TEXT_BYTES};
 
@@ -45,7 +46,8 @@ impl Offer {
         encoded.into()
     }
 
-    /// Reads what [`encode`](Self::encode) wrote.
+    /// Reads what [`encode`](Self::encode) wrote. Control characters in the name, which would move
+    /// a terminal's cursor, are replaced.
     ///
     /// # Errors
     /// For any other bytes.
@@ -55,7 +57,8 @@ impl Offer {
         }
         let rest = bytes.strip_prefix(&MAGIC).ok_or(NoOffer)?;
         let (offer, rest): (Self, _) = postcard::take_from_bytes(rest).map_err(|_| NoOffer)?;
-        if rest.is_empty() && offer.is_bounded() { Ok(offer) } else { Err(NoOffer) }
+        let is_whole = rest.is_empty() && offer.is_bounded();
+        is_whole.then(|| Self { name: plain_text(&offer.name), ..offer }).ok_or(NoOffer)
     }
 
     fn is_bounded(&self) -> bool {
@@ -84,6 +87,13 @@ mod tests {
         let encoded = largest().encode();
         assert!(encoded.len() <= MAX_OFFER_BYTES);
         assert_eq!(Offer::decode(&encoded), Ok(largest()));
+    }
+
+    #[test]
+    fn a_name_that_is_read_moves_no_cursor() {
+        let offer = Offer { name: "a\u{1b}[2J\r\u{9b}1A\u{fc}".to_owned(), ..largest() };
+        let read = Offer::decode(&offer.encode()).expect("it is an offer");
+        assert_eq!(read.name, "a\u{fffd}[2J\u{fffd}\u{fffd}1A\u{fc}");
     }
 
     proptest! {

@@ -8,7 +8,7 @@
 //! 5. Files get their modes and times; not sooner, as what cannot be read cannot be verified again.
 //! 6. What is at the top of `tree/` is moved into the target, where nothing is there yet in one
 //!    step each; where directories are merged, file by file.
-//! 7. Directories get their modes and times, the innermost first.
+//! 7. Directories get their modes and times, the innermost first, and are brought onto the disk.
 //! 8. What is beside the target is removed.
 //!
 //! The end can be broken off anywhere. What is here then is read again and held against the
@@ -103,15 +103,11 @@ impl Store {
         if self.built.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let directories = || {
-            let entries = self.manifest.entries().iter();
-            entries.filter(|entry| entry.kind == Kind::Directory)
-        };
         let tree = self.tree()?;
-        if directories().count() > SYNCED_ONE_BY_ONE {
+        if self.directories().count() > SYNCED_ONE_BY_ONE {
             return tree.sync_all().map_err(|error| self.disk_here(error));
         }
-        for entry in directories() {
+        for entry in self.directories() {
             let synced = tree.walk(entry.path.components()).and_then(|folder| folder.sync());
             synced.map_err(|error| self.disk(entry, error))?;
         }
@@ -223,19 +219,31 @@ impl Store {
     }
 
     fn clean_up(&self) -> Result<(), ReceiveError> {
-        self.target.sync().map_err(|error| self.disk_here(error))?;
+        let synced = match self.directories().count() > SYNCED_ONE_BY_ONE {
+            true => self.target.sync_all(),
+            false => self.target.sync(),
+        };
+        synced.map_err(|error| self.disk_here(error))?;
         self.discard();
         Ok(())
     }
 
     fn dress_directories(&self) -> Result<(), ReceiveError> {
-        let directories = self.manifest.entries().iter().rev();
-        for entry in directories.filter(|entry| entry.kind == Kind::Directory) {
-            let directory = self.target.walk(entry.path.components());
-            let dressed = directory.and_then(|directory| directory.dress(entry));
+        let is_synced_here = self.directories().count() <= SYNCED_ONE_BY_ONE;
+        for entry in self.directories().rev() {
+            let dress = |directory: Folder| {
+                directory.dress(entry)?;
+                // Later it may be closed even to this user.
+                if is_synced_here { directory.sync() } else { Ok(()) }
+            };
+            let dressed = self.target.walk(entry.path.components()).and_then(dress);
             dressed.map_err(|error| self.disk(entry, error))?;
         }
         Ok(())
+    }
+
+    fn directories(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.manifest.entries().iter().filter(|entry| entry.kind == Kind::Directory)
     }
 }
 

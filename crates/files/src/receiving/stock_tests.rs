@@ -1,9 +1,11 @@
 //! What is here from an earlier time, and what has become of it since.
 
-use std::fs;
-use std::os::unix::fs::FileExt as _;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
+
+use rustix::thread::CapabilitySet;
 
 use super::*;
 use crate::receiving::publish::STEPS;
@@ -218,6 +220,16 @@ fn nothing_but_a_hole_has_its_size_from_the_beginning() {
 }
 
 #[test]
+fn an_empty_directory_that_has_taken_the_place_beside_the_target_stays() {
+    let sent = large();
+    let store = sent.complete(false);
+    fs::rename(sent.stage(), sent.folder.path().join("aside")).expect("it is there");
+    fs::create_dir(sent.stage()).expect("nothing is there");
+    store.discard();
+    assert!(sent.stage().is_dir());
+}
+
+#[test]
 fn what_has_taken_the_place_beside_the_target_is_not_removed() {
     for is_symlink in [false, true] {
         let sent = large();
@@ -242,6 +254,54 @@ fn what_has_taken_the_place_beside_the_target_is_not_removed() {
         assert!(stage.exists());
         let aside = fs::read_dir(sent.folder.path().join("aside")).expect("it is there");
         assert_eq!(aside.count(), 0, "what was received is removed");
+    }
+}
+
+/// Runs something in a thread that modes hold for, even if the user is root.
+fn with_modes_that_hold(run: impl FnOnce() + Send) {
+    let held = || {
+        let mut held = rustix::thread::capabilities(None).expect("they can be read");
+        let over_modes = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+        held.effective -= over_modes;
+        rustix::thread::set_capabilities(None, held).expect("less is always allowed");
+        run();
+    };
+    std::thread::scope(|scope| scope.spawn(held).join().expect("it does not panic"));
+}
+
+#[test]
+fn what_has_its_mode_already_and_is_closed_to_its_owner_is_finished() {
+    for overwrite in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let root = folder.path().join("from/tree");
+        fs::create_dir_all(root.join("sub")).expect("it is new");
+        fs::write(root.join("sub/file"), "text").expect("it can be written");
+        let mut sent = Sent::of(folder, &["tree"]);
+        let manifest = &sent.content.manifest;
+        let closed = |entry: &Entry| Entry { mode: 0, ..entry.clone() };
+        let entries = manifest.entries().iter().map(closed).collect();
+        let hashes = (0..manifest.pieces()).map(|piece| *manifest.hash_of(piece)).collect();
+        let manifest = Manifest::new(manifest.piece_bytes(), entries, hashes);
+        sent.content.manifest = manifest.expect("it is as good as before");
+        with_modes_that_hold(|| {
+            if overwrite {
+                fs::create_dir_all(sent.to().join("tree/sub")).expect("it is new");
+            }
+            died_after(&sent, STEPS.len() - 1, overwrite);
+            assert!(fs::read_dir(sent.to().join("tree")).is_err(), "it is closed");
+            goes_on(&sent, overwrite, 0);
+            let mode = |path: &str| {
+                let path = sent.to().join(path);
+                let mode = fs::metadata(&path).expect("it is there").permissions().mode() & 0o777;
+                fs::set_permissions(path, Permissions::from_mode(0o700)).expect("it is ours");
+                mode
+            };
+            let modes = ["tree", "tree/sub", "tree/sub/file"].map(mode);
+            assert_eq!(modes, [0; 3]);
+            let read = fs::read_to_string(sent.to().join("tree/sub/file"));
+            assert_eq!(read.expect("it is there"), "text");
+            assert_eq!(fs::read_dir(sent.to()).expect("it is there").count(), 1);
+        });
     }
 }
 
