@@ -50,3 +50,21 @@ fn when_the_last_piece_comes_as_the_sender_ends_it_everything_is_published_or_re
         }
     }
 }
+
+#[test]
+fn what_was_ended_is_not_published_by_a_piece_that_was_under_way() {
+    let sent = Sent::new();
+    let shared = shared(&sent);
+    for piece in 0..shared.manifest().pieces() {
+        let bytes = sent.content.read(piece).expect("it is there");
+        assert_eq!(shared.store.write(piece, &bytes), Ok(true));
+    }
+    shared.aborted("it is cancelled".to_owned(), false);
+    for piece in 0..shared.manifest().pieces() {
+        shared.life().accept(Way::Stream, piece, 1);
+    }
+    shared.finish();
+    let left: Vec<_> = std::fs::read_dir(sent.to()).expect("it is there").flatten().collect();
+    assert_eq!(left.len(), 1, "it is kept beside the target, and has no name: {left:?}");
+    assert_eq!(left[0].path(), sent.stage());
+}
