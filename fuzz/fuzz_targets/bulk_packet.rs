@@ -1,5 +1,5 @@
 //! Any bytes are a packet of bulk delivery: it is read or refused, never a panic, and a packet that
-//! was understood is the same after it was written and read again. A sender and a receiver that are
+//! was understood is the same after it was written and read again. A sender and receivers that are
 //! given it go on.
 #![no_main]
 
@@ -9,7 +9,8 @@ use carom_proto::rdcm::packet::Packet;
 use carom_proto::rdcm::{Config, Rdcm};
 use carom_proto::wire::{self, HEADER_BYTES, Header, MAGIC, Protocol, VERSION};
 use carom_proto::{
-    Engine, GroupId, GroupSettings, NodeId, Profile, SendOptions, Time, ViewChange, ViewChangeKind,
+    Destination, Engine, GroupId, GroupSettings, NodeId, Profile, SendOptions, Time, ViewChange,
+    ViewChangeKind,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -31,54 +32,76 @@ fuzz_target!(|bytes: &[u8]| {
     give_to_members(&packet);
 });
 
-/// The packet as it comes to the sender of a stream, and to its receiver.
+/// The packet as it comes to the sender of a stream and to its receivers, from each other.
 fn give_to_members(packet: &Packet) {
-    let (sender, receiver) = (NodeId(1), NodeId(2));
-    let (mut a, mut b) = (member(sender, receiver), member(receiver, sender));
-    a.set_unreached(NOW, [receiver].into());
-    let message = vec![7; 3000].into();
-    a.send(NOW, GROUP, message, SendOptions::default()).expect("nobody else sends");
-    let mut stream = 0;
-    for _ in 0..4 {
-        stream = carry(&mut a, &mut b).unwrap_or(stream);
-        carry(&mut b, &mut a);
-    }
-    for (engine, from) in [(&mut a, receiver), (&mut b, sender)] {
+    let mut members = Members::new();
+    let message = || vec![7; 3000].into();
+    let sender = &mut members.engines[0];
+    sender.send(members.now, GROUP, message(), SendOptions::default()).expect("nobody else sends");
+    members.run(3);
+    for (to, from) in [(0, 1), (1, 0), (1, 2)] {
         let mut datagram = Vec::new();
-        packet.encode(GROUP, from, stream, &mut datagram);
-        engine.handle_datagram(NOW, &datagram);
-        engine.check();
-        engine.handle_timeout(NOW + Duration::from_millis(100));
-        engine.check();
+        packet.encode(GROUP, id(from), members.stream, &mut datagram);
+        members.engines[to].handle_datagram(members.now, &datagram);
+        members.run(1);
     }
     // Where the packet was a place, the receiver passes on what follows.
-    if a.send(NOW, GROUP, vec![8; 3000].into(), SendOptions::default()).is_ok() {
-        carry(&mut a, &mut b);
-        carry(&mut b, &mut a);
-        a.check();
-        b.check();
+    if members.engines[0].send(members.now, GROUP, message(), SendOptions::default()).is_ok() {
+        members.run(3);
     }
 }
 
-fn member(id: NodeId, other: NodeId) -> Rdcm {
-    let mut engine = Rdcm::new(id, Config::default(), 1);
-    let settings = GroupSettings { profile: Profile::Bulk, name_check: 0 };
-    engine.join(NOW, GROUP, settings).expect("it is new to it");
-    let kind = ViewChangeKind::Joined;
-    engine.handle_view(NOW, &ViewChange { group: GROUP, node: other, kind, version: 1 });
-    engine
+/// A sender and two receivers that repair for each other, to whom it is passed on.
+struct Members {
+    engines: [Rdcm; 3],
+    now: Time,
+    stream: u32,
 }
 
-/// What one has to send comes to the other; the number of the stream, if it was anything.
-fn carry(from: &mut Rdcm, to: &mut Rdcm) -> Option<u32> {
-    from.handle_timeout(NOW);
-    let (mut stream, mut datagram) = (None, Vec::new());
-    while from.poll_transmit(&mut datagram).is_some() {
-        stream = Header::decode(&datagram).ok().map(|(header, _)| header.view);
-        to.handle_datagram(NOW, &datagram);
-        datagram.clear();
+impl Members {
+    fn new() -> Self {
+        let now = Time(1_000_000_000);
+        let engines = [0, 1, 2].map(|place| {
+            let mut engine = Rdcm::new(id(place), Config::default(), 1);
+            let settings = GroupSettings { profile: Profile::Bulk, name_check: 0 };
+            engine.join(now, GROUP, settings).expect("it is new to it");
+            for other in (0..3).filter(|other| *other != place) {
+                let (node, kind) = (id(other), ViewChangeKind::Joined);
+                engine.handle_view(now, &ViewChange { group: GROUP, node, kind, version: 1 });
+            }
+            engine.set_unreached(now, [id(1), id(2)].into());
+            engine
+        });
+        Self { engines, now, stream: 0 }
     }
-    stream
+
+    /// So many times a tenth of a second passes, and what they send each other comes.
+    fn run(&mut self, rounds: u32) {
+        for _ in 0..rounds {
+            self.now = self.now + Duration::from_millis(100);
+            for from in 0..3 {
+                self.engines[from].handle_timeout(self.now);
+                let mut datagram = Vec::new();
+                for _ in 0..MOST_DATAGRAMS {
+                    let Some(sent) = self.engines[from].poll_transmit(&mut datagram) else { break };
+                    if let Ok((header, _)) = Header::decode(&datagram) {
+                        self.stream = header.view;
+                    }
+                    for to in (0..3).filter(|to| *to != from) {
+                        if !matches!(sent.destination, Destination::Node(node) if node != id(to)) {
+                            self.engines[to].handle_datagram(self.now, &datagram);
+                        }
+                    }
+                    datagram.clear();
+                }
+            }
+            self.engines.iter().for_each(Engine::check);
+        }
+    }
+}
+
+fn id(place: usize) -> NodeId {
+    NodeId(place as u64 + 1)
 }
 
 fn decoded(datagram: &[u8]) -> Option<(Header, Packet)> {
@@ -88,4 +111,5 @@ fn decoded(datagram: &[u8]) -> Option<(Header, Packet)> {
 }
 
 const GROUP: GroupId = GroupId(5);
-const NOW: Time = Time(1_000_000_000);
+/// Datagrams of one in one round.
+const MOST_DATAGRAMS: usize = 1000;
