@@ -171,6 +171,9 @@ pub enum ConfigError {
     /// More copies than the place of a receiver can tell.
     #[error("{0} receivers to relay to: at most {MAX_RELAYS} are possible")]
     Relays(usize),
+    /// A node is said to be where no host is.
+    #[error("a node is said to be at {0}, which is no host of the topology")]
+    NoHost(Vertex),
     /// More receivers at one switch than the place of a receiver can tell.
     #[error("{links} links at one point of the topology: at most {most} fit the packets")]
     Ports {
@@ -265,7 +268,10 @@ impl Config {
         if self.relay_children > MAX_RELAYS {
             return Err(ConfigError::Relays(self.relay_children));
         }
-        if let Network::Known { topology, .. } = &self.network {
+        if let Network::Known { topology, hosts } = &self.network {
+            if let Some(place) = hosts.vertices().find(|vertex| !topology.is_host(*vertex)) {
+                return Err(ConfigError::NoHost(place));
+            }
             let vertices = (0..topology.len() as u32).map(Vertex);
             let ports = vertices.map(|vertex| topology.neighbours(vertex).len()).max();
             let most = self.most_children();
@@ -371,5 +377,11 @@ mod tests {
             it.network = Network::Known { topology: topology.into(), hosts: Hosts::default() };
         });
         assert_eq!(wide, ConfigError::Ports { links: 201, most: MAX_PORTS });
+        let nowhere = refused(|it| {
+            let topology = Topology::racks(&[2]).expect("a rack");
+            let hosts = [(NodeId(1), Vertex(2))].into_iter().collect();
+            it.network = Network::Known { topology: topology.into(), hosts };
+        });
+        assert_eq!(nowhere, ConfigError::NoHost(Vertex(2)), "it is the switch");
     }
 }

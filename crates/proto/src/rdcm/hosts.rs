@@ -43,6 +43,11 @@ impl Hosts {
         self.met.remove(&node);
     }
 
+    /// All places that were said.
+    pub(super) fn vertices(&self) -> impl Iterator<Item = Vertex> {
+        self.nodes.values().chain(self.addresses.values()).copied()
+    }
+
     /// Where a node is; `None` if nothing was said of it.
     pub fn of(&self, node: NodeId) -> Option<Vertex> {
         self.nodes.get(&node).or_else(|| self.met.get(&node)).copied()

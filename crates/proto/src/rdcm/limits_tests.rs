@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use crate::rdcm::having::Having;
 use crate::rdcm::packet::{Packet, Place, RingAck, Seat};
-use crate::rdcm::{Config, Rdcm};
+use crate::rdcm::topology::{Topology, Vertex};
+use crate::rdcm::{Config, Network, Rdcm};
 use crate::{
     Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, SendError, SendOptions, Time,
     ViewChange, ViewChangeKind,
@@ -22,7 +23,11 @@ const FAR: u64 = 1 << 60;
 
 /// A node in a group with others.
 fn engine(id: NodeId, others: impl IntoIterator<Item = u64>) -> Rdcm {
-    let mut engine = Rdcm::new(id, Config::default(), 1);
+    engine_in(Network::Unknown, id, others)
+}
+
+fn engine_in(network: Network, id: NodeId, others: impl IntoIterator<Item = u64>) -> Rdcm {
+    let mut engine = Rdcm::new(id, Config { network, ..Config::default() }, 1);
     engine.join(NOW, GROUP, GroupSettings::new("g", Profile::Bulk)).expect("a new group");
     others.into_iter().for_each(|other| join(&mut engine, other));
     engine
@@ -124,4 +129,19 @@ fn a_sender_that_was_restarted_unseen_is_followed_and_one_that_stays_silent_is_g
     }
     assert_eq!(engine.sender(GROUP), None);
     assert!(core::iter::from_fn(|| engine.poll_event()).any(|it| matches!(it, Event::Lost(_))));
+}
+
+#[test]
+fn nobody_waits_for_who_has_no_place_in_the_network() {
+    let topology = Topology::racks(&[4]).expect("a rack");
+    let hosts = [1, 2, 4].map(|node| (NodeId(node), Vertex(node as u32 - 1)));
+    let network = Network::Known { topology: topology.into(), hosts: hosts.into_iter().collect() };
+    let mut engine = engine_in(network, SENDER, [2, 3, 4]);
+    send(&mut engine, b"something").expect("there is room");
+    let mut left = engine.receivers(GROUP);
+    left.retain(|(_, state)| state.left_behind_at.is_some());
+    assert_eq!(left.iter().map(|(node, _)| node.0).collect::<Vec<_>>(), [3]);
+    engine.handle_timeout(NOW);
+    assert_eq!(engine.counters().places_sent, 2);
+    engine.check();
 }

@@ -144,6 +144,21 @@ impl Placing {
         }
         self.management.join(around, nodes);
         self.tell_changes(around);
+        self.leave_out_unplaced(around);
+    }
+
+    /// Nobody waits for who has no place in the network, now that all have been placed. It is tried
+    /// again as with somebody slow.
+    fn leave_out_unplaced(&mut self, around: &mut Around<'_>) {
+        if self.management.waits() {
+            return;
+        }
+        let current = self.receivers.values_mut().filter(|it| it.state.left_behind_at.is_none());
+        for receiver in current.filter(|it| it.place.is_none()) {
+            receiver.state.left_behind_at = Some(around.now);
+            receiver.delays += 1;
+            around.counters.left_behind += 1;
+        }
     }
 
     /// A node has left the group.
@@ -203,6 +218,7 @@ impl Placing {
         self.management.join(around, &[node]);
         around.counters.readmitted += 1;
         self.tell_changes(around);
+        self.leave_out_unplaced(around);
     }
 
     /// A receiver has no place any more, though it had taken one: it took the sender for gone. It
@@ -263,6 +279,7 @@ impl Placing {
             Some(Ok(seated)) => {
                 around.counters.manager_answered += 1;
                 self.take(around, &seated);
+                self.leave_out_unplaced(around);
                 true
             }
             Some(Err(why)) => {
