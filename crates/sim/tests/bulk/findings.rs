@@ -36,6 +36,7 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
         (9914, "the same, of one that was stopped meanwhile"),
         (8103, "what was lost of one sender was counted for another"),
         (8926, "places were looked at while they changed"),
+        (4947, "who had been left behind and had all was not among those who had confirmed"),
     ];
     for (seed, what) in found {
         let run = carom_sim::bulk::run_seed(seed);
