@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use carom::{Bytes, Event as GroupEvent, Group, Node};
 use carom_files::{
-    Event, Offer, ReceiveError, ReceiveOptions, Received, Receiving, Reporter, events, recover,
+    Event, Kept, Offer, ReceiveError, ReceiveOptions, Received, Receiving, Reporter, events, kept,
+    recover,
 };
 use serde_json::json;
 
@@ -74,6 +75,10 @@ fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
             Ok(_) => eprintln!("transfer {}, which lacked only its names, is finished", id.short()),
             Err(error) => eprintln!("transfer {} is not finished: {error}", id.short()),
         }
+    }
+    for Kept { directory, bytes } in kept(&args.directory) {
+        let (directory, bytes) = (directory.display(), human_bytes(bytes));
+        eprintln!("{directory} keeps {bytes} of a transfer that is not complete");
     }
     let mut receiver = Taker { args, group: &group, node: &node, interrupt };
     eprintln!("waiting for what is sent to {}", args.group);

@@ -238,6 +238,22 @@ impl Folder {
         Ok(names)
     }
 
+    /// Bytes that the files in it take on the disk.
+    pub(crate) fn bytes_on_disk(&self) -> io::Result<u64> {
+        let mut blocks: u64 = 0;
+        for name in self.names()? {
+            match rustix::fs::statat(&self.0, &*name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => {
+                    blocks = blocks.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0))
+                }
+                // It was moved meanwhile.
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(blocks.saturating_mul(512))
+    }
+
     /// Whether `name` stands for what `handle` has open.
     pub(crate) fn is_still(&self, name: &OsStr, handle: impl AsFd) -> io::Result<bool> {
         let open = rustix::fs::fstat(handle)?;

@@ -298,4 +298,4 @@ fn check_existing(
 
 #[cfg(test)]
 #[path = "stock_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -19,7 +19,7 @@ const NOTED: usize = 4;
 const MOVED: usize = 6;
 
 /// A file of three pieces.
-fn large() -> Sent {
+pub(in crate::receiving) fn large() -> Sent {
     let folder = tempfile::tempdir().expect("a folder for the test");
     fs::create_dir(folder.path().join("from")).expect("it is new");
     let mut noise = vec![0; (5 << 20) / 2];

@@ -50,7 +50,7 @@ pub(super) const BUILT: &str = "built";
 pub(super) const TREE: &str = "tree";
 /// The manifest, from when everything is in `tree/`.
 pub(super) const MANIFEST: &str = "manifest";
-const DATA: &str = "data";
+pub(super) const DATA: &str = "data";
 const JOURNAL: &str = "journal";
 
 impl Store {
