@@ -35,6 +35,21 @@ impl CliError {
         Self { cause: "ended before it began".to_owned(), fix: String::new(), code: 0 }
     }
 
+    /// The user asked to end what had begun; `what` has become of it: exit code 0.
+    pub(crate) fn interrupted_after(what: impl Into<String>) -> Self {
+        Self { cause: one_line(&what.into()), fix: String::new(), code: 0 }
+    }
+
+    /// As an object of JSON, for who reads those alone.
+    pub(crate) fn object(&self) -> serde_json::Value {
+        match self.is_interruption() {
+            true => serde_json::json!({ "event": "interrupted", "cause": self.cause }),
+            false => {
+                serde_json::json!({ "event": "error", "cause": self.cause, "fix": self.fix })
+            }
+        }
+    }
+
     /// Whether it is that the user asked to end.
     pub(crate) fn is_interruption(&self) -> bool {
         self.code == 0

@@ -4,6 +4,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::error::{CliError, Outcome};
+use crate::output;
 
 /// Whether, and how often, the user asked to end.
 pub(crate) struct Interrupt {
@@ -52,7 +53,7 @@ fn listen_by(on_signal: impl FnMut() + Send + 'static) -> Result<&'static Interr
 pub(crate) fn told_by_code(ended: Result<Outcome, CliError>) -> Result<Outcome, CliError> {
     match ended {
         Err(error) if error.is_interruption() => {
-            eprintln!("{error}");
+            output::say(&error);
             Ok(Outcome::Code(SIGNALLED))
         }
         ended => ended,
@@ -111,9 +112,9 @@ fn on_signal(patience: Duration) {
         std::thread::sleep(patience);
         let last_words = INTERRUPT.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(words) = &*last_words {
-            eprintln!("{}", words());
+            output::say(words());
         }
-        eprintln!("ended by force: the output was not taken");
+        output::say("ended by force: the output was not taken");
         std::process::exit(SIGNALLED.into());
     });
 }

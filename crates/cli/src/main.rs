@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     match command_line().and_then(run) {
         Ok(outcome) => outcome.into(),
         Err(error) => {
-            eprintln!("{error}");
+            output::say(&error);
             error.into()
         }
     }

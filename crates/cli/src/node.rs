@@ -9,6 +9,7 @@ use carom_proto::Profile as Engine;
 
 use crate::error::CliError;
 use crate::interrupt::Interrupt;
+use crate::output;
 use crate::ring;
 
 /// Where and how a node takes part.
@@ -181,9 +182,9 @@ pub(crate) fn closed(node: &Node, group: &str) -> CliError {
 pub(crate) fn tell_notices(node: &Node, told: usize) -> usize {
     let notices = node.notices();
     for notice in notices.iter().skip(told) {
-        eprintln!("note: {}", notice.text);
+        output::say(format_args!("note: {}", notice.text));
         if let Some(fix) = &notice.fix {
-            eprintln!("fix: {fix}");
+            output::say(format_args!("fix: {fix}"));
         }
     }
     notices.len()
@@ -202,10 +203,10 @@ impl ServiceWatch {
             return None;
         }
         if is_away {
-            eprintln!("the membership service is away: going on with the members last known");
+            output::say("the membership service is away: going on with the members last known");
             return Some("away");
         }
-        eprintln!("the membership service is back: the members are as it says");
+        output::say("the membership service is back: the members are as it says");
         Some("back")
     }
 }

@@ -1,5 +1,7 @@
-//! What goes to standard output: lines for people, or JSON for programs.
+//! What goes to standard output: lines for people, or JSON for programs. And what goes to standard
+//! error: words about it.
 
+use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 
 use serde::Serialize;
@@ -26,6 +28,12 @@ pub(crate) fn lines(text: &str) -> Result<(), CliError> {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(not_written(&error)),
         _ => Ok(()),
     }
+}
+
+/// Prints a line on standard error. If nobody reads it, or its disk is full, what it tells of goes
+/// on all the same.
+pub(crate) fn say(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Standard output did not take what was written to it.

@@ -63,27 +63,43 @@ pub(crate) struct Args {
 /// If the transfer cannot be had.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen_with(END_PATIENCE)?;
-    interrupt::told_by_code(receive(args, interrupt))
+    interrupt::told_by_code(transfer::told_in_json(args.json, receive(args, interrupt)))
 }
 
 fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
+    if args.directory.metadata().is_ok_and(|found| !found.is_dir()) {
+        let cause = format!("{} is a file, not a directory", args.directory.display());
+        return Err(CliError::new(cause, "give a directory; one that is not there is made"));
+    }
     let node =
         args.node.start(args.node.builder().loss(args.loss.model()).queue(QUEUE), interrupt)?;
     let group = transfer::join(&node, &args.group)?;
     for (id, finished) in recover(&args.directory, args.overwrite) {
         match finished {
-            Ok(_) => eprintln!("transfer {}, which lacked only its names, is finished", id.short()),
-            Err(error) => eprintln!("transfer {} is not finished: {error}", id.short()),
+            Ok(_) => output::say(format_args!(
+                "transfer {}, which lacked only its names, is finished",
+                id.short()
+            )),
+            Err(error) => {
+                output::say(format_args!("transfer {} is not finished: {error}", id.short()))
+            }
         }
     }
     for Kept { directory, bytes } in kept(&args.directory) {
         let (directory, bytes) = (directory.display(), human_bytes(bytes));
-        eprintln!("{directory} keeps {bytes} of a transfer that is not complete");
+        output::say(format_args!("{directory} keeps {bytes} of a transfer that is not complete"));
     }
     let mut receiver = Taker { args, group: &group, node: &node, interrupt };
-    eprintln!("waiting for what is sent to {}", args.group);
+    output::say(format_args!("waiting for what is sent to {}", args.group));
     let offer = receiver.await_offer()?;
-    let received = receiver.take(&offer);
+    let received = receiver.take(&offer).map_err(|error| match error.is_interruption() {
+        true => CliError::interrupted_after(format!(
+            "ended before all was there: what was verified is kept in {}, and the same command \
+             goes on from there",
+            args.directory.display()
+        )),
+        false => error,
+    });
     group.leave();
     node.close();
     received.map(|()| Outcome::Fine)
@@ -289,7 +305,7 @@ impl<'a> View<'a> {
                 "network": transfer::counters(node),
             }));
         }
-        eprintln!(
+        output::say(format_args!(
             "received {} ({}) in {seconds:.1} s, {}: {} by the stream, {} from peers, {} from the \
              sender, {} were here",
             self.name,
@@ -299,22 +315,24 @@ impl<'a> View<'a> {
             human_bytes(received.peer_bytes),
             human_bytes(received.sender_bytes),
             human_bytes(received.resumed_bytes)
-        );
+        ));
         Ok(())
     }
 }
 
 fn failed(group: &str, error: &ReceiveError) -> CliError {
     let fix = match error {
-        ReceiveError::Exists(_) | ReceiveError::InTheWay { .. } => {
-            "give an empty directory, or --overwrite if it may be replaced"
-        }
+        ReceiveError::Exists(_) => "give an empty directory, or --overwrite if it may be replaced",
+        ReceiveError::InTheWay { .. } => "move it away, or give another directory",
         ReceiveError::NoSpace { .. } => "free some space, or give a directory on another disk",
         ReceiveError::Disk { .. } => "see whether the directory can be written: `df -h`, `ls -ld`",
         ReceiveError::InUse => "let the other one finish, or give another directory",
         ReceiveError::Unreachable(_) => "see whether a firewall lets TCP through: `carom doctor`",
         ReceiveError::SenderGone | ReceiveError::Stopped => "start it again: it goes on from there",
-        ReceiveError::Aborted(_) | ReceiveError::Refused(_) => "see what the sender says",
+        ReceiveError::Aborted(_) => {
+            "start it again when the same is sent again: it goes on from what is kept"
+        }
+        ReceiveError::Refused(_) => "start it again when the sender can take it",
         ReceiveError::Manifest(_) | ReceiveError::OtherManifest => {
             "ask whoever sends: nothing of it was written"
         }

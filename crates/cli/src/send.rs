@@ -1,16 +1,18 @@
 //! `carom send`: files and directories to all receivers of a group at once.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carom::{Event as GroupEvent, Group, LossCause, Node, ViewChangeKind, rdcm};
+use carom::{Event as GroupEvent, Group, LossCause, Node, NodeId, ViewChangeKind, rdcm};
 use carom_files::{
     Event, ReceiverRow, SendError, SendHandle, SendOptions, Sending, Source, SourceError,
     StartWhen, State, Summary, events,
 };
+use carom_paper::units::UnitError;
 use clap::value_parser;
 use comfy_table::Table;
 use serde_json::json;
@@ -43,11 +45,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
     start_after: Option<Duration>,
     /// How fast to send at most: auto, 500Mbit, 1Gbit, 60MB
-    #[arg(long, value_name = "RATE", default_value = "auto", value_parser = units::bandwidth)]
+    #[arg(long, value_name = "RATE", default_value = "auto", allow_hyphen_values = true)]
+    #[arg(value_parser = rate)]
     rate: Bandwidth,
-    /// What standard input is called at the receivers
-    #[arg(long, value_name = "NAME", default_value = "stdin")]
-    name: String,
+    /// What standard input is called at the receivers [default: stdin]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// How long to wait for a receiver that was lost, in the end
     #[arg(long, value_name = "TIME", default_value = "30s", allow_hyphen_values = true)]
     #[arg(value_parser = units::duration)]
@@ -67,10 +70,20 @@ pub(crate) struct Args {
 /// If nothing can be sent, or the transfer ended for everybody.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen_with(END_PATIENCE)?;
-    interrupt::told_by_code(send(args, interrupt))
+    interrupt::told_by_code(transfer::told_in_json(args.json, send(args, interrupt)))
+}
+
+/// A rate of 0 has no unit, but says what is wrong with it.
+fn rate(text: &str) -> Result<Bandwidth, UnitError> {
+    let is_zero = text.trim().parse() == Ok(0.0);
+    units::bandwidth(if is_zero { "0kbit" } else { text })
 }
 
 fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
+    if args.name.is_some() && !args.paths.iter().any(|path| is_stdin(path)) {
+        let cause = "--name is what standard input is called, and it is not sent";
+        return Err(CliError::new(cause, "give `-` as PATH, or no --name"));
+    }
     let mut bulk = rdcm::Config::default();
     if let Bandwidth::BytesPerSecond(rate) = args.rate {
         bulk.rate = Some(rate);
@@ -95,7 +108,7 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     let sending = open(args, options, &events)?;
     let mut sender = Sender::new(args, sending.handle(), &node, described);
     let sent = sender.run(&group, interrupt, sending, &events);
-    let summary = sent.map_err(|error| ended(&args.group, &error, interrupt))?;
+    let summary = sent.map_err(|error| ended(&args.group, &error, interrupt, sender.has_begun))?;
     tell(args, &summary, began.elapsed(), &node)?;
     group.leave();
     Node::close(node);
@@ -113,7 +126,8 @@ fn allow_connections() {
 
 /// Reads the sources, and shows how far it is.
 fn open(args: &Args, options: SendOptions, events: &Receiver<Event>) -> Result<Sending, CliError> {
-    let sources: Vec<Source> = args.paths.iter().map(|path| source(path, &args.name)).collect();
+    let name = args.name.as_deref().unwrap_or("stdin");
+    let sources: Vec<Source> = args.paths.iter().map(|path| source(path, name)).collect();
     thread::scope(|scope| {
         let reading = scope.spawn(|| Sending::open(sources, options));
         let mut bar = Bar::new("reading", args.json);
@@ -129,10 +143,14 @@ fn open(args: &Args, options: SendOptions, events: &Receiver<Event>) -> Result<S
 }
 
 fn source(path: &Path, name: &str) -> Source {
-    match path.as_os_str() == "-" {
+    match is_stdin(path) {
         true => Source::Reader { name: name.to_owned(), reader: Box::new(std::io::stdin()) },
         false => Source::Path(path.to_path_buf()),
     }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
 /// Follows a transfer while it runs.
@@ -146,6 +164,11 @@ struct Sender<'a> {
     described: Option<Described>,
     /// Notices of the node that were told.
     told: Cell<usize>,
+    has_begun: bool,
+    /// Pieces that the engine has taken, and bytes that were sent of files when it has sent them.
+    ahead: VecDeque<(u32, u64)>,
+    /// Pieces of the transfer, those that are behind, and bytes that were multicast.
+    progress: (u32, u32, u64),
 }
 
 impl<'a> Sender<'a> {
@@ -156,7 +179,9 @@ impl<'a> Sender<'a> {
         described: Option<Described>,
     ) -> Self {
         let (bar, told) = (Bar::new("sending", args.json), Cell::new(node.notices().len()));
-        Self { args, handle, bar, data_bytes: 0, node, described, told }
+        let (ahead, progress) = (VecDeque::new(), (0, 0, 0));
+        let (data_bytes, has_begun) = (0, false);
+        Self { args, handle, bar, data_bytes, node, described, told, has_begun, ahead, progress }
     }
 
     fn run(
@@ -180,7 +205,7 @@ impl<'a> Sender<'a> {
             let line = described.look_at_sender(self.node);
             line.into_iter().for_each(|line| self.bar.line(&line));
         }
-        let stream = Stream::new(group, interrupt, &offer);
+        let stream = Stream::new(group, interrupt, &offer, self.handle.clone());
         let sent = thread::scope(|scope| {
             let sent = scope.spawn(|| sending.run(&mut &stream));
             while !sent.is_finished() {
@@ -189,11 +214,12 @@ impl<'a> Sender<'a> {
                 if interrupt.is_asked() {
                     self.handle.cancel();
                 }
-                self.follow(events);
+                self.follow(events, &stream);
+                self.advance(&stream);
             }
             sent.join().expect("sending does not panic")
         });
-        self.follow(events);
+        self.follow(events, &stream);
         self.bar.end();
         match sent {
             Err(SendError::Cancelled | SendError::Sink(_)) if stream.is_refused() => {
@@ -216,8 +242,8 @@ impl<'a> Sender<'a> {
                     self.handle.cancel();
                 }
                 GroupEvent::Slow(slow) => {
-                    let (node, behind) = (slow.node, slow.behind);
-                    self.bar.line(&format!("{node} is left behind by {behind} packets"));
+                    let (who, behind) = (self.called(slow.node), slow.behind);
+                    self.bar.line(&format!("{who} is left behind by {behind} packets"));
                 }
                 GroupEvent::View(change) if change.kind == ViewChangeKind::Joined => {
                     if let Some(described) = &self.described {
@@ -231,18 +257,51 @@ impl<'a> Sender<'a> {
     }
 
     /// Tells what happened, and waits a while for more.
-    fn follow(&mut self, events: &Receiver<Event>) {
+    fn follow(&mut self, events: &Receiver<Event>, stream: &Stream<'_>) {
         let until = Instant::now() + LOOK;
         loop {
             match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(event) => self.on_event(event),
+                Ok(event) => self.on_event(event, stream),
                 Err(RecvTimeoutError::Timeout) => return,
                 Err(RecvTimeoutError::Disconnected) => return thread::sleep(LOOK),
             }
         }
     }
 
-    fn on_event(&mut self, event: Event) {
+    /// A node by its id, and by the receiver's name if there is one alone on its host.
+    fn called(&self, node: NodeId) -> String {
+        let members = self.node.status().members;
+        let host = members.iter().find(|it| it.node == node).map(|it| it.endpoint.ip());
+        let rows = self.handle.receivers();
+        let mut there = rows.iter().filter(|row| Some(row.host) == host);
+        match (there.next(), there.next(), host) {
+            (Some(row), None, _) => format!("{} (node {node})", row.name),
+            (_, _, Some(host)) => format!("node {node} at {host}"),
+            _ => format!("node {node}"),
+        }
+    }
+
+    /// Shows how far the stream is: what the engine has only taken is still ahead.
+    fn advance(&mut self, stream: &Stream<'_>) {
+        let sent = stream.sent_bytes(self.node.status().stats.bulk.data_sent);
+        let (of, mut pieces, told) = self.progress;
+        while let Some((piece, _)) = self.ahead.pop_front_if(|(_, last)| *last <= sent) {
+            pieces = piece;
+        }
+        if (pieces, sent) == (self.progress.1, told) {
+            return;
+        }
+        self.progress = (of, pieces, sent);
+        let share = u64::from(pieces) as f64 / f64::from(of.max(1));
+        self.bar.set((self.data_bytes as f64 * share) as u64, self.data_bytes);
+        if self.args.json {
+            let object = json!({ "event": "progress", "pieces": pieces, "of": of, "bytes": sent });
+            // Who does not read it finds out at the summary.
+            let _ = output::json(&object);
+        }
+    }
+
+    fn on_event(&mut self, event: Event, stream: &Stream<'_>) {
         let object = match &event {
             Event::ReceiverReady { name, has } => {
                 self.bar.line(&format!("ready: {name}, which has {has} pieces"));
@@ -260,16 +319,23 @@ impl<'a> Sender<'a> {
                 self.bar.line(&format!("failed: {name}: {reason}"));
                 json!({ "event": "failed", "receiver": name, "reason": reason })
             }
+            Event::Waiting { ready, failed, of } => {
+                let of_all = of.map(|of| format!(" of {of}")).unwrap_or_default();
+                self.bar.line(&format!("waiting: {ready}{of_all} ready, {failed} failed"));
+                json!({ "event": "waiting", "ready": ready, "failed": failed, "of": of })
+            }
             Event::Began { receivers } => {
+                self.has_begun = true;
                 self.bar.say(format!("to {receivers} receivers"));
                 json!({ "event": "began", "receivers": receivers })
             }
             Event::Streamed { pieces, of, bytes } => {
-                let share = u64::from(*pieces) as f64 / f64::from((*of).max(1));
-                self.bar.set((self.data_bytes as f64 * share) as u64, self.data_bytes);
-                json!({ "event": "progress", "pieces": pieces, "of": of, "bytes": bytes })
+                self.progress.0 = *of;
+                self.ahead.push_back((*pieces, *bytes));
+                return;
             }
             Event::StreamOver => {
+                self.advance(stream);
                 self.bar.say("receivers fetch what they lack".to_owned());
                 json!({ "event": "over" })
             }
@@ -313,16 +379,16 @@ fn tell(args: &Args, summary: &Summary, took: Duration, node: &Node) -> Result<(
         let [stream, peers, sender, resumed] = bytes.map(human_bytes);
         table.add_row([row.name.clone(), state, stream, peers, sender, resumed]);
     }
-    eprintln!("{table}");
+    output::say(&table);
     let finished = summary.receivers.len() - summary.not_finished().count();
-    eprintln!(
+    output::say(format_args!(
         "{} to {finished} of {} receivers in {seconds:.1} s: {} each",
         human_bytes(summary.total_bytes),
         summary.receivers.len(),
         human_rate(summary.total_bytes, seconds)
-    );
+    ));
     for row in summary.not_finished() {
-        eprintln!("not finished: {}", row.name);
+        output::say(format_args!("not finished: {}", row.name));
     }
     Ok(())
 }
@@ -347,9 +413,11 @@ fn row_of(row: &ReceiverRow) -> serde_json::Value {
     })
 }
 
-fn ended(group: &str, error: &SendError, interrupt: &Interrupt) -> CliError {
-    if interrupt.is_asked() {
-        return CliError::interrupted();
+fn ended(group: &str, error: &SendError, interrupt: &Interrupt, has_begun: bool) -> CliError {
+    match interrupt.is_asked() {
+        true if has_begun => return CliError::interrupted_after(ENDED),
+        true => return CliError::interrupted(),
+        false => {}
     }
     CliError::new(format!("group {group}: {error}"), fix(error))
 }
@@ -360,7 +428,12 @@ fn fix(error: &SendError) -> &'static str {
             "send a copy that nobody writes to; receivers keep nothing of what has changed"
         }
         SendError::Source(SourceError::Read { .. }) => "see whether it is there and may be read",
-        SendError::Source(SourceError::Spool(_)) => "see whether the disk is full: `df -h`",
+        SendError::Source(SourceError::Gone(_)) => {
+            "put it back and send it again: receivers go on from where they are"
+        }
+        SendError::Source(SourceError::Spool { .. }) => {
+            "free some space there, or name another directory in TMPDIR"
+        }
         SendError::Source(_) => "send something else, or under another name",
         SendError::NoReceivers => {
             "start `carom recv --from GROUP DIR` on the receivers, or wait longer (--start-after)"
@@ -375,6 +448,8 @@ fn fix(error: &SendError) -> &'static str {
     }
 }
 
+const ENDED: &str = "ended before all had everything: receivers keep what they have verified, and \
+                     go on from there when the same is sent again";
 const OTHER_SENDER: &str = "another member sends in this group";
 const START_AFTER: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);

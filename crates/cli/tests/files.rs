@@ -2,7 +2,7 @@
 //! has a network of its own.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -257,6 +257,179 @@ fn ctrl_c_ends_a_receiver_that_waits_and_a_sender_that_nobody_hears() {
         let ended = running.end();
         assert_eq!(code(&ended), 130, "{ended:?}");
     }
+}
+
+#[test]
+fn a_transfer_goes_on_though_nobody_takes_what_is_said_of_it() {
+    let net = Net::new(23_141);
+    net.write("data", &noise(300_000, 8));
+    let unheard = |args: &[&str]| {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
+        let child = net.command(args).stderr(full).spawn();
+        Running(Some(child.expect("the binary was built for this test")))
+    };
+    let receiver = unheard(&["recv", "--from", "g", "a", "--timeout", "60s"]);
+    let sent = unheard(&["send", "data", "--to", "g", "--receivers", "1"]).end();
+    assert_eq!(code(&sent), 0, "{sent:?}");
+    assert_eq!(code(&receiver.end()), 0);
+    assert_eq!(net.read("a/data"), net.read("data"));
+}
+
+/// The objects of an event on standard output.
+fn objects(output: &Output, event: &str) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let objects = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    objects.filter(|it| it["event"] == event).collect()
+}
+
+#[test]
+fn one_that_failed_is_told_though_another_of_its_name_and_host_finishes() {
+    let net = Net::new(23_142);
+    net.write("data", &noise(300_000, 9));
+    fs::create_dir(net.path("a")).expect("a directory");
+    net.write("a/data", b"precious");
+    let recv =
+        |dir: &str| net.start(&["recv", "--from", "g", dir, "--name", "same", "--timeout", "60s"]);
+    let (refusing, other) = (recv("a"), recv("b"));
+    let sent = net.start(&["send", "data", "--to", "g", "--receivers", "2"]).end();
+    assert_eq!(code(&sent), 1, "{sent:?}");
+    assert_eq!((code(&refusing.end()), code(&other.end())), (2, 0));
+    let summary = summary(&sent);
+    let rows = summary["receivers"].as_array().expect("rows");
+    let mut states: Vec<_> = rows.iter().filter_map(|row| row["state"].as_str()).collect();
+    states.sort_unstable();
+    assert_eq!(states, ["failed", "finished"]);
+}
+
+#[test]
+fn a_sender_whose_receivers_all_fail_before_it_begins_ends_and_names_them() {
+    let net = Net::new(23_143);
+    net.write("data", &noise(300_000, 10));
+    fs::create_dir(net.path("a")).expect("a directory");
+    net.write("a/data", b"precious");
+    for when in [["--receivers", "1"], ["--start-after", "3s"]] {
+        let refusing = net.recv("a", &[]);
+        let args = [&["send", "data", "--to", "g"][..], &when].concat();
+        let sent = net.start(&args).end();
+        assert_eq!(code(&sent), 1, "{sent:?}");
+        let summary = summary(&sent);
+        assert_eq!(summary["receivers"][0]["name"], "a");
+        assert_eq!(summary["receivers"][0]["state"], "failed");
+        let refused = refusing.end();
+        assert_eq!(code(&refused), 2);
+        let errors = objects(&refused, "error");
+        assert!(errors.len() == 1, "{refused:?}");
+        assert_eq!(errors[0]["cause"], "group g: data exists already");
+    }
+}
+
+#[test]
+fn a_sender_that_waits_says_for_how_many() {
+    let net = Net::new(23_144);
+    net.write("data", &noise(300_000, 11));
+    let first = net.recv("a", &[]);
+    let mut sender = net.start(&["send", "data", "--to", "g", "--receivers", "2"]);
+    let child = sender.0.as_mut().expect("it runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let waiting = lines
+        .by_ref()
+        .map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("JSON"))
+        .find(|it| it["event"] == "waiting" && it["ready"] == 1);
+    let waiting = waiting.expect("it says so");
+    assert_eq!((&waiting["of"], &waiting["failed"]), (&2.into(), &0.into()));
+    let second = net.recv("b", &[]);
+    let summary = lines.map_while(Result::ok).last();
+    assert!(summary.expect("a line").contains("summary"));
+    let sent = sender.end();
+    assert_eq!(code(&sent), 0, "{sent:?}");
+    assert_says(&sent, "waiting: 1 of 2 ready, 0 failed");
+    assert_eq!((code(&first.end()), code(&second.end())), (0, 0));
+}
+
+#[test]
+fn the_same_again_is_had_by_those_who_have_it() {
+    let net = Net::new(23_145);
+    let data = noise(3_000_000, 12);
+    fs::create_dir_all(net.path("d/empty")).expect("a directory");
+    net.write("d/data", &data);
+    let first = net.recv("a", &[]);
+    let args = ["send", "d", "--to", "g", "--receivers"];
+    assert_eq!(code(&net.start(&[&args[..], &["1"]].concat()).end()), 0);
+    assert_eq!(code(&first.end()), 0);
+    let receivers = ["a", "b"].map(|name| net.recv(name, &[]));
+    let sent = net.start(&[&args[..], &["2"]].concat()).end();
+    assert_eq!(code(&sent), 0, "{sent:?}");
+    for (name, receiver) in ["a", "b"].iter().zip(receivers) {
+        let received = receiver.end();
+        assert_eq!(code(&received), 0, "{received:?}");
+        assert!(net.read(&format!("{name}/d/data")) == data, "{name} has other bytes");
+        assert_eq!(fs::read_dir(net.path(name)).expect("it is there").count(), 1, "no leftovers");
+    }
+}
+
+#[test]
+fn progress_is_what_was_multicast_and_an_end_in_between_says_what_is_kept() {
+    let net = Net::new(23_146);
+    net.write("data", &noise(24_000_000, 13));
+    let receiver = net.recv("a", &[]);
+    let began = Instant::now();
+    let args = ["send", "data", "--to", "g", "--receivers", "1", "--rate", "8Mbit"];
+    let mut sender = net.start(&args);
+    let child = sender.0.as_mut().expect("it runs");
+    let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let progress = lines
+        .by_ref()
+        .map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("JSON"))
+        .find(|it| it["event"] == "progress" && it["bytes"].as_u64() > Some(0));
+    let bytes = progress.expect("it goes on")["bytes"].as_u64().expect("a number");
+    // A megabyte each second, and what may leave at once. A slow machine takes longer for it.
+    let most = began.elapsed().as_secs() * 1_000_000 + 2_000_000;
+    assert!(bytes <= most, "{bytes} bytes cannot have left, but {most}");
+    kill(pid, Signal::SIGINT).expect("it can be signalled");
+    let ended = lines.map_while(Result::ok).last().expect("a line");
+    assert!(ended.contains("interrupted"), "{ended}");
+    let sent = sender.end();
+    assert_eq!(code(&sent), 130, "{sent:?}");
+    assert_says(&sent, "receivers keep what they have verified");
+    let received = receiver.end();
+    assert_eq!(code(&received), 2);
+    assert_says(&received, "the sender ended the transfer: it was cancelled");
+    assert_says(&received, "it goes on from what is kept");
+}
+
+#[test]
+fn wrong_use_is_told_at_once_with_what_helps() {
+    let net = Net::new(23_147);
+    net.write("data", b"1");
+    let says = |args: &[&str], cause: &str, fix: &str| {
+        let told = net.start(args).end();
+        assert_eq!(code(&told), 2, "{told:?}");
+        assert_says(&told, cause);
+        assert_says(&told, fix);
+    };
+    says(&["recv", "--from", "g", "data"], "data is a file, not a directory", "give a directory");
+    let send = |more: &[&'static str]| [&["send", "data", "--to", "g"], more].concat();
+    says(&send(&["--rate", "-5Mbit"]), "--rate <RATE>: ", "write a bandwidth");
+    says(&send(&["--rate", "0"]), "is not between 80kbit and 8000Gbit", "write a bandwidth");
+    says(&send(&["--name", "a/b"]), "--name is what standard input is called", "give `-` as PATH");
+    let mut sender = net.command(&["send", "-", "--to", "g"]);
+    let nowhere = Running(Some(sender.env("TMPDIR", "/none").spawn().expect("it starts"))).end();
+    assert_eq!(code(&nowhere), 2, "{nowhere:?}");
+    assert_says(&nowhere, "temporary file in /none");
+    assert_says(&nowhere, "TMPDIR");
+}
+
+#[test]
+fn a_directory_in_the_way_is_not_said_to_be_replaced_by_overwrite() {
+    let net = Net::new(23_148);
+    net.write("data", &noise(300_000, 14));
+    fs::create_dir_all(net.path("a/data")).expect("a directory");
+    let receiver = net.recv("a", &["--overwrite"]);
+    assert_eq!(code(&net.start(&["send", "data", "--to", "g", "--receivers", "1"]).end()), 1);
+    let refused = receiver.end();
+    assert_eq!(code(&refused), 2);
+    assert_says(&refused, "fix: move it away, or give another directory");
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);

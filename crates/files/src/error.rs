@@ -26,6 +26,10 @@ pub enum SourceError {
     /// It is not what it was when the transfer began; what receivers have of it is not used.
     #[error("{0} has changed since the transfer began")]
     Changed(String),
+    /// It was there when the transfer began. What receivers have of it is kept, for when it is
+    /// back.
+    #[error("{0} is not there any more")]
+    Gone(String),
     /// Two sources have the same name.
     #[error("two of the paths are called {0}")]
     SameName(String),
@@ -47,8 +51,13 @@ pub enum SourceError {
     #[error("{0}")]
     Manifest(#[from] ManifestError),
     /// The temporary file for what comes from a reader cannot be written.
-    #[error("cannot copy the input into a temporary file: {0}")]
-    Spool(io::Error),
+    #[error("cannot copy the input into a temporary file in {directory}: {error}")]
+    Spool {
+        /// Where it is made.
+        directory: String,
+        /// What the system says.
+        error: io::Error,
+    },
 }
 
 impl SourceError {
@@ -56,14 +65,13 @@ impl SourceError {
         Self::Read { path: path.display().to_string(), error }
     }
 
-    /// An error while reading what could be read before: if it has become shorter or is gone, it
-    /// has changed.
+    /// An error while reading what could be read before: if it has become shorter or something
+    /// else, it has changed.
     pub(crate) fn from_read(path: &EntryPath, error: io::Error) -> Self {
         let is_symlink_now = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
         match error.kind() {
-            io::ErrorKind::UnexpectedEof
-            | io::ErrorKind::NotFound
-            | io::ErrorKind::NotADirectory => Self::Changed(path.to_string()),
+            io::ErrorKind::UnexpectedEof => Self::Changed(path.to_string()),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::Gone(path.to_string()),
             _ if is_symlink_now => Self::Changed(path.to_string()),
             _ => Self::Read { path: path.to_string(), error },
         }
@@ -97,7 +105,7 @@ pub enum SendError {
     #[error("cannot start: {0}")]
     Start(io::Error),
     /// [`SendHandle::cancel`](crate::SendHandle::cancel) was called.
-    #[error("cancelled")]
+    #[error("it was cancelled")]
     Cancelled,
 }
 
@@ -135,12 +143,14 @@ pub enum ReceiveError {
         is: &'static str,
     },
     /// There is not enough space, known before anything is received.
-    #[error("{needed} bytes are needed and {free} are free")]
+    #[error("{needed} bytes are needed and {free} are free in {directory}")]
     NoSpace {
         /// Bytes that are still to come.
         needed: u64,
         /// Bytes that the file system gives to this user.
         free: u64,
+        /// Where they are needed.
+        directory: String,
     },
     /// The file system does not do what it is asked.
     #[error("{path}: {error}")]

@@ -17,7 +17,7 @@ use crate::id::TransferId;
 use crate::limits::{MAX_FRAME_BYTES, MAX_TEXT_BYTES};
 
 /// What both ends must speak.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// The first frame of a connection, from whoever has connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,9 @@ pub enum Opening {
         id: TransferId,
         /// What the receiver is called.
         name: String,
+        /// Which directory of which machine it receives into; nothing else tells apart two that
+        /// are called the same.
+        place: [u8; 16],
         /// Whether it has the manifest from an earlier connection.
         knows_manifest: bool,
     },
@@ -248,7 +251,13 @@ mod tests {
     #[test]
     fn every_frame_is_read_as_it_was_written_and_not_before_it_is_whole() {
         let id = TransferId([7; 32]);
-        round_trip(Opening::Hello { version: 1, id, name: "n".into(), knows_manifest: true });
+        round_trip(Opening::Hello {
+            version: 1,
+            id,
+            name: "n".into(),
+            place: [2; 16],
+            knows_manifest: true,
+        });
         round_trip(Opening::Ask { id, piece: 7 });
         round_trip(FromReceiver::Ready { key: [1; 16], piece_port: 9, have: vec![1, 2, 3] });
         round_trip(FromReceiver::Have { way: Way::Peer, pieces: vec![(1, 2), (300, 70_000)] });
@@ -276,6 +285,17 @@ mod tests {
         let have = FromReceiver::Have { way: Way::Peer, pieces: vec![(1, 300)] };
         write(&mut bytes, &have).expect("a Vec takes all");
         assert_eq!(bytes, [0, 0, 0, 6, 1, 1, 1, 1, 0xAC, 0x02]);
+    }
+
+    #[test]
+    fn a_hello_is_written_as_the_documentation_says() {
+        let mut bytes = Vec::new();
+        let (id, name, place) = (TransferId([7; 32]), "n".to_owned(), [9; 16]);
+        let version = PROTOCOL_VERSION;
+        write(&mut bytes, &Opening::Hello { version, id, name, place, knows_manifest: true })
+            .expect("a Vec takes all");
+        let parts = [&[0, 0, 0, 53, 0, 2][..], &[7; 32], &[1, b'n'], &[9; 16], &[1]];
+        assert_eq!(bytes, parts.concat());
     }
 
     #[test]

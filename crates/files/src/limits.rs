@@ -50,6 +50,9 @@ pub(crate) const PIECES_GIVEN_AT_A_TIME: usize = 16;
 pub(crate) const PIECE_PAUSE: Duration = Duration::from_millis(250);
 /// A piece that comes at a lower rate than so many bytes a second is given up.
 pub(crate) const SLOWEST_PIECE: u32 = 128 << 10;
+/// Bytes in a second that the disk of a receiver reads or writes at least, while it says no more
+/// than that it lives.
+pub(crate) const SLOWEST_DISK: u64 = 8 << 20;
 /// What a receiver got by the stream it says so often; what others wait for, at once.
 pub(crate) const REPORT: Duration = Duration::from_millis(200);
 /// Frames that wait to be written to one receiver.

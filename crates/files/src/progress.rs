@@ -42,6 +42,15 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// Sender: the stream has not begun yet, as not enough receivers are ready; now and then.
+    Waiting {
+        /// Receivers that are ready.
+        ready: usize,
+        /// Receivers that have failed.
+        failed: usize,
+        /// Receivers that are waited for; `None` if only the time counts.
+        of: Option<usize>,
+    },
     /// Sender: the stream has begun.
     Began {
         /// Receivers that are ready.

@@ -171,9 +171,15 @@ impl Root {
                 if !name.is_root() {
                     return Err(SourceError::Nameless(name.as_path().to_owned()));
                 }
-                let spooled = spool.map_or_else(tempfile::tempfile, tempfile::tempfile_in);
-                let mut file = spooled.map_err(SourceError::Spool)?;
-                io::copy(&mut reader, &mut file).map_err(SourceError::Spool)?;
+                let directory = spool.map_or_else(std::env::temp_dir, Path::to_owned);
+                let spooled = tempfile::tempfile_in(&directory).and_then(|mut file| {
+                    io::copy(&mut reader, &mut file)?;
+                    Ok(file)
+                });
+                let file = spooled.map_err(|error| SourceError::Spool {
+                    directory: directory.display().to_string(),
+                    error,
+                })?;
                 Ok(Self { name, origin: Origin::Spooled(file) })
             }
         }
@@ -196,7 +202,9 @@ impl Found {
                 self.add(root.name, path, &metadata, true)
             }
             Origin::Spooled(file) => {
-                let bytes = file.metadata().map_err(SourceError::Spool)?.len();
+                let spooled =
+                    file.metadata().map_err(|e| SourceError::read(root.name.as_path(), e));
+                let bytes = spooled?.len();
                 let kind = Kind::File { bytes, holes: Holes::default() };
                 let entry = Entry { path: root.name, mode: 0o644, modified: None, kind };
                 self.push(entry, Origin::Spooled(file))

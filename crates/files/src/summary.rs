@@ -1,5 +1,7 @@
 //! How a transfer ended, for each receiver.
 
+use std::net::IpAddr;
+
 use crate::id::TransferId;
 
 /// What has become of a receiver.
@@ -18,8 +20,10 @@ pub enum State {
 /// One receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverRow {
-    /// What it calls itself, and its address.
+    /// What it calls itself.
     pub name: String,
+    /// The host that it connected from.
+    pub host: IpAddr,
     /// What has become of it.
     pub state: State,
     /// Pieces that it has verified and written.

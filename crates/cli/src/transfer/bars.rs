@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::human_bytes;
+use crate::output;
 
 /// The progress of one transfer.
 pub(crate) struct Bar {
@@ -44,7 +45,12 @@ impl Bar {
             && lines.told_at.elapsed() >= LINE_EVERY
         {
             lines.told_at = Instant::now();
-            eprintln!("{}: {} of {}", lines.what, human_bytes(bytes), human_bytes(of));
+            output::say(format_args!(
+                "{}: {} of {}",
+                lines.what,
+                human_bytes(bytes),
+                human_bytes(of)
+            ));
         }
     }
 
@@ -55,7 +61,7 @@ impl Bar {
 
     /// A line that stays.
     pub(crate) fn line(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| output::say(line));
     }
 
     /// The bar goes away.

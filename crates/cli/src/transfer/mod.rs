@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use carom::{Group, Node, Profile};
 
-use crate::error::CliError;
-use crate::node;
+use crate::error::{CliError, Outcome};
+use crate::{node, output};
 
 /// Joins the bulk group.
 ///
@@ -45,6 +45,18 @@ pub(crate) fn counters(node: &Node) -> serde_json::Value {
     all.map(|(name, count)| (name.to_owned(), count.into()))
         .collect::<serde_json::Map<_, _>>()
         .into()
+}
+
+/// Tells those who read objects alone of an error, too.
+pub(crate) fn told_in_json(
+    is_json: bool,
+    ended: Result<Outcome, CliError>,
+) -> Result<Outcome, CliError> {
+    if let (true, Err(error)) = (is_json, &ended) {
+        // On standard error it is told all the same.
+        let _ = output::json(&error.object());
+    }
+    ended
 }
 
 /// Bytes as people read them.

@@ -1,5 +1,6 @@
 //! The bulk group as the stream of a transfer: offers and blocks.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use carom::rdcm;
 use carom::{Group, PublishError};
-use carom_files::{BlockSink, Offer, SinkError};
+use carom_files::{BLOCK_HEADER_BYTES, BlockSink, Offer, SendHandle, SinkError};
 
 use crate::interrupt::Interrupt;
 use crate::waiting;
@@ -20,12 +21,46 @@ pub(crate) struct Stream<'a> {
     offered_at: Mutex<Option<Instant>>,
     /// Another member sends in the group: this one cannot.
     is_refused: AtomicBool,
+    /// What the engine took, and has or has not sent yet.
+    ahead: Mutex<Ahead>,
+    handle: SendHandle,
+}
+
+/// What was given to the engine, which takes much more than it has sent.
+#[derive(Debug, Default)]
+struct Ahead {
+    /// Packets and bytes of files that were given, at the end of each message that is still ahead.
+    messages: VecDeque<(u64, u64)>,
+    given: (u64, u64),
+    /// Bytes of files in the messages that were sent.
+    sent_bytes: u64,
+}
+
+impl Ahead {
+    fn give(&mut self, packets: u64, file_bytes: u64) {
+        self.given = (self.given.0 + packets, self.given.1 + file_bytes);
+        self.messages.push_back(self.given);
+    }
+
+    /// Bytes of files in the messages that went out with so many packets.
+    fn sent(&mut self, packets: u64) -> u64 {
+        while let Some((_, bytes)) = self.messages.pop_front_if(|(last, _)| *last <= packets) {
+            self.sent_bytes = bytes;
+        }
+        self.sent_bytes
+    }
 }
 
 impl<'a> Stream<'a> {
-    pub(crate) fn new(group: &'a Group, interrupt: &'a Interrupt, offer: &Offer) -> Self {
+    pub(crate) fn new(
+        group: &'a Group,
+        interrupt: &'a Interrupt,
+        offer: &Offer,
+        handle: SendHandle,
+    ) -> Self {
         let (offered_at, is_refused) = (Mutex::default(), AtomicBool::default());
-        Self { group, interrupt, offer: offer.encode(), offered_at, is_refused }
+        let (offer, ahead) = (offer.encode(), Mutex::default());
+        Self { group, interrupt, offer, offered_at, is_refused, ahead, handle }
     }
 
     /// Another member sends in the group: nothing more is sent.
@@ -41,6 +76,7 @@ impl<'a> Stream<'a> {
     /// Offers the transfer if that is due and there is room for it.
     pub(crate) fn offer_again(&self) {
         if self.is_offer_due() && self.group.try_publish(self.offer.clone()).is_ok() {
+            self.note_given(&self.offer, 0);
             self.note_offered();
         }
     }
@@ -55,8 +91,24 @@ impl<'a> Stream<'a> {
         *offered_at = Some(Instant::now());
     }
 
+    /// Bytes of files that were multicast, when so many packets of data were.
+    pub(crate) fn sent_bytes(&self, packets: u64) -> u64 {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner).sent(packets)
+    }
+
+    fn note_given(&self, message: &[u8], file_bytes: usize) {
+        let packets = message.len().div_ceil(rdcm::Config::default().piece_bytes());
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        ahead.give(packets as u64, file_bytes as u64);
+    }
+
     fn gives_up(&self) -> bool {
-        self.interrupt.is_asked() || self.is_refused()
+        let gives_up = self.interrupt.is_asked() || self.is_refused();
+        if gives_up {
+            // So that receivers are told this, and not that the stream has broken off.
+            self.handle.cancel();
+        }
+        gives_up
     }
 
     fn publish(&self, message: Bytes) -> Result<(), SinkError> {
@@ -75,9 +127,13 @@ impl BlockSink for &Stream<'_> {
     fn send(&mut self, block: Bytes) -> Result<(), SinkError> {
         if self.is_offer_due() {
             self.publish(self.offer.clone())?;
+            self.note_given(&self.offer, 0);
             self.note_offered();
         }
-        self.publish(block)
+        let given = block.clone();
+        self.publish(block)?;
+        self.note_given(&given, given.len().saturating_sub(BLOCK_HEADER_BYTES));
+        Ok(())
     }
 
     /// Whole packets: all datagrams but those at the end of a piece are of one size then, which
@@ -102,3 +158,23 @@ const OFFER_EVERY: Duration = Duration::from_millis(500);
 const PACKETS: usize = 42;
 /// Receivers that have not all of the stream by then fetch what they lack.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_engine_took_counts_when_all_packets_of_its_message_were_sent() {
+        let mut ahead = Ahead::default();
+        ahead.give(1, 0);
+        ahead.give(42, 1000);
+        ahead.give(42, 1000);
+        ahead.give(10, 200);
+        assert_eq!(ahead.sent(0), 0);
+        assert_eq!(ahead.sent(42), 0);
+        assert_eq!(ahead.sent(43), 1000);
+        assert_eq!(ahead.sent(94), 2000);
+        assert_eq!(ahead.sent(95), 2200);
+        assert_eq!(ahead.sent(95), 2200);
+    }
+}

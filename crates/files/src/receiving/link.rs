@@ -12,8 +12,8 @@ use crate::limits::{MAX_MANIFEST_BYTES, SIGN_OF_LIFE};
 use crate::manifest::{Manifest, ManifestError};
 use crate::peers::set_limits;
 use crate::progress::Event;
-use crate::receiving::Shared;
 use crate::receiving::fetch::Fetch;
+use crate::receiving::{ReceiveOptions, Shared};
 
 const CONNECT: Duration = Duration::from_secs(5);
 /// Between two attempts to find a sender that is lost.
@@ -35,7 +35,7 @@ pub(crate) struct Greeted {
 pub(crate) fn greet(
     addresses: &[SocketAddr],
     id: TransferId,
-    name: &str,
+    options: &ReceiveOptions,
     knows_manifest: bool,
 ) -> Result<Greeted, ReceiveError> {
     let mut last = "the offer has no address".to_owned();
@@ -45,7 +45,7 @@ pub(crate) fn greet(
             Ok(stream)
         });
         match stream {
-            Ok(stream) => return hello(stream, *address, id, name, knows_manifest),
+            Ok(stream) => return hello(stream, *address, id, options, knows_manifest),
             Err(error) => last = format!("{address}: {error}"),
         }
     }
@@ -56,12 +56,12 @@ fn hello(
     stream: TcpStream,
     address: SocketAddr,
     id: TransferId,
-    name: &str,
+    options: &ReceiveOptions,
     knows_manifest: bool,
 ) -> Result<Greeted, ReceiveError> {
     let lost = |error: io::Error| ReceiveError::Unreachable(format!("{address}: {error}"));
-    let name = plain_text(name);
-    let hello = Opening::Hello { version: PROTOCOL_VERSION, id, name, knows_manifest };
+    let (name, place) = (plain_text(&options.name), options.place());
+    let hello = Opening::Hello { version: PROTOCOL_VERSION, id, name, place, knows_manifest };
     frame::write(&mut &stream, &hello).map_err(lost)?;
     match frame::read(&mut &stream, MAX_FROM_SENDER).map_err(lost)? {
         FromSender::Welcome { manifest_bytes } if manifest_bytes > MAX_MANIFEST_BYTES => {
@@ -142,7 +142,7 @@ fn find_again(shared: &Arc<Shared>) -> Option<TcpStream> {
     while lost_at.elapsed() < shared.options.patience {
         let addresses = shared.addresses()?;
         let id = shared.manifest().id();
-        match greet(&addresses, id, &shared.options.name, true) {
+        match greet(&addresses, id, &shared.options, true) {
             Ok(greeted) => match shared.link(&greeted) {
                 Ok(()) => return Some(greeted.stream),
                 Err(error) => tracing::debug!(%error, "the sender was lost again"),

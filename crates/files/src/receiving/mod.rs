@@ -77,7 +77,7 @@ impl Receiving {
     /// If the sender cannot be reached, or what it offers is refused or cannot be written; the
     /// sender is told.
     pub fn start(offer: &Offer, options: ReceiveOptions) -> Result<Self, ReceiveError> {
-        let greeted = link::greet(&offer.addresses, offer.id, &options.name, false)?;
+        let greeted = link::greet(&offer.addresses, offer.id, &options, false)?;
         let told = |error: ReceiveError| {
             link::tell_failure(&greeted.stream, &error);
             error

@@ -49,4 +49,40 @@ impl ReceiveOptions {
             reporter: Reporter::none(),
         }
     }
+
+    /// Which directory of which machine this is, whether it is there already or not: the same for
+    /// whoever receives into it later.
+    pub(crate) fn place(&self) -> [u8; 16] {
+        let path = std::path::absolute(&self.directory);
+        let path = path.unwrap_or_else(|_| self.directory.clone());
+        let real = path.ancestors().find_map(|there| {
+            let rest = path.strip_prefix(there).ok()?;
+            Some(there.canonicalize().ok()?.components().chain(rest.components()).collect())
+        });
+        let real: PathBuf = real.unwrap_or(path);
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(rustix::system::uname().nodename().to_bytes_with_nul());
+        hasher.update(real.as_os_str().as_encoded_bytes());
+        let mut place = [0; 16];
+        hasher.finalize_xof().fill(&mut place);
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_the_same_before_and_after_it_is_made_and_however_it_is_written() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let place = |name: &str| ReceiveOptions::new(folder.path().join(name)).place();
+        let before = place("a/b");
+        std::fs::create_dir_all(folder.path().join("a/b")).expect("it is new");
+        assert_eq!(place("a/b"), before);
+        std::os::unix::fs::symlink("a", folder.path().join("link")).expect("it is new");
+        assert_eq!(place("link/b"), before);
+        assert_eq!(place("link/./b/"), before);
+        assert_ne!(place("a"), before);
+    }
 }

@@ -45,6 +45,11 @@ impl Store {
     /// Gives everything its final name. All pieces are here.
     pub(crate) fn publish(&self) -> Result<(), ReceiveError> {
         assert!(self.is_complete(), "only what is complete gets its name");
+        if self.there.load(Ordering::Relaxed) {
+            // It has its names, and modes and times that are somebody's.
+            self.discard();
+            return Ok(());
+        }
         STEPS.iter().try_for_each(|step| step(self))
     }
 

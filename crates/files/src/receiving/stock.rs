@@ -5,6 +5,8 @@
 //! manifest; if all are whole, only names are lacking. Else, and if the last time was broken off
 //! while the tree was built, what is there goes back to `data/`: pieces that are missing or damaged
 //! are got again like any others, and the end begins from its beginning.
+//!
+//! If all entries are in the target as the manifest has them, nothing is to be done at all.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -52,6 +54,12 @@ impl Store {
         if was_complete {
             self.take_back(is_built, alive).map_err(disk)?;
         }
+        if self.is_there(alive) {
+            self.built.store(true, Ordering::Relaxed);
+            self.there.store(true, Ordering::Relaxed);
+            (0..self.manifest.pieces()).for_each(|piece| self.verified(piece));
+            return Ok(());
+        }
         check_existing(&self.target, &self.manifest, self.overwrite)?;
         for piece in 0..self.manifest.pieces() {
             let is_noted = noted.is_some_and(|noted| noted.contains(piece));
@@ -82,6 +90,16 @@ impl Store {
                 self.is_entry(index, &home, alive).unwrap_or(false)
             }
             None => false,
+        })
+    }
+
+    /// Whether each entry is in the target, as the manifest has it: the same was received before,
+    /// or was there anyway.
+    fn is_there(&self, alive: &mut dyn FnMut()) -> bool {
+        let mut entries = self.manifest.entries().iter().enumerate();
+        entries.all(|(index, entry)| {
+            let home = self.target.parent_of(&entry.path);
+            home.is_ok_and(|home| self.is_entry(index, &home, alive).unwrap_or(false))
         })
     }
 
@@ -213,7 +231,11 @@ impl Store {
         let needed = self.manifest.data_bytes() - allocated;
         let free = self.target.free_bytes().map_err(|error| self.disk_here(error))?;
         if needed > free {
-            return Err(ReceiveError::NoSpace { needed, free });
+            return Err(ReceiveError::NoSpace {
+                needed,
+                free,
+                directory: self.path.display().to_string(),
+            });
         }
         for index in unsized_files {
             let entry = &self.manifest.entries()[index];

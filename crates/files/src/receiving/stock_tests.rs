@@ -349,9 +349,9 @@ fn who_begins_while_another_ends_finds_nothing_of_it_or_everything() {
             });
             begin.wait();
             loop {
-                match sent.store(false).map(drop) {
+                match sent.store(false).map(|store| store.is_complete()) {
                     Err(ReceiveError::InUse) => {}
-                    Err(ReceiveError::Exists(_)) => break,
+                    Ok(true) => break,
                     other => panic!("{other:?}"),
                 }
             }
@@ -359,4 +359,29 @@ fn who_begins_while_another_ends_finds_nothing_of_it_or_everything() {
         drop(store);
         assert!(sent.to().join("large").exists());
     }
+}
+
+#[test]
+fn what_was_recovered_before_its_offer_came_is_had_when_it_comes() {
+    for sent in [Sent::new(), large()] {
+        died_after(&sent, NOTED, false);
+        let recovered = recover(&sent.to(), false);
+        assert!(matches!(recovered[..], [(_, Ok(()))]), "{recovered:?}");
+        goes_on(&sent, false, 0);
+        assert_eq!(recover(&sent.to(), false), []);
+        assert!(!sent.stage().exists());
+    }
+}
+
+#[test]
+fn what_is_there_and_differs_anywhere_is_somebody_elses() {
+    let sent = large();
+    died_after(&sent, STEPS.len(), false);
+    let large = sent.to().join("large");
+    damage(&large, 2 << 20);
+    let exists = Err(ReceiveError::Exists("large".into()));
+    assert_eq!(sent.store(false).map(drop), exists);
+    damage(&large, 2 << 20);
+    File::options().append(true).open(&large).and_then(|file| file.set_len(3 << 20)).expect("room");
+    assert_eq!(sent.store(false).map(drop), exists);
 }

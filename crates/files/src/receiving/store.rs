@@ -33,6 +33,8 @@ pub(crate) struct Store {
     pub(super) overwrite: bool,
     /// Whether everything is in `tree/` or further.
     pub(super) built: AtomicBool,
+    /// Whether everything was in the target before any of it came.
+    pub(super) there: AtomicBool,
     direct: Direct,
     state: Mutex<StoreState>,
     key: [u8; 16],
@@ -77,9 +79,20 @@ impl Store {
         let verified = PieceSet::none_of(manifest.pieces());
         let state = StoreState { verified, verified_bytes: 0, journal: Some(journal) };
         let (built, state) = (AtomicBool::new(false), Mutex::new(state));
-        let direct = Direct::new(false);
-        let store =
-            Self { manifest, path, target, stage, data, overwrite, built, direct, state, key };
+        let (there, direct) = (AtomicBool::new(false), Direct::new(false));
+        let store = Self {
+            manifest,
+            path,
+            target,
+            stage,
+            data,
+            overwrite,
+            built,
+            there,
+            direct,
+            state,
+            key,
+        };
         let is_new = noted.is_none() && !store.was_complete();
         let taken = store.take_stock(noted.as_ref(), alive);
         if is_new && taken.is_err() {

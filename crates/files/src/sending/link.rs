@@ -1,10 +1,11 @@
 //! Connections of receivers to the sender.
 
 use std::io::{self, Write as _};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -16,7 +17,7 @@ use crate::limits::{FRAMES_WAITING, MAX_FRAME_BYTES, SIGN_OF_LIFE};
 use crate::peers::{MAX_OPENING_BYTES, Pieces, give, set_limits, small_thread};
 use crate::piece::PieceSet;
 use crate::progress::Event;
-use crate::sending::roster::{Index, Link, Ready, is_in_order};
+use crate::sending::roster::{Index, Link, Ready, Who, is_in_order};
 use crate::sending::{Phase, Shared};
 use crate::summary::State;
 
@@ -25,8 +26,9 @@ pub(crate) fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
     let stream = Arc::new(stream);
     let opened = set_limits(&stream).and_then(|()| frame::read(&mut &*stream, MAX_OPENING_BYTES));
     let served = match opened {
-        Ok(Opening::Hello { version, id, name, knows_manifest }) => {
-            let hello = Hello { shared, stream: &stream, host: from.ip(), name: plain_text(&name) };
+        Ok(Opening::Hello { version, id, name, place, knows_manifest }) => {
+            let who = Who { name: plain_text(&name), place, host: from.ip() };
+            let hello = Hello { shared, stream: &stream, who };
             hello.answer(version, id, knows_manifest)
         }
         Ok(ask) => give(&stream, &**shared, &shared.gate, ask),
@@ -78,8 +80,7 @@ impl Drop for Counted<'_> {
 struct Hello<'a> {
     shared: &'a Arc<Shared>,
     stream: &'a Arc<TcpStream>,
-    host: IpAddr,
-    name: String,
+    who: Who,
 }
 
 impl Hello<'_> {
@@ -99,15 +100,23 @@ impl Hello<'_> {
         }
         let manifest = if knows_manifest { &[][..] } else { &self.shared.encoded[..] };
         let manifest_bytes = manifest.len() as u32;
+        // From before it can be ready.
+        let preparing = Counted::in_number(&self.shared.preparing);
         frame::write(&mut stream, &FromSender::Welcome { manifest_bytes })?;
         stream.write_all(manifest)?;
-        let preparing = Counted::in_number(&self.shared.preparing);
+        let began = Instant::now();
         loop {
             match self.read()? {
                 // It reads what it has from its disk.
-                FromReceiver::Alive => {}
+                FromReceiver::Alive if began.elapsed() < self.shared.disk_patience() => {}
+                FromReceiver::Alive => {
+                    let patience = self.shared.disk_patience();
+                    let reason = format!("it has not become ready for {patience:?}");
+                    self.shared.failed_early(self.who, reason.clone());
+                    return frame::write(&mut stream, &FromSender::Refused { reason });
+                }
                 FromReceiver::Failed { reason } => {
-                    self.shared.failed_early(self.name, self.host, plain_text(&reason));
+                    self.shared.failed_early(self.who, plain_text(&reason));
                     return Ok(());
                 }
                 FromReceiver::Ready { key, piece_port, have } => {
@@ -137,8 +146,7 @@ impl Hello<'_> {
         small_thread("carom-link-out", move || write_all(&writing, &waiting))?;
         let number = shared.next_link();
         let link = Link { number, frames, stream: Arc::clone(self.stream) };
-        let name = self.name.clone();
-        let ready = Ready { name, key, host: self.host, piece_port, have, link };
+        let ready = Ready { who: self.who.clone(), key, piece_port, have, link };
         let open = Counted::in_number(&shared.links_open);
         let index = shared.ready(ready);
         drop(preparing);
@@ -187,7 +195,8 @@ impl Hello<'_> {
                     if roster.fetch_failed(index, piece, why) {
                         let reason = format!("piece {piece} comes wrong again and again");
                         roster.give_up(index, reason.clone());
-                        shared.report(Event::ReceiverFailed { name: self.name.clone(), reason });
+                        shared
+                            .report(Event::ReceiverFailed { name: self.who.name.clone(), reason });
                     }
                 }
                 FromReceiver::Finished => {
@@ -196,12 +205,12 @@ impl Hello<'_> {
                         return Err(nonsense("finished without all pieces"));
                     }
                     row.told.state = State::Finished;
-                    shared.report(Event::ReceiverFinished { name: self.name.clone() });
+                    shared.report(Event::ReceiverFinished { name: self.who.name.clone() });
                 }
                 FromReceiver::Failed { reason } => {
                     let reason = plain_text(&reason);
                     roster.row_mut(index).told.state = State::Failed(reason.clone());
-                    shared.report(Event::ReceiverFailed { name: self.name.clone(), reason });
+                    shared.report(Event::ReceiverFailed { name: self.who.name.clone(), reason });
                 }
             }
             drop(state);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 pub use options::{SendOptions, StartWhen};
-use roster::{Index, Ready, Roster};
+use roster::{Index, Ready, Roster, Who};
 
 use crate::error::{SendError, SourceError};
 use crate::frame::{FromSender, plain_text};
@@ -261,7 +261,7 @@ impl Shared {
         if self.has_ended() {
             return None;
         }
-        let event = Event::ReceiverReady { name: ready.name.clone(), has: ready.have.count() };
+        let event = Event::ReceiverReady { name: ready.who.name.clone(), has: ready.have.count() };
         let manifest = &self.content.manifest;
         let mut state = self.state();
         let position = match state.phase {
@@ -291,10 +291,10 @@ impl Shared {
         self.wake();
     }
 
-    fn failed_early(&self, name: String, host: std::net::IpAddr, reason: String) {
-        self.report(Event::ReceiverFailed { name: name.clone(), reason: reason.clone() });
+    fn failed_early(&self, who: Who, reason: String) {
+        self.report(Event::ReceiverFailed { name: who.name.clone(), reason: reason.clone() });
         let pieces = self.content.manifest.pieces();
-        self.state().roster.failed_early(name, host, reason, pieces);
+        self.state().roster.failed_early(who, reason, pieces);
         self.wake();
     }
 

@@ -11,7 +11,8 @@ use crate::progress::Reporter;
 /// When the stream begins: as soon as one of the two holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartWhen {
-    /// So many receivers are ready.
+    /// So many receivers are ready, or have been and failed. If all have failed, the transfer ends
+    /// without a stream.
     pub receivers: Option<usize>,
     /// So much time has passed, and at least one receiver is ready. If none is then, the transfer
     /// fails.

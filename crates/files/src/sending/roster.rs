@@ -33,7 +33,8 @@ pub(crate) struct Roster {
 /// One receiver.
 pub(crate) struct Row {
     pub(crate) told: ReceiverRow,
-    host: IpAddr,
+    /// Where it receives into; with its host, this tells it apart from others of its name.
+    place: [u8; 16],
     key: [u8; 16],
     link: Option<Link>,
     /// Verified by it.
@@ -69,11 +70,19 @@ pub(crate) struct Link {
     pub(crate) stream: Arc<TcpStream>,
 }
 
+/// What a receiver says of itself when it connects.
+#[derive(Clone)]
+pub(crate) struct Who {
+    pub(crate) name: String,
+    /// Which directory of which machine it receives into, as it says.
+    pub(crate) place: [u8; 16],
+    pub(crate) host: IpAddr,
+}
+
 /// What a receiver says when it can begin.
 pub(crate) struct Ready {
-    pub(crate) name: String,
+    pub(crate) who: Who,
     pub(crate) key: [u8; 16],
-    pub(crate) host: IpAddr,
     pub(crate) piece_port: u16,
     pub(crate) have: PieceSet,
     pub(crate) link: Link,
@@ -101,10 +110,11 @@ impl Roster {
     /// has passed all pieces before `position`.
     pub(crate) fn ready(&mut self, ready: Ready, manifest: &Manifest, position: u32) -> Index {
         let pieces = manifest.pieces();
-        let at = self.known(&ready.key, &ready.name, ready.host);
+        let at = self.known(&ready.key, &ready.who);
+        let host = ready.who.host;
         let index = at.unwrap_or(self.rows.len());
         if at.is_none() {
-            self.rows.push(Row::new(ready.name, ready.host, pieces));
+            self.rows.push(Row::new(ready.who, pieces));
         }
         self.release_all(index);
         let row = &mut self.rows[index];
@@ -117,7 +127,7 @@ impl Roster {
         row.have = ready.have;
         row.wanted = PieceSet::none_of(pieces);
         row.want_from_to(0, position);
-        row.piece_address = Some(SocketAddr::new(ready.host, ready.piece_port));
+        row.piece_address = Some(SocketAddr::new(host, ready.piece_port));
         row.is_settled = false;
         row.moved_at = Instant::now();
         // Those who lack the same begin to fetch it at different places.
@@ -134,23 +144,23 @@ impl Roster {
     }
 
     /// Notes one that gave up before it could begin.
-    pub(crate) fn failed_early(&mut self, name: String, host: IpAddr, reason: String, pieces: u32) {
-        let at = self.known(&[0; 16], &name, host);
+    pub(crate) fn failed_early(&mut self, who: Who, reason: String, pieces: u32) {
+        let at = self.known(&[0; 16], &who);
         let index = at.unwrap_or(self.rows.len());
         if at.is_none() {
-            self.rows.push(Row::new(name, host, pieces));
+            self.rows.push(Row::new(who, pieces));
         }
         self.rows[index].told.state = State::Failed(reason);
     }
 
     /// The row of a receiver that was there before: the same key, or one that is lost or has given
-    /// up under this name on this host.
-    fn known(&self, key: &[u8; 16], name: &str, host: IpAddr) -> Option<Index> {
+    /// up in the same place. Names tell nobody apart: all of a host may have the host's.
+    fn known(&self, key: &[u8; 16], who: &Who) -> Option<Index> {
         let by_key = self.rows.iter().position(|row| row.key == *key && row.key != [0; 16]);
         by_key.or_else(|| {
             self.rows.iter().position(|row| {
                 let is_over = matches!(row.told.state, State::Gone | State::Failed(_));
-                is_over && row.told.name == name && row.host == host
+                is_over && row.place == who.place && row.told.host == who.host
             })
         })
     }
@@ -302,9 +312,10 @@ impl Roster {
 }
 
 impl Row {
-    fn new(name: String, host: IpAddr, pieces: u32) -> Self {
+    fn new(who: Who, pieces: u32) -> Self {
         let told = ReceiverRow {
-            name,
+            name: who.name,
+            host: who.host,
             state: State::Gone,
             pieces: 0,
             stream_bytes: 0,
@@ -315,7 +326,7 @@ impl Row {
         };
         Self {
             told,
-            host,
+            place: who.place,
             key: [0; 16],
             link: None,
             have: PieceSet::none_of(pieces),

@@ -20,6 +20,11 @@ fn manifest() -> Manifest {
     Manifest::new(1 << 20, vec![entry], vec![[0; 32]; PIECES as usize]).expect("a good one")
 }
 
+/// All have the same name, and each a place of its own.
+fn who(number: usize, host: IpAddr) -> Who {
+    Who { name: "host".to_owned(), place: [100 + number as u8; 16], host }
+}
+
 /// Receivers that are connected, and what they are told.
 struct Told {
     roster: Roster,
@@ -50,9 +55,8 @@ impl Told {
             set.insert(piece);
         }
         let ready = Ready {
-            name: format!("receiver {number}"),
+            who: who(number, address.ip()),
             key: [1 + number as u8; 16],
-            host: address.ip(),
             piece_port: 1000 + number as u16,
             have: set,
             link: Link { number: self.frames.len() as u64, frames, stream },
@@ -196,10 +200,23 @@ fn who_is_lost_frees_those_it_asked_and_is_known_when_it_comes_back() {
 fn one_that_failed_early_is_the_same_when_it_tries_again() {
     let mut told = Told::new(&[]);
     let host = told.listener.local_addr().expect("it listens").ip();
-    told.roster.failed_early("receiver 0".into(), host, "exists".into(), PIECES);
+    told.roster.failed_early(who(0, host), "exists".into(), PIECES);
     assert_eq!(told.roster.row(0).told.state, State::Failed("exists".into()));
     assert_eq!(told.ready(0, 0), 0);
     assert_eq!(told.ready(1, 0), 1);
+}
+
+#[test]
+fn what_one_failed_of_is_not_forgotten_when_another_of_its_name_and_host_comes() {
+    let mut told = Told::new(&[]);
+    let host = told.listener.local_addr().expect("it listens").ip();
+    told.roster.failed_early(who(0, host), "exists".into(), PIECES);
+    assert_eq!(told.ready(1, 0), 1);
+    assert!(told.roster.lost(1, 1));
+    assert_eq!(told.ready(2, 0), 2, "nor is one that is lost");
+    let states = told.roster.rows().iter().map(|row| row.told.state.clone());
+    let failed = State::Failed("exists".into());
+    assert_eq!(states.collect::<Vec<_>>(), [failed, State::Gone, State::Receiving]);
 }
 
 #[test]

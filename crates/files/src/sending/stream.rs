@@ -2,17 +2,21 @@
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use crate::block::{BLOCK_HEADER_BYTES, Block};
 use crate::error::SendError;
 use crate::frame::FromSender;
+use crate::limits::SLOWEST_DISK;
 use crate::progress::Event;
 use crate::sending::{Phase, Shared, TransferState};
 use crate::sink::BlockSink;
 use crate::summary::{State, Summary};
+
+/// How often it is told who is waited for.
+const WAITING_TOLD_EVERY: Duration = Duration::from_secs(3);
 
 /// What to do with a piece.
 enum Next {
@@ -27,42 +31,74 @@ impl Shared {
             return Err(SendError::Options("the stream's messages are too small for a block"));
         }
         let receivers = self.wait_for_receivers()?;
+        if receivers == 0 {
+            // All who came have failed.
+            return Ok(self.summary(&self.state()));
+        }
         self.report(Event::Began { receivers });
         let pieces = self.content.manifest.pieces();
         for piece in 0..pieces {
             match self.next(piece)? {
-                Next::Send => self.send(piece, room, sink)?,
+                Next::Send => self.send(piece, room, sink).map_err(|error| self.why(error))?,
                 Next::Skip => self.state().pieces_skipped += 1,
             }
             let bytes = self.state().streamed_bytes;
             self.report(Event::Streamed { pieces: piece + 1, of: pieces, bytes });
         }
-        sink.flush()?;
+        sink.flush().map_err(|error| self.why(error.into()))?;
         self.over();
         self.wait_for_all()
     }
 
-    /// Waits until the stream can begin, and says how many receivers are ready.
+    /// Why the stream broke off: one that was cancelled may close its sink, too.
+    fn why(&self, error: SendError) -> SendError {
+        self.state().broken.take().unwrap_or(error)
+    }
+
+    /// Waits until the stream can begin, and says how many receivers are ready; none if as many as
+    /// are waited for have come, or the time has passed, and all have failed.
     fn wait_for_receivers(&self) -> Result<usize, SendError> {
+        let mut told_at = Instant::now();
         let began = Instant::now();
         let when = self.options.start;
         let mut state = self.state();
         loop {
             check(&mut state)?;
-            // Who had everything already has taken part, too.
-            let rows = state.roster.rows().iter();
-            let ready = rows.filter(|row| row.is_taking_part()).count();
+            let (ready, failed) = self.turnout(&state);
+            // One that reads what it has from its disk may need long for it.
+            let is_settled = self.preparing.load(Ordering::Relaxed) == 0;
             let is_late = when.after.is_some_and(|after| began.elapsed() >= after);
-            if when.receivers.is_some_and(|receivers| ready >= receivers) || (is_late && ready > 0)
-            {
+            let of = when.receivers;
+            let is_met = of.is_some_and(|of| ready >= of)
+                || (is_late && ready > 0)
+                // Who has failed is not waited for, but others who are on their way are.
+                || (is_settled && of.is_some_and(|of| ready + failed >= of))
+                || (is_settled && is_late && failed > 0);
+            if is_met {
                 return Ok(ready);
             }
-            // One that reads what it has from its disk may need long for it.
-            if is_late && self.preparing.load(Ordering::Relaxed) == 0 {
+            if is_late && is_settled {
                 return Err(SendError::NoReceivers);
+            }
+            if told_at.elapsed() >= WAITING_TOLD_EVERY {
+                told_at = Instant::now();
+                self.report(Event::Waiting { ready, failed, of });
             }
             state = self.wait(state);
         }
+    }
+
+    /// Receivers that are ready, and that have failed or are gone for longer than the patience.
+    fn turnout(&self, state: &TransferState) -> (usize, usize) {
+        let rows = state.roster.rows();
+        // Who had everything already has taken part, too.
+        let ready = rows.iter().filter(|row| row.is_taking_part()).count();
+        let failed = rows.iter().filter(|row| match row.told.state {
+            State::Failed(_) => true,
+            State::Gone => row.moved_at.elapsed() >= self.options.patience,
+            State::Receiving | State::Finished => false,
+        });
+        (ready, failed.count())
     }
 
     /// Moves the stream on to `piece`, and says whether anybody lacks it. If nobody is connected
@@ -137,23 +173,35 @@ impl Shared {
     }
 
     /// Whether to wait for a receiver. When nobody gets anything for longer than the patience,
-    /// those who lack something have failed.
+    /// those who lack something have failed; and who has all pieces has as long for their names as
+    /// a slow disk needs.
     fn is_awaited(&self, state: &mut TransferState, index: usize, is_moving: bool) -> bool {
         let patience = self.options.patience;
         let row = state.roster.row(index);
-        match row.told.state {
-            State::Finished | State::Failed(_) => false,
-            State::Gone => row.moved_at.elapsed() < patience,
-            // With all pieces, it gives them their names; that it lives, it says by itself.
-            State::Receiving if is_moving || row.have.is_full() => true,
-            State::Receiving => {
-                let (name, reason) =
-                    (row.told.name.clone(), format!("nothing has moved for {patience:?}"));
-                state.roster.give_up(index, reason.clone());
-                self.report(Event::ReceiverFailed { name, reason });
-                false
+        let reason = match row.told.state {
+            State::Finished | State::Failed(_) => return false,
+            State::Gone => return row.moved_at.elapsed() < patience,
+            State::Receiving if row.have.is_full() => {
+                let patience = self.disk_patience();
+                if row.moved_at.elapsed() < patience {
+                    return true;
+                }
+                format!("it has everything, and has not finished it for {patience:?}")
             }
-        }
+            State::Receiving if is_moving => return true,
+            State::Receiving => format!("nothing has moved for {patience:?}"),
+        };
+        let name = row.told.name.clone();
+        state.roster.give_up(index, reason.clone());
+        self.report(Event::ReceiverFailed { name, reason });
+        false
+    }
+
+    /// For how long a receiver that says no more than that it lives is believed to work for its
+    /// disk.
+    pub(super) fn disk_patience(&self) -> Duration {
+        let bytes = self.content.manifest.data_bytes();
+        self.options.patience + Duration::from_secs(bytes / SLOWEST_DISK)
     }
 
     fn summary(&self, state: &MutexGuard<'_, TransferState>) -> Summary {

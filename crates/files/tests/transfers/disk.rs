@@ -43,7 +43,7 @@ fn too_little_space_is_known_before_anything_is_received() {
     let file = places.file("data", 8 << 20);
     let sending = open(&[&file], with_receivers(1));
     let started = Receiving::start(sending.offer(), into(&places, 0)).map(drop);
-    let Err(ReceiveError::NoSpace { needed, free }) = started else { panic!("{started:?}") };
+    let Err(ReceiveError::NoSpace { needed, free, .. }) = started else { panic!("{started:?}") };
     assert_eq!(needed, 8 << 20);
     assert!(free <= 6 << 20);
     assert_eq!(names(&places.folder(0)), [""; 0], "nothing is left beside it");

@@ -210,6 +210,34 @@ fn what_is_of_no_use_any_more_is_removed_before_the_end_is_told() {
 }
 
 #[test]
+fn a_source_that_vanishes_ends_the_transfer_and_receivers_keep_what_they_have() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let sending = open(&[&file], with_receivers(1));
+    let away = file.with_file_name("elsewhere");
+    let (from, to) = (file.clone(), away.clone());
+    let wire = Wire::whole().before(move |block| {
+        if block == 40 {
+            fs::rename(&from, &to).expect("it is there");
+        }
+        Ok(())
+    });
+    let listeners = Arc::clone(&wire.listeners);
+    let receiving = receive(sending.offer(), &listeners, into(&places, 0));
+    let ran = run(sending, wire).join().expect("no panic");
+    let Err(SendError::Source(SourceError::Gone(path))) = ran else { panic!("{ran:?}") };
+    assert_eq!(path, "data");
+    let why = String::from("data is not there any more");
+    assert_eq!(receiving.wait(), Err(ReceiveError::Aborted(why)));
+    drop((receiving, listeners));
+    fs::rename(&away, &file).expect("it is there");
+    let summary = send_to(&places, &[&file], Wire::whole(), 1);
+    assert!(summary.is_success(), "{summary:?}");
+    assert!(summary.receivers[0].resumed_bytes > 0, "{summary:?}");
+    assert_received(&places, 1);
+}
+
+#[test]
 fn a_stream_that_closes_ends_the_transfer_and_receivers_keep_what_they_have() {
     let places = Places::new();
     let file = places.file("data", BYTES);

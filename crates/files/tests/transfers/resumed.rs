@@ -183,6 +183,25 @@ fn a_transfer_that_all_have_already_is_finished_without_being_sent() {
 }
 
 #[test]
+fn a_receiver_that_has_its_name_already_takes_part_and_gives_to_the_others() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    fs::create_dir_all(places.folder(0)).expect("it can be made");
+    fs::copy(&file, places.folder(0).join("data")).expect("it can be copied");
+    let sending = open(&[&file], with_receivers(2));
+    let wire = Wire::with(|_, _, _| vec![]);
+    let had = receive(sending.offer(), &wire.listeners, into(&places, 0));
+    receive(sending.offer(), &wire.listeners, into(&places, 1));
+    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    assert!(summary.is_success(), "{summary:?}");
+    assert_eq!(had.wait().map(|received| received.resumed_bytes), Ok(BYTES as u64));
+    let other = row(&summary, "receiver 1");
+    assert_eq!((other.peer_bytes, summary.sender_bytes), (BYTES as u64, 0));
+    assert_eq!(names(&places.folder(0)), ["data"]);
+    (0..2).for_each(|at| assert_received(&places, at));
+}
+
+#[test]
 fn two_do_not_receive_the_same_into_the_same_directory() {
     let places = Places::new();
     let file = places.file("data", BYTES);

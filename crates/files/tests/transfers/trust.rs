@@ -33,7 +33,13 @@ impl Liar {
         let stream = TcpStream::connect(offer.addresses[0]).expect("the sender listens");
         let id = offer.id;
         let name = "liar".into();
-        let hello = Opening::Hello { version: PROTOCOL_VERSION, id, name, knows_manifest: false };
+        let hello = Opening::Hello {
+            version: PROTOCOL_VERSION,
+            id,
+            name,
+            place: [3; 16],
+            knows_manifest: false,
+        };
         frame::write(&mut &stream, &hello).expect("the sender reads");
         let manifest = read_manifest(&stream);
         let mut all = PieceSet::none_of(manifest.pieces());
@@ -238,7 +244,13 @@ impl Idle {
     fn join(offer: &Offer) -> Self {
         let stream = TcpStream::connect(offer.addresses[0]).expect("the sender listens");
         let (id, name) = (offer.id, "idle".into());
-        let hello = Opening::Hello { version: PROTOCOL_VERSION, id, name, knows_manifest: false };
+        let hello = Opening::Hello {
+            version: PROTOCOL_VERSION,
+            id,
+            name,
+            place: [3; 16],
+            knows_manifest: false,
+        };
         frame::write(&mut &stream, &hello).expect("the sender reads");
         let have = PieceSet::none_of(read_manifest(&stream).pieces()).to_bytes();
         let ready = FromReceiver::Ready { key: [8; 16], piece_port: 1, have };
@@ -271,6 +283,50 @@ fn who_gets_nothing_any_more_has_failed_when_the_patience_is_over() {
     let told = std::iter::from_fn(|| frame::read(&mut &idle.0, MAX_FRAME_BYTES).ok());
     let refused = FromSender::Refused { reason: reason.clone() };
     assert!(told.collect::<Vec<FromSender>>().contains(&refused), "it is told");
+}
+
+#[test]
+fn who_has_everything_and_never_finishes_holds_nobody_for_ever() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) };
+    let sending = open(&[&file], options);
+    let _liar = Liar::join(sending.offer());
+    let wire = Wire::whole();
+    receive(sending.offer(), &wire.listeners, into(&places, 0));
+    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    assert_eq!(row(&summary, "receiver 0").state, State::Finished);
+    let State::Failed(reason) = &row(&summary, "liar").state else { panic!("{summary:?}") };
+    assert!(reason.starts_with("it has everything"), "{reason}");
+}
+
+#[test]
+fn who_never_becomes_ready_holds_nobody_for_ever() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(1) };
+    let sending = open(&[&file], options);
+    let stream = TcpStream::connect(sending.offer().addresses[0]).expect("the sender listens");
+    let hello = Opening::Hello {
+        version: PROTOCOL_VERSION,
+        id: sending.offer().id,
+        name: "reading".into(),
+        place: [4; 16],
+        knows_manifest: false,
+    };
+    frame::write(&mut &stream, &hello).expect("the sender reads");
+    read_manifest(&stream);
+    std::thread::spawn(move || {
+        while frame::write(&mut &stream, &FromReceiver::Alive).is_ok() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let wire = Wire::whole();
+    receive(sending.offer(), &wire.listeners, into(&places, 0));
+    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    assert_eq!(row(&summary, "receiver 0").state, State::Finished);
+    let State::Failed(reason) = &row(&summary, "reading").state else { panic!("{summary:?}") };
+    assert!(reason.starts_with("it has not become ready"), "{reason}");
 }
 
 #[test]
