@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
@@ -273,12 +274,8 @@ impl<'a> Sender<'a> {
         let members = self.node.status().members;
         let host = members.iter().find(|it| it.node == node).map(|it| it.endpoint.ip());
         let rows = self.handle.receivers();
-        let mut there = rows.iter().filter(|row| Some(row.host) == host);
-        match (there.next(), there.next(), host) {
-            (Some(row), None, _) => format!("{} (node {node})", row.name),
-            (_, _, Some(host)) => format!("node {node} at {host}"),
-            _ => format!("node {node}"),
-        }
+        let rows = rows.iter().map(|row| (row.host, &*row.name));
+        called(&node.to_string(), host, rows)
     }
 
     /// Shows how far the stream is: what the engine has only taken is still ahead.
@@ -348,6 +345,20 @@ impl<'a> Sender<'a> {
     }
 }
 
+/// What a node is called, by the hosts and names of receivers.
+fn called<'a>(
+    node: &str,
+    host: Option<IpAddr>,
+    receivers: impl Iterator<Item = (IpAddr, &'a str)>,
+) -> String {
+    let mut there = receivers.filter(|(at, _)| Some(*at) == host);
+    match (there.next(), there.next(), host) {
+        (Some((_, name)), None, _) => format!("{name} (node {node})"),
+        (_, _, Some(host)) => format!("node {node} at {host}"),
+        _ => format!("node {node}"),
+    }
+}
+
 fn tell(args: &Args, summary: &Summary, took: Duration, node: &Node) -> Result<(), CliError> {
     let seconds = took.as_secs_f64();
     if args.json {
@@ -402,6 +413,7 @@ fn row_of(row: &ReceiverRow) -> serde_json::Value {
     };
     json!({
         "name": row.name,
+        "host": row.host,
         "state": state,
         "reason": reason,
         "pieces": row.pieces,
@@ -465,3 +477,19 @@ const EXAMPLE: &str = "Example:
 
 A transfer that was broken off is taken up again by the same command: receivers keep what they
 have verified. Exit code 1 if a receiver did not get everything, with its name.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_called_by_the_name_of_the_only_receiver_on_its_host() {
+        let ip = |last| IpAddr::from([10, 0, 0, last]);
+        let receivers = [(ip(1), "one"), (ip(2), "two"), (ip(2), "more")];
+        let called = |host| called("07", host, receivers.into_iter());
+        assert_eq!(called(Some(ip(1))), "one (node 07)");
+        assert_eq!(called(Some(ip(2))), "node 07 at 10.0.0.2");
+        assert_eq!(called(Some(ip(3))), "node 07 at 10.0.0.3");
+        assert_eq!(called(None), "node 07");
+    }
+}

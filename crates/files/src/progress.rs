@@ -62,7 +62,7 @@ pub enum Event {
         pieces: u32,
         /// Pieces of the transfer.
         of: u32,
-        /// Bytes of files that were multicast.
+        /// Bytes of files that were given to the stream, which may not have multicast all yet.
         bytes: u64,
     },
     /// Sender: the stream is over; what is missing is fetched now.

@@ -76,6 +76,31 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// A receiver that is not ready yet and is waited for; until it is dropped, or for too long.
+struct Preparing<'a> {
+    shared: &'a Shared,
+    number: u64,
+    began: Instant,
+}
+
+impl<'a> Preparing<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        let (number, began) = (shared.next_link(), Instant::now());
+        shared.preparing().insert(number, began);
+        Self { shared, number, began }
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.began.elapsed() < self.shared.disk_patience()
+    }
+}
+
+impl Drop for Preparing<'_> {
+    fn drop(&mut self) {
+        self.shared.preparing().remove(&self.number);
+    }
+}
+
 /// A receiver that has said hello.
 struct Hello<'a> {
     shared: &'a Arc<Shared>,
@@ -101,14 +126,13 @@ impl Hello<'_> {
         let manifest = if knows_manifest { &[][..] } else { &self.shared.encoded[..] };
         let manifest_bytes = manifest.len() as u32;
         // From before it can be ready.
-        let preparing = Counted::in_number(&self.shared.preparing);
+        let preparing = Preparing::new(self.shared);
         frame::write(&mut stream, &FromSender::Welcome { manifest_bytes })?;
         stream.write_all(manifest)?;
-        let began = Instant::now();
         loop {
             match self.read()? {
                 // It reads what it has from its disk.
-                FromReceiver::Alive if began.elapsed() < self.shared.disk_patience() => {}
+                FromReceiver::Alive if preparing.is_awaited() => {}
                 FromReceiver::Alive => {
                     let patience = self.shared.disk_patience();
                     let reason = format!("it has not become ready for {patience:?}");
@@ -136,7 +160,7 @@ impl Hello<'_> {
         key: [u8; 16],
         piece_port: u16,
         have: &[u8],
-        preparing: Counted<'_>,
+        preparing: Preparing<'_>,
     ) -> io::Result<()> {
         let shared = self.shared;
         let pieces = shared.content.manifest.pieces();

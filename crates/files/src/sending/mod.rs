@@ -6,6 +6,7 @@ mod roster;
 mod stream;
 mod tracker;
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -67,8 +68,8 @@ struct Shared {
     changed: Condvar,
     links: AtomicU64,
     links_open: AtomicUsize,
-    /// Receivers that have said hello and are not ready yet.
-    preparing: AtomicUsize,
+    /// Receivers that have said hello and are not ready yet, and since when.
+    preparing: Mutex<BTreeMap<u64, Instant>>,
     gate: Gate,
     ended: AtomicBool,
 }
@@ -208,7 +209,7 @@ impl Shared {
             changed: Condvar::new(),
             links: AtomicU64::new(0),
             links_open: AtomicUsize::new(0),
-            preparing: AtomicUsize::new(0),
+            preparing: Mutex::default(),
             gate: Gate::default(),
             ended: AtomicBool::new(false),
         }
@@ -216,6 +217,16 @@ impl Shared {
 
     fn state(&self) -> MutexGuard<'_, TransferState> {
         self.state.lock().expect("nobody panics while holding the state")
+    }
+
+    fn preparing(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
+        self.preparing.lock().expect("nobody panics while holding it")
+    }
+
+    /// Whether anybody is to become ready yet who has not taken too long for it.
+    fn is_any_preparing(&self) -> bool {
+        let patience = self.disk_patience();
+        self.preparing().values().any(|began| began.elapsed() < patience)
     }
 
     /// Waits a while for something to happen.

@@ -1,7 +1,6 @@
 //! The stream, from the wait for receivers to the end of the last one.
 
 use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -66,7 +65,7 @@ impl Shared {
             check(&mut state)?;
             let (ready, failed) = self.turnout(&state);
             // One that reads what it has from its disk may need long for it.
-            let is_settled = self.preparing.load(Ordering::Relaxed) == 0;
+            let is_settled = !self.is_any_preparing();
             let is_late = when.after.is_some_and(|after| began.elapsed() >= after);
             let of = when.receivers;
             let is_met = of.is_some_and(|of| ready >= of)
@@ -161,7 +160,7 @@ impl Shared {
             // One that only waits for its turn moves when the others do.
             let is_moving = state.roster.rows().iter().any(|row| row.is_moving(patience));
             // Neither is anybody who reads what it has from its disk left behind.
-            let mut is_awaited = self.preparing.load(Ordering::Relaxed) > 0;
+            let mut is_awaited = self.is_any_preparing();
             for index in 0..state.roster.rows().len() {
                 is_awaited |= self.is_awaited(&mut state, index, is_moving);
             }

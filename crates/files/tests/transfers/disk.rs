@@ -52,6 +52,8 @@ fn too_little_space_is_known_before_anything_is_received() {
     let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
     let State::Failed(reason) = &row(&summary, "receiver 0").state else { panic!("{summary:?}") };
     assert!(reason.starts_with("8388608 bytes are needed and "), "{reason}");
+    let directory = places.folder(0).display().to_string();
+    assert!(reason.ends_with(&format!(" are free in {directory}")), "{reason}");
     assert_eq!(row(&summary, "receiver 1").state, State::Finished);
 }
 

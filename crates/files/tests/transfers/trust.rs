@@ -321,6 +321,16 @@ fn who_never_becomes_ready_holds_nobody_for_ever() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
+    // Another one says not even that, but byte by byte something that is longer.
+    let slow = TcpStream::connect(sending.offer().addresses[0]).expect("the sender listens");
+    frame::write(&mut &slow, &hello).expect("the sender reads");
+    read_manifest(&slow);
+    (&slow).write_all(&MAX_FRAME_BYTES.to_be_bytes()).expect("the sender reads");
+    std::thread::spawn(move || {
+        while (&slow).write_all(&[0]).is_ok() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
     let wire = Wire::whole();
     receive(sending.offer(), &wire.listeners, into(&places, 0));
     let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
