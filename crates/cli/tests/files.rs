@@ -399,6 +399,24 @@ fn progress_is_what_was_multicast_and_an_end_in_between_says_what_is_kept() {
 }
 
 #[test]
+fn a_receiver_that_is_ended_in_between_says_what_it_keeps_and_how_to_go_on() {
+    let net = Net::new(23_149);
+    net.write("data", &noise(24_000_000, 15));
+    let receiver = net.recv("a", &[]);
+    let args = ["send", "data", "--to", "g", "--receivers", "1", "--rate", "8Mbit"];
+    let _sender = net.start(&[&args[..], &["--patience", "1s"]].concat());
+    net.await_pieces("a");
+    let child = receiver.0.as_ref().expect("it runs");
+    let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
+    kill(pid, Signal::SIGINT).expect("it can be signalled");
+    let ended = receiver.end();
+    assert_eq!(code(&ended), 130, "{ended:?}");
+    assert_says(&ended, "what was verified is kept in a, and the same command goes on from there");
+    assert_eq!(objects(&ended, "interrupted").len(), 1);
+    assert!(has_journal(&net.path("a")), "it is kept");
+}
+
+#[test]
 fn wrong_use_is_told_at_once_with_what_helps() {
     let net = Net::new(23_147);
     net.write("data", b"1");
