@@ -187,7 +187,7 @@ impl Reception {
         let by = if way == Way::Repair { Some(from) } else { None };
         if way == Way::Repair {
             self.window.on_repair_from(from, number);
-            self.note_repair(around.now, from, number);
+            self.formers.on_repair(around.now, from, number, &self.place);
         }
         let kept = Kept { piece: piece.clone(), repaired_by: by };
         let arrival = self.window.on_packet(around.now, number, kept);

@@ -158,6 +158,7 @@ impl RepairWindow {
                 }
             }
         }
+        self.successors.retain(|it| !it.is_released());
         if is_child && let Some(children) = &mut self.children {
             children.absorb(&ack.has);
             self.is_branch_heard = true;
@@ -171,6 +172,7 @@ impl RepairWindow {
         let its = self.successors.iter_mut().find(|it| (it.ring, it.node) == (ring, node));
         if let Some(successor) = its {
             successor.release(epoch, from);
+            self.successors.retain(|it| !it.is_released());
             self.release();
         }
     }
@@ -275,9 +277,10 @@ impl RepairWindow {
         self.release();
     }
 
-    /// Who is served no more because nothing was heard of it would only hold packets.
+    /// Who needs nothing any more, or was not heard, would only hold packets.
     fn forget_former(&mut self, now: Time) {
-        self.successors.retain(|it| it.until().is_none_or(|until| until > now));
+        let is_late = |it: &Successor| it.until().is_some_and(|until| until <= now);
+        self.successors.retain(|it| !is_late(it) && !it.is_released());
     }
 
     /// When [`RepairWindow::handle_timeout`] is to be called.
@@ -287,7 +290,6 @@ impl RepairWindow {
 
     /// Lets go what nobody needs any more.
     fn release(&mut self) {
-        self.successors.retain(|it| !it.is_released());
         let heard = self.successors.iter().filter(|it| !it.is_given_up());
         let served = heard.map(Successor::next);
         let all = served.chain(self.branch_next());

@@ -47,8 +47,8 @@ impl Formers {
         self.0.push(Former { ring, node, is_of_branch, from, left_at, heard_at, told: 0 });
     }
 
-    /// A repair has come.
-    fn on_repair(&mut self, now: Time, node: NodeId, number: u64, place: &Place) {
+    /// A repair has come from a node to the receiver in its place.
+    pub(super) fn on_repair(&mut self, now: Time, node: NodeId, number: u64, place: &Place) {
         for former in &mut self.0 {
             let seat = if former.is_of_branch { place.proxy } else { Some(place.leaf) };
             if former.node == node {
@@ -76,11 +76,6 @@ impl Reception {
                 self.formers.push(around.now, &seat, is_of_branch, from);
             }
         }
-    }
-
-    /// A repair has come from a node.
-    pub(super) fn note_repair(&mut self, now: Time, node: NodeId, number: u64) {
-        self.formers.on_repair(now, node, number, &self.place);
     }
 
     /// Acknowledges to former predecessors what is acknowledged to those of now: what came here,
@@ -132,7 +127,7 @@ impl Config {
     }
 }
 
-/// Two places are left at once.
+/// Two seats are left at once, and perhaps others soon after.
 const MOST: usize = 4;
 /// One who is not needed is told so as often: it may be lost.
 const TOLD: u32 = 3;
