@@ -1,6 +1,9 @@
 //! The binary as its users see it: real processes on loopback. Each test has ports of its own, so
 //! that all of them can run at once.
 
+#[path = "lab/ports.rs"]
+mod ports;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -10,6 +13,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+
+use crate::ports::free_port;
 
 fn carom(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
@@ -400,10 +405,7 @@ fn members_shows_who_is_there() {
 
 #[test]
 fn two_doctors_tell_what_passes_between_them() {
-    let port = std::net::UdpSocket::bind("127.0.0.1:0")
-        .and_then(|socket| socket.local_addr())
-        .expect("a port is free")
-        .port();
+    let port = free_port();
     let args = ["doctor", "--listen", "--port", &port.to_string()];
     let mut listener = Running::start(&args, &[], Stdio::null());
     listener.await_line("listening");

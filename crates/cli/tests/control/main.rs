@@ -5,6 +5,8 @@ mod disk;
 mod faults;
 mod members;
 mod multicast;
+#[path = "../lab/ports.rs"]
+mod ports;
 #[path = "../lab/process.rs"]
 mod process;
 #[path = "../lab/raw.rs"]

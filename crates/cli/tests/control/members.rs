@@ -3,6 +3,7 @@
 use carom_proto::GroupId;
 use serde_json::Value;
 
+use crate::ports::free_port;
 use crate::process::Running;
 use crate::service::{Node, Service, assert_refused, run, start};
 
@@ -81,8 +82,7 @@ fn members_of_a_service_that_is_not_there_or_another_are_refused() {
     let service = Service::start(&["--cluster", "lab"]);
     let args = ["members", "--control", &service.address];
     assert_refused(&args, "that of cluster \"lab\"");
-    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
-    let free = free.expect("a port is free").to_string();
+    let free = format!("127.0.0.1:{}", free_port());
     assert_refused(&["members", "--control", &free], &free);
     // The service does not know of locks.
     let args = ["members", "numbers", "--lock", "nightly", "--control", &free];

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::PATIENCE;
+use crate::ports::free_port;
 use crate::process::Running;
 
 /// A running `carom control`.
@@ -65,7 +66,7 @@ impl Service {
 
     /// A service with its store there, at free ports.
     pub(crate) fn start_in(store: &Path, more: &[&str]) -> Self {
-        let (running, address, http) = serve(store, "127.0.0.1:0", more);
+        let (running, address, http) = serve(store, &format!("127.0.0.1:{}", free_port()), more);
         Self { running, address, http, store: store.to_owned(), _folder: None }
     }
 

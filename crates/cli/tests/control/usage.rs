@@ -1,8 +1,8 @@
 //! How it is started and ended, what it tells, and what it refuses.
 
-use std::net::TcpListener;
 use std::process::Stdio;
 
+use crate::ports::free_port;
 use crate::process::Running;
 use crate::service::{Service, assert_refused, carom, run, start};
 
@@ -79,8 +79,7 @@ fn what_cannot_be_served_is_refused_with_a_cause_and_a_fix() {
     assert_refused(&[&own[..], &["--partitions", "0"]].concat(), "0");
     assert_refused(&["control", "--no-http", "--store", "/proc/carom"], "/proc/carom");
     assert_refused(&["sub", "x", "--control", "no.such.host.invalid"], "no.such.host.invalid");
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
-    let free = free.expect("a port is free").to_string();
+    let free = format!("127.0.0.1:{}", free_port());
     assert_refused(&["control", "status", "--http", &free], &free);
     let sub = ["sub", "x", "--interface", "127.0.0.1", "--control", &free];
     assert_refused(&sub, "no answer from the membership service");

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::wait_until;
+use crate::ports::free_port;
 use crate::skipping::lacking;
 
 /// One test at a time has an etcd.
@@ -79,15 +79,10 @@ impl Etcd {
 
     fn stopped(members: usize, certificates: Option<Certificates>, quota: Option<usize>) -> Self {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        // All are held until all are known, so that they differ.
-        let ports: Vec<TcpListener> = (0..3 * members)
-            .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port is free"))
-            .collect();
-        let port = |at: usize| ports[at].local_addr().expect("it is bound").port();
-        let member = |place: usize| Member {
-            client_port: port(3 * place),
-            peer_port: port(3 * place + 1),
-            health_port: port(3 * place + 2),
+        let member = |_| Member {
+            client_port: free_port(),
+            peer_port: free_port(),
+            health_port: free_port(),
             child: None,
         };
         let folder = tempfile::tempdir().expect("a folder for the test");

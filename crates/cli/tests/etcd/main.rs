@@ -7,6 +7,8 @@ mod cluster;
 mod full;
 mod joins;
 mod nodes;
+#[path = "../lab/ports.rs"]
+mod ports;
 #[path = "../lab/process.rs"]
 #[allow(dead_code, reason = "the namespace tests share it, and each uses a part")]
 mod process;

@@ -1,0 +1,25 @@
+//! Ports that a test gives to a process, which binds them later or again.
+
+use std::net::{TcpListener, UdpSocket};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// A port of loopback that is free now, and that nobody gets who asks the system for any port.
+pub(crate) fn free_port() -> u16 {
+    // What an operating system gives out, for outgoing connections too, begins above.
+    const LOWEST: u16 = 10_000;
+    const PORTS: u16 = 12_000;
+    const OF_A_PROCESS: u32 = 50;
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    // Test processes beside this one begin elsewhere.
+    let first = std::process::id().wrapping_mul(OF_A_PROCESS) % u32::from(PORTS);
+    let first = u16::try_from(first).expect("it is below PORTS");
+    loop {
+        let given = GIVEN.fetch_add(1, Ordering::Relaxed);
+        assert!(given < PORTS, "no port of loopback is free");
+        let port = LOWEST + (first + given) % PORTS;
+        let at = ("127.0.0.1", port);
+        if TcpListener::bind(at).is_ok() && UdpSocket::bind(at).is_ok() {
+            return port;
+        }
+    }
+}
