@@ -27,8 +27,10 @@ mod outbox;
 mod reception;
 mod retained;
 pub mod rmtp;
+mod round_trips;
 pub mod srm;
 mod stream;
 pub mod tmtp;
 
 pub use reception::Owed;
+pub use round_trips::Timeouts;

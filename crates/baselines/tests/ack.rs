@@ -3,6 +3,7 @@
 mod rig;
 
 use carom_baselines::Owed;
+use carom_baselines::Timeouts;
 use carom_baselines::ack::packet::Packet;
 use carom_baselines::ack::{AckTimeout, Config};
 use carom_baselines::guest::GuestPacket as _;
@@ -131,7 +132,8 @@ fn a_first_message_that_was_sent_again_is_delivered_as_such() {
 
 #[test]
 fn a_timeout_below_the_round_trip_grows_until_one_can_be_measured() {
-    let config = Config { initial_timeout: 10 * MILLISECOND, ..Config::default() };
+    let timeouts = Timeouts { initial: 10 * MILLISECOND, ..Config::default().timeouts };
+    let config = Config { timeouts, ..Config::default() };
     let mut world = world(2, config, Loss::None, 8);
     world.delay = 30 * MILLISECOND;
     for round in 0..100 {

@@ -5,17 +5,16 @@ use core::time::Duration;
 use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
 use crate::guest::DATA_BYTES;
+use crate::round_trips::Timeouts;
 
 /// The settings of an [`AckTimeout`](super::AckTimeout) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Bytes of the largest IP packet on the path. It limits the payload.
     pub path_mtu: u16,
-    /// How long a sender waits for acknowledgements before it has measured any round trip.
-    pub initial_timeout: Duration,
-    /// The least and the most that it waits; the wait follows the measured round trips and doubles
-    /// with each retransmission of a message.
-    pub timeouts: (Duration, Duration),
+    /// How long a sender waits for acknowledgements. It doubles with each retransmission of a
+    /// message.
+    pub timeouts: Timeouts,
     /// How often a message is sent again to a member that does not acknowledge it. Then the member
     /// is [slow](carom_proto::Event::Slow) and no longer waited for until it acknowledges anything.
     pub max_retransmissions: u32,
@@ -39,7 +38,7 @@ pub enum ConfigError {
     #[error("path_mtu {0} leaves no room for a message; at least 200 is needed")]
     PathMtu(u16),
     /// The waits are in the wrong order, or there is none.
-    #[error("initial_timeout must lie between the two timeouts, and these above 0")]
+    #[error("the timeouts must be above 0, and the initial one between the others")]
     Timeouts,
     /// Nothing could be sent, missing or heard.
     #[error("window, max_missing and max_streams must be at least 1")]
@@ -54,8 +53,11 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             path_mtu: 1500,
-            initial_timeout: Duration::from_millis(100),
-            timeouts: (Duration::from_millis(1), Duration::from_secs(2)),
+            timeouts: Timeouts {
+                initial: Duration::from_millis(100),
+                least: Duration::from_millis(1),
+                most: Duration::from_secs(2),
+            },
             max_retransmissions: 10,
             window: 1024,
             give_up_after: Duration::from_secs(30),
@@ -75,8 +77,7 @@ impl Config {
         if self.path_mtu < MIN_PATH_MTU {
             return Err(ConfigError::PathMtu(self.path_mtu));
         }
-        let (least, most) = self.timeouts;
-        if least.is_zero() || !(least..=most).contains(&self.initial_timeout) {
+        if !self.timeouts.are_valid() {
             return Err(ConfigError::Timeouts);
         }
         if self.window == 0 || self.max_missing == 0 || self.max_streams == 0 {
@@ -101,7 +102,7 @@ mod tests {
         let refused = |config: Config| config.validate().expect_err("it cannot work");
         let with = Config::default;
         assert_eq!(refused(Config { path_mtu: 9, ..with() }), ConfigError::PathMtu(9));
-        let timeouts = (Duration::from_secs(1), Duration::from_secs(2));
+        let timeouts = Timeouts { least: Duration::from_secs(1), ..with().timeouts };
         assert_eq!(refused(Config { timeouts, ..with() }), ConfigError::Timeouts);
         assert_eq!(refused(Config { window: 0, ..with() }), ConfigError::Bounds);
     }

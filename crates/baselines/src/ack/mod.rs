@@ -10,7 +10,7 @@
 //! |---|---|
 //! | acknowledgements by every receiver | `AckTimeout::on_block` |
 //! | who has not acknowledged what | `window.rs` |
-//! | timeouts from round trips, doubled each time | `round_trips.rs` |
+//! | timeouts from round trips, doubled each time | `src/round_trips.rs` |
 //! | retransmission to those who lack it | `AckTimeout::on_timeout` |
 //!
 //! A message that is sent again is delivered as [`How::Retransmitted`], from its sender.
@@ -28,7 +28,6 @@
 mod config;
 mod counters;
 pub mod packet;
-mod round_trips;
 mod slow;
 mod window;
 
@@ -44,13 +43,13 @@ use carom_proto::{
 pub use self::config::{Config, ConfigError};
 pub use self::counters::Counters;
 use self::packet::Packet;
-use self::round_trips::RoundTrips;
 use self::slow::Lag;
 use self::window::Window;
 use crate::block::Block;
 use crate::guest::GuestPacket;
 use crate::outbox::Outbox;
 use crate::reception::{Reception, Terms};
+use crate::round_trips::RoundTrips;
 
 /// The ACK/timeout engine of one node.
 #[derive(Debug)]
@@ -185,7 +184,7 @@ impl AckTimeout {
         sent.retransmissions += 1;
         let (times, block) = (sent.retransmissions, sent.block.clone());
         member.round_trips.back_off(times);
-        let timeout = member.round_trips.timeout_after(times, &self.config);
+        let timeout = member.round_trips.timeout_after(times, &self.config.timeouts);
         self.timers.set(TimerKey::Retransmit(group, seqno.0), now + timeout);
         for node in waiting {
             let packet = if block.is_expired(now) {
@@ -298,7 +297,7 @@ impl Engine for AckTimeout {
         let waiting: BTreeSet<NodeId> =
             others.filter(|node| member.slow.get(node).is_none_or(|it| it.is_waited_for)).collect();
         if !waiting.is_empty() {
-            let timeout = member.round_trips.timeout(&self.config);
+            let timeout = member.round_trips.timeout(&self.config.timeouts);
             self.timers.set(TimerKey::Retransmit(group, seqno.0), now + timeout);
         }
         member.window.push(now, block.clone(), waiting);

@@ -58,7 +58,7 @@ impl AckTimeout {
             lag.horizon = member.window.next();
         }
         let next = lag.horizon;
-        self.timers.set(TimerKey::Horizon(group, node), now + self.config.timeouts.1);
+        self.timers.set(TimerKey::Horizon(group, node), now + self.config.timeouts.most);
         self.counters.horizons_sent += 1;
         self.transmit(Destination::Node(node), group, Packet::Horizon { next });
     }

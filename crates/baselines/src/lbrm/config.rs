@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::domain::{DomainConfig, DomainError, RepairBy};
+use crate::round_trips::Timeouts;
 
 /// The settings of an [`Lbrm`](super::Lbrm) engine. The names in brackets are those of the paper.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,9 +13,9 @@ pub struct Config {
     pub domains: DomainConfig,
     /// When a repair for several is multicast at the site.
     pub repair_by: RepairBy,
-    /// How long a receiver waits for a repair before it asks again. At least a round trip and
-    /// [`DomainConfig::gather_for`].
-    pub nack_interval: Duration,
+    /// How long a receiver waits for a repair before it asks again, twice as long each time. At
+    /// least a round trip and [`DomainConfig::gather_for`].
+    pub nack_timeouts: Timeouts,
     /// How long after a message the first heartbeat comes (`h_min`: 0.25 s). Shorter discovers the
     /// loss of a last message sooner.
     pub first_heartbeat: Duration,
@@ -30,9 +31,9 @@ pub enum ConfigError {
     /// What all protocols with domains have in common is wrong.
     #[error(transparent)]
     Domains(#[from] DomainError),
-    /// Requests without a pause.
-    #[error("nack_interval must be above 0")]
-    NackInterval,
+    /// Requests without a pause, or with pauses in the wrong order.
+    #[error("the nack_timeouts must be above 0, and the initial one between the others")]
+    NackTimeouts,
     /// Heartbeats without a pause, or pauses that grow downwards.
     #[error("first_heartbeat must be above 0 and at most max_heartbeat, and backoff at least 1")]
     Heartbeats,
@@ -44,7 +45,11 @@ impl Default for Config {
         Self {
             domains: DomainConfig::default(),
             repair_by: RepairBy::FewerLinks,
-            nack_interval: Duration::from_millis(20),
+            nack_timeouts: Timeouts {
+                initial: Duration::from_millis(20),
+                least: Duration::from_millis(20),
+                most: Duration::from_secs(2),
+            },
             first_heartbeat: Duration::from_millis(250),
             max_heartbeat: Duration::from_secs(32),
             backoff: 2.0,
@@ -63,7 +68,11 @@ impl Config {
         };
         Self {
             domains,
-            nack_interval: Duration::from_millis(2),
+            nack_timeouts: Timeouts {
+                initial: Duration::from_millis(2),
+                least: Duration::from_millis(2),
+                most: Duration::from_millis(100),
+            },
             first_heartbeat: Duration::from_millis(1),
             max_heartbeat: Duration::from_secs(1),
             ..Self::default()
@@ -76,8 +85,8 @@ impl Config {
     /// The first thing that is wrong.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
-        if self.nack_interval.is_zero() {
-            return Err(ConfigError::NackInterval);
+        if !self.nack_timeouts.are_valid() {
+            return Err(ConfigError::NackTimeouts);
         }
         let has_pauses = !self.first_heartbeat.is_zero();
         let grows = self.backoff.is_finite() && self.backoff >= 1.0;
@@ -101,8 +110,8 @@ mod tests {
         let domains = DomainConfig { path_mtu: 9, ..DomainConfig::default() };
         let expected = ConfigError::Domains(DomainError::PathMtu(9));
         assert_eq!(refused(Config { domains, ..with() }), expected);
-        let nack_interval = Duration::ZERO;
-        assert_eq!(refused(Config { nack_interval, ..with() }), ConfigError::NackInterval);
+        let nack_timeouts = Timeouts { least: Duration::ZERO, ..with().nack_timeouts };
+        assert_eq!(refused(Config { nack_timeouts, ..with() }), ConfigError::NackTimeouts);
         let first_heartbeat = Duration::from_secs(33);
         assert_eq!(refused(Config { first_heartbeat, ..with() }), ConfigError::Heartbeats);
         assert_eq!(refused(Config { backoff: f64::NAN, ..with() }), ConfigError::Heartbeats);

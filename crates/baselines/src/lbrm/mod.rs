@@ -27,7 +27,9 @@
 //!   anybody asks where many sites have lost it: it is optional, and the RDCM paper, whose
 //!   comparison this serves, does not speak of it.
 //! - The primary logger has no replicas: views tell when it is gone, and the source is asked then.
-//! - A receiver asks again after a fixed time, as long as the packet is missing.
+//! - A receiver asks again, as long as the packet is missing, after a time that follows what
+//!   repairs were measured to take and that doubles: they may wait in queues for longer than any
+//!   fixed time. The paper leaves the time open.
 //! - Heartbeats do not repeat the last message: messages of the experiments fill a packet.
 //! - [`Engine::confirm`] is not answered: nobody acknowledges.
 
@@ -82,8 +84,8 @@ impl Lbrm {
         Self {
             id,
             depot: Depot::new(id, &config.domains, Some(config.repair_by), hash_seed),
+            asking: Asking::new(config.nack_timeouts),
             config,
-            asking: Asking::default(),
             pauses: BTreeMap::new(),
             heartbeats: Timers::new(),
             outbox: Outbox::default(),
@@ -100,7 +102,7 @@ impl Lbrm {
     fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], from: Option<NodeId>) {
         match self.depot.arrive(now, id, bytes, from) {
             Ok(Some(gap)) => {
-                self.asking.settle(id);
+                self.asking.settle(now, id, from.is_some());
                 self.ask_for(now, id.group, id.sender, &gap);
             }
             Ok(None) => {}
@@ -119,7 +121,7 @@ impl Lbrm {
         let reception = &self.depot.reception;
         let is_missing = |id| reception.is_missing(id);
         let room = (self.config.domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
-        for asked in self.asking.pop_due(now, self.config.nack_interval, is_missing) {
+        for asked in self.asking.pop_due(now, is_missing) {
             let Asked { group, source, tries, seqnos } = asked;
             let climbs = tries / self.config.domains.climb_after;
             let Some(parent) = self.depot.parent(group, source, climbs) else {

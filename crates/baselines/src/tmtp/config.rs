@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::domain::{DomainConfig, DomainError};
+use crate::round_trips::Timeouts;
 
 /// The settings of a [`Tmtp`](super::Tmtp) engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,8 +15,9 @@ pub struct Config {
     /// way through the domain and back; longer makes fewer requests, and later ones.
     pub nack_spread: Duration,
     /// How long a member waits for a repair, after it has asked or heard another one ask, before it
-    /// asks again. At least a round trip and [`DomainConfig::gather_for`].
-    pub nack_interval: Duration,
+    /// asks again, twice as long each time. At least a round trip and
+    /// [`DomainConfig::gather_for`].
+    pub nack_timeouts: Timeouts,
     /// How often a member acknowledges to its manager while packets come.
     pub ack_interval: Duration,
     /// How long a manager waits for acknowledgements before it sends again what is lacking. Longer
@@ -36,9 +38,12 @@ pub enum ConfigError {
     /// What all protocols with domains have in common is wrong.
     #[error(transparent)]
     Domains(#[from] DomainError),
-    /// Requests or acknowledgements without a pause.
-    #[error("nack_interval and ack_interval must be above 0")]
-    Intervals,
+    /// Requests without a pause, or with pauses in the wrong order.
+    #[error("the nack_timeouts must be above 0, and the initial one between the others")]
+    NackTimeouts,
+    /// Acknowledgements without a pause.
+    #[error("ack_interval must be above 0")]
+    AckInterval,
     /// Everything would be sent twice, or nobody would be waited for.
     #[error("ack_interval must be below retransmit_after, and that at most slow_after")]
     Retransmit,
@@ -53,7 +58,11 @@ impl Default for Config {
         Self {
             domains: DomainConfig::default(),
             nack_spread: Duration::from_millis(2),
-            nack_interval: Duration::from_millis(20),
+            nack_timeouts: Timeouts {
+                initial: Duration::from_millis(20),
+                least: Duration::from_millis(20),
+                most: Duration::from_secs(2),
+            },
             ack_interval: Duration::from_millis(50),
             retransmit_after: Duration::from_millis(200),
             window: 1024,
@@ -73,7 +82,11 @@ impl Config {
         Self {
             domains,
             nack_spread: Duration::from_micros(200),
-            nack_interval: Duration::from_millis(2),
+            nack_timeouts: Timeouts {
+                initial: Duration::from_millis(2),
+                least: Duration::from_millis(2),
+                most: Duration::from_millis(100),
+            },
             ack_interval: Duration::from_millis(1),
             retransmit_after: Duration::from_millis(4),
             ..Self::default()
@@ -86,8 +99,11 @@ impl Config {
     /// The first thing that is wrong.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
-        if self.nack_interval.is_zero() || self.ack_interval.is_zero() {
-            return Err(ConfigError::Intervals);
+        if !self.nack_timeouts.are_valid() {
+            return Err(ConfigError::NackTimeouts);
+        }
+        if self.ack_interval.is_zero() {
+            return Err(ConfigError::AckInterval);
         }
         let waits = [self.retransmit_after, self.slow_after];
         if self.ack_interval >= self.retransmit_after || !waits.is_sorted() {
@@ -113,8 +129,8 @@ mod tests {
         let domains = DomainConfig { path_mtu: 9, ..DomainConfig::default() };
         let expected = ConfigError::Domains(DomainError::PathMtu(9));
         assert_eq!(refused(Config { domains, ..with() }), expected);
-        let nack_interval = Duration::ZERO;
-        assert_eq!(refused(Config { nack_interval, ..with() }), ConfigError::Intervals);
+        let nack_timeouts = Timeouts { least: Duration::ZERO, ..with().nack_timeouts };
+        assert_eq!(refused(Config { nack_timeouts, ..with() }), ConfigError::NackTimeouts);
         let retransmit_after = Duration::from_secs(6);
         assert_eq!(refused(Config { retransmit_after, ..with() }), ConfigError::Retransmit);
         let ack_interval = Duration::from_millis(200);

@@ -104,9 +104,9 @@ impl Tmtp {
         Self {
             id,
             depot: Depot::new(id, &config.domains, None, rng.next_u64()),
-            config,
             rng,
-            asking: Asking::default(),
+            asking: Asking::new(config.nack_timeouts),
+            config,
             members: BTreeMap::new(),
             timers: Timers::new(),
             outbox: Outbox::default(),
@@ -123,7 +123,7 @@ impl Tmtp {
     fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], from: Option<NodeId>) {
         match self.depot.arrive(now, id, bytes, from) {
             Ok(Some(gap)) => {
-                self.asking.settle(id);
+                self.asking.settle(now, id, from.is_some());
                 self.ask_for(now, id.group, id.sender, &gap);
                 self.owe_ack(now + self.config.ack_interval, id.group, id.sender);
                 self.advance(now, id.group, id.sender);
@@ -149,7 +149,7 @@ impl Tmtp {
         let reception = &self.depot.reception;
         let is_missing = |id| reception.is_missing(id);
         let room = (self.config.domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
-        for asked in self.asking.pop_due(now, self.config.nack_interval, is_missing) {
+        for asked in self.asking.pop_due(now, is_missing) {
             let Asked { group, source, tries, seqnos } = asked;
             let climbs = tries / self.config.domains.climb_after;
             let Some(to) = self.depot.parent(group, source, climbs) else {
@@ -187,8 +187,7 @@ impl Tmtp {
             ids.for_each(|id| self.depot.asked(now, id, whom));
         } else if self.depot.parent(group, source, 0) == Some(to) {
             let spread = self.config.nack_spread.mul_f64(self.rng.fraction());
-            let at = now + self.config.nack_interval + spread;
-            let put_off = ids.filter(|id| self.asking.put_off(*id, at));
+            let put_off = ids.filter(|id| self.asking.put_off(now, *id, spread));
             self.counters.nacks_suppressed += put_off.count() as u64;
         }
     }

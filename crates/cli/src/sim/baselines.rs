@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use carom_baselines::Timeouts;
 use carom_baselines::ack::{self, AckTimeout};
 use carom_baselines::bimodal::{self, Bimodal};
 use carom_baselines::domain::{DomainConfig, Hierarchy, RepairBy};
@@ -144,7 +145,7 @@ fn draw_ack(rng: &mut Rng) -> Drawn {
     };
     let (text, limit_bytes) = (format!("{config:?}"), 4 * config.window * MOST_BYTES);
     // A member is waited for while a message is sent to it again, each time after the longest.
-    let patience = config.timeouts.1 * (config.max_retransmissions + 1);
+    let patience = config.timeouts.most * (config.max_retransmissions + 1);
     let make =
         move |id, seed| Box::new(AckTimeout::new(id, config.clone(), seed)) as Box<dyn Engine>;
     Drawn { text, make: Box::new(make), limit_bytes, patience }
@@ -181,11 +182,14 @@ fn draw_rmtp(rng: &mut Rng) -> Drawn {
 }
 
 fn draw_lbrm(rng: &mut Rng) -> Drawn {
+    let defaults = lbrm::Config::default();
+    let long = Duration::from_millis(200);
+    let long = Timeouts { initial: long, least: long, ..defaults.nack_timeouts };
     let config = lbrm::Config {
         domains: draw_domains(rng),
         repair_by: one_of(rng, &[RepairBy::FewerLinks, RepairBy::Threshold(0)]),
-        nack_interval: one_of(rng, &[Duration::from_millis(20), Duration::from_millis(200)]),
-        ..lbrm::Config::default()
+        nack_timeouts: one_of(rng, &[defaults.nack_timeouts, long]),
+        ..defaults
     };
     let (text, limit_bytes) = (format!("{config:?}"), config.domains.retain_bytes);
     let make = move |id, seed| Box::new(Lbrm::new(id, config.clone(), seed)) as Box<dyn Engine>;

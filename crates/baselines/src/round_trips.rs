@@ -1,23 +1,41 @@
-//! The timeout, from the round trips that were measured (Jacobson 1988, Karn and Partridge 1987).
+//! How long an answer is waited for, from the round trips that were measured (Jacobson 1988, Karn
+//! and Partridge 1987).
 
 use core::time::Duration;
 
-use super::config::Config;
-
 /// The timeout, from the round trips that were measured.
 #[derive(Debug, Default)]
-pub(super) struct RoundTrips {
+pub(crate) struct RoundTrips {
     /// Smoothed round trip and its mean deviation, seconds.
     measured: Option<(f64, f64)>,
     /// How often the timeout of what is sent next is doubled.
     doublings: u32,
 }
 
+/// How long an answer is waited for: as long as it was measured to take, and the more often it did
+/// not come, the longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Before any round trip is measured.
+    pub initial: Duration,
+    /// At least. Above 0.
+    pub least: Duration,
+    /// At most.
+    pub most: Duration,
+}
+
+impl Timeouts {
+    /// Whether they are above 0, and the first one lies between the others.
+    pub(crate) fn are_valid(&self) -> bool {
+        !self.least.is_zero() && (self.least..=self.most).contains(&self.initial)
+    }
+}
+
 /// More would be longer than any timeout may be.
 const MAX_DOUBLINGS: u32 = 20;
 
 impl RoundTrips {
-    pub(super) fn measure(&mut self, round_trip: Duration) {
+    pub(crate) fn measure(&mut self, round_trip: Duration) {
         self.doublings = 0;
         let newest = round_trip.as_secs_f64();
         self.measured = Some(match self.measured {
@@ -32,19 +50,19 @@ impl RoundTrips {
     /// A message was sent again for the `times`th time. What was sent again measures nothing, so
     /// what follows waits as long until a round trip is measured: a timeout below the round trip
     /// would have everything sent again, and nothing measured, for ever (Karn).
-    pub(super) fn back_off(&mut self, times: u32) {
+    pub(crate) fn back_off(&mut self, times: u32) {
         self.doublings = self.doublings.max(times);
     }
 
     /// How long a new message waits.
-    pub(super) fn timeout(&self, config: &Config) -> Duration {
-        self.timeout_after(self.doublings, config)
+    pub(crate) fn timeout(&self, timeouts: &Timeouts) -> Duration {
+        self.timeout_after(self.doublings, timeouts)
     }
 
     /// How long a message waits that was sent again so many times.
-    pub(super) fn timeout_after(&self, retransmissions: u32, config: &Config) -> Duration {
-        let (least, most) = config.timeouts;
-        let once = self.measured.map_or(config.initial_timeout, |(smoothed, deviation)| {
+    pub(crate) fn timeout_after(&self, retransmissions: u32, timeouts: &Timeouts) -> Duration {
+        let Timeouts { initial, least, most } = *timeouts;
+        let once = self.measured.map_or(initial, |(smoothed, deviation)| {
             Duration::from_secs_f64(smoothed + 4.0 * deviation).clamp(least, most)
         });
         once.saturating_mul(1 << retransmissions.min(MAX_DOUBLINGS)).min(most)
@@ -57,22 +75,22 @@ mod tests {
 
     #[test]
     fn the_timeout_follows_the_round_trips_and_their_spread() {
-        let config = Config::default();
         let millis = Duration::from_millis;
+        let timeouts = Timeouts { initial: millis(100), least: millis(1), most: millis(2000) };
         let mut round_trips = RoundTrips::default();
-        assert_eq!(round_trips.timeout(&config), config.initial_timeout);
+        assert_eq!(round_trips.timeout(&timeouts), timeouts.initial);
         round_trips.back_off(2);
         round_trips.back_off(1);
-        assert_eq!(round_trips.timeout(&config), config.initial_timeout * 4);
+        assert_eq!(round_trips.timeout(&timeouts), timeouts.initial * 4);
         round_trips.measure(millis(40));
-        assert_eq!(round_trips.timeout(&config), millis(120));
-        assert_eq!(round_trips.timeout_after(1, &config), millis(240));
-        assert_eq!(round_trips.timeout_after(u32::MAX, &config), config.timeouts.1);
+        assert_eq!(round_trips.timeout(&timeouts), millis(120));
+        assert_eq!(round_trips.timeout_after(1, &timeouts), millis(240));
+        assert_eq!(round_trips.timeout_after(u32::MAX, &timeouts), timeouts.most);
         (0..100).for_each(|_| round_trips.measure(millis(40)));
-        assert!(round_trips.timeout(&config) < millis(41));
+        assert!(round_trips.timeout(&timeouts) < millis(41));
         (0..100).for_each(|at| round_trips.measure(millis(20 + at % 2 * 40)));
-        assert!(round_trips.timeout(&config) > millis(100));
+        assert!(round_trips.timeout(&timeouts) > millis(100));
         (0..100).for_each(|_| round_trips.measure(Duration::from_secs(60)));
-        assert_eq!(round_trips.timeout(&config), config.timeouts.1);
+        assert_eq!(round_trips.timeout(&timeouts), timeouts.most);
     }
 }
