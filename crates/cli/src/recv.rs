@@ -1,7 +1,7 @@
 //! `carom recv`: what somebody sends to a group, into a directory.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use carom_files::{
     Event, Kept, Offer, ReceiveError, ReceiveOptions, Received, Receiving, Reporter, events, kept,
     recover,
 };
+use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 
 use crate::error::{CliError, Outcome};
@@ -67,10 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 }
 
 fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
-    if args.directory.metadata().is_ok_and(|found| !found.is_dir()) {
-        let cause = format!("{} is a file, not a directory", args.directory.display());
-        return Err(CliError::new(cause, "give a directory; one that is not there is made"));
-    }
+    refuse_unwritable(&args.directory)?;
     let node =
         args.node.start(args.node.builder().loss(args.loss.model()).queue(QUEUE), interrupt)?;
     let group = transfer::join(&node, &args.group)?;
@@ -103,6 +101,22 @@ fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     group.leave();
     node.close();
     received.map(|()| Outcome::Fine)
+}
+
+/// Refuses a directory in which nothing can be written, before anybody sends anything. One that is
+/// not there is made later.
+fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
+    let there = directory.ancestors().find(|it| it.symlink_metadata().is_ok());
+    let there = there.unwrap_or(Path::new("."));
+    let name = there.display();
+    if !there.is_dir() {
+        let cause = format!("{name} is a file, not a directory");
+        return Err(CliError::new(cause, "give a directory; one that is not there is made"));
+    }
+    access(there, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| {
+        let cause = format!("nothing can be written in {name}: {}", error.desc());
+        CliError::new(cause, "give a directory in which you may write")
+    })
 }
 
 /// Takes one transfer.

@@ -426,6 +426,11 @@ fn wrong_use_is_told_at_once_with_what_helps() {
         assert_says(&told, cause);
         assert_says(&told, fix);
     };
+    says(
+        &["recv", "--from", "g", "data/sub"],
+        "data is a file, not a directory",
+        "give a directory",
+    );
     says(&["recv", "--from", "g", "data"], "data is a file, not a directory", "give a directory");
     let send = |more: &[&'static str]| [&["send", "data", "--to", "g"], more].concat();
     says(&send(&["--rate", "-5Mbit"]), "--rate <RATE>: ", "write a bandwidth");

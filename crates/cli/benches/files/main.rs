@@ -44,8 +44,8 @@ struct Args {
     /// Of the file, MiB that each TCP stream carries
     #[arg(long)]
     tcp_mib: Option<u64>,
-    /// Measure only these: clean, lossy, disturbed, tcp
-    #[arg(long, value_delimiter = ',', default_value = "clean,lossy,disturbed,tcp")]
+    /// Measure only these: clean, lossy, relayed, disturbed, tcp
+    #[arg(long, value_delimiter = ',', default_value = "clean,lossy,relayed,disturbed,tcp")]
     only: Vec<String>,
     /// Given by cargo
     #[arg(long, hide = true)]
@@ -75,19 +75,24 @@ fn main() -> ExitCode {
         "{} MiB to {} receivers, sender's link {} Mbit/s",
         args.mib, args.receivers, args.link
     );
-    let transfer = |loss, disturbance| {
-        Transfer { lab: &lab, dir: dir.path(), file: &file, loss, disturbance }.run()
-    };
+    let (is_relayed, disturbance) = (false, None);
+    let clean =
+        Transfer { lab: &lab, dir: dir.path(), file: &file, loss: 0.0, is_relayed, disturbance };
     let is_asked = |name: &str| args.only.iter().any(|it| it == name);
     let mut rows: Vec<(&str, Outcome)> = Vec::new();
     if is_asked("clean") {
-        rows.push(("carom", transfer(0.0, None)));
+        rows.push(("carom", clean.run()));
     }
     if is_asked("lossy") {
-        rows.push(("carom, 1 % lost at every receiver", transfer(0.01, None)));
+        rows.push(("carom, 1 % lost at every receiver", Transfer { loss: 0.01, ..clean }.run()));
+    }
+    if is_asked("relayed") {
+        let outcome = Transfer { is_relayed: true, ..clean }.run();
+        rows.push(("carom without multicast, two copies", outcome));
     }
     if is_asked("disturbed") {
-        let outcome = transfer(0.0, Some(Disturbance { after_mib: args.mib / 3 }));
+        let disturbance = Some(Disturbance { after_mib: args.mib / 3 });
+        let outcome = Transfer { disturbance, ..clean }.run();
         rows.push(("carom, one killed, one paused, one late", outcome));
     }
     if is_asked("tcp") {

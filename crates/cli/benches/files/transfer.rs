@@ -12,12 +12,15 @@ use serde_json::Value;
 use super::lab::{Lab, Running};
 
 /// What is sent, and what happens meanwhile.
+#[derive(Clone, Copy)]
 pub(crate) struct Transfer<'a> {
     pub(crate) lab: &'a Lab,
     pub(crate) dir: &'a Path,
     pub(crate) file: &'a Path,
     /// The share of datagrams that each receiver loses.
     pub(crate) loss: f64,
+    /// Whether there is no multicast, so that data goes from receiver to receiver.
+    pub(crate) is_relayed: bool,
     pub(crate) disturbance: Option<Disturbance>,
 }
 
@@ -61,6 +64,7 @@ impl Transfer<'_> {
         let mut args = vec!["send", file, "--to", "bench", "--json", "--interface", "eth0"];
         args.extend(["--patience", "8s"]);
         args.extend(["--receivers", &expected]);
+        args.extend(self.way());
         let mut sender = self.lab.at(1).start(&args);
         sender.wrote.wait_until("the beginning", |line| event(line) == "began");
         let began = Instant::now();
@@ -102,6 +106,14 @@ impl Transfer<'_> {
         took
     }
 
+    /// Without multicast nodes find each other by the address of the first receiver.
+    fn way(&self) -> Vec<&str> {
+        if !self.is_relayed {
+            return Vec::new();
+        }
+        vec!["--path", "unicast", "--seed", &self.lab.at(2).address]
+    }
+
     fn target(&self, number: usize) -> PathBuf {
         self.dir.join(format!("r{number}"))
     }
@@ -116,6 +128,7 @@ impl Transfer<'_> {
         if self.loss > 0.0 {
             args.extend(["--loss", &loss]);
         }
+        args.extend(self.way());
         self.lab.at(number + 1).start(&args)
     }
 
