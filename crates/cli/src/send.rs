@@ -49,6 +49,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RATE", default_value = "auto", allow_hyphen_values = true)]
     #[arg(value_parser = rate)]
     rate: Bandwidth,
+    /// Copies of each packet that the sender, and every receiver in turn, sends to those whom
+    /// multicast does not reach. With 1 they are a chain: the fastest, and as slow as its slowest
+    #[arg(long, value_name = "N", default_value_t = 2, allow_hyphen_values = true)]
+    #[arg(value_parser = value_parser!(u64).range(1..=rdcm::packet::MAX_RELAYS as u64))]
+    copies: u64,
     /// What standard input is called at the receivers [default: stdin]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -85,7 +90,8 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         let cause = "--name is what standard input is called, and it is not sent";
         return Err(CliError::new(cause, "give `-` as PATH, or no --name"));
     }
-    let mut bulk = rdcm::Config::default();
+    let relay_children = args.copies as usize;
+    let mut bulk = rdcm::Config { relay_children, ..rdcm::Config::default() };
     if let Bandwidth::BytesPerSecond(rate) = args.rate {
         bulk.rate = Some(rate);
     }

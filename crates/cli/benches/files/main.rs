@@ -44,8 +44,8 @@ struct Args {
     /// Of the file, MiB that each TCP stream carries
     #[arg(long)]
     tcp_mib: Option<u64>,
-    /// Measure only these: clean, lossy, relayed, disturbed, tcp
-    #[arg(long, value_delimiter = ',', default_value = "clean,lossy,relayed,disturbed,tcp")]
+    /// Measure only these: clean, lossy, relayed, chain, disturbed, tcp
+    #[arg(long, value_delimiter = ',', default_value = "clean,lossy,relayed,chain,disturbed,tcp")]
     only: Vec<String>,
     /// Given by cargo
     #[arg(long, hide = true)]
@@ -75,9 +75,9 @@ fn main() -> ExitCode {
         "{} MiB to {} receivers, sender's link {} Mbit/s",
         args.mib, args.receivers, args.link
     );
-    let (is_relayed, disturbance) = (false, None);
+    let (copies, disturbance) = (None, None);
     let clean =
-        Transfer { lab: &lab, dir: dir.path(), file: &file, loss: 0.0, is_relayed, disturbance };
+        Transfer { lab: &lab, dir: dir.path(), file: &file, loss: 0.0, copies, disturbance };
     let is_asked = |name: &str| args.only.iter().any(|it| it == name);
     let mut rows: Vec<(&str, Outcome)> = Vec::new();
     if is_asked("clean") {
@@ -87,8 +87,12 @@ fn main() -> ExitCode {
         rows.push(("carom, 1 % lost at every receiver", Transfer { loss: 0.01, ..clean }.run()));
     }
     if is_asked("relayed") {
-        let outcome = Transfer { is_relayed: true, ..clean }.run();
+        let outcome = Transfer { copies: Some("2"), ..clean }.run();
         rows.push(("carom without multicast, two copies", outcome));
+    }
+    if is_asked("chain") {
+        let outcome = Transfer { copies: Some("1"), ..clean }.run();
+        rows.push(("carom without multicast, a chain", outcome));
     }
     if is_asked("disturbed") {
         let disturbance = Some(Disturbance { after_mib: args.mib / 3 });

@@ -19,8 +19,8 @@ pub(crate) struct Transfer<'a> {
     pub(crate) file: &'a Path,
     /// The share of datagrams that each receiver loses.
     pub(crate) loss: f64,
-    /// Whether there is no multicast, so that data goes from receiver to receiver.
-    pub(crate) is_relayed: bool,
+    /// Without multicast: copies of each packet that goes from receiver to receiver.
+    pub(crate) copies: Option<&'a str>,
     pub(crate) disturbance: Option<Disturbance>,
 }
 
@@ -65,6 +65,7 @@ impl Transfer<'_> {
         args.extend(["--patience", "8s"]);
         args.extend(["--receivers", &expected]);
         args.extend(self.way());
+        args.extend(self.copies.iter().flat_map(|copies| ["--copies", copies]));
         let mut sender = self.lab.at(1).start(&args);
         sender.wrote.wait_until("the beginning", |line| event(line) == "began");
         let began = Instant::now();
@@ -108,7 +109,7 @@ impl Transfer<'_> {
 
     /// Without multicast nodes find each other by the address of the first receiver.
     fn way(&self) -> Vec<&str> {
-        if !self.is_relayed {
+        if self.copies.is_none() {
             return Vec::new();
         }
         vec!["--path", "unicast", "--seed", &self.lab.at(2).address]

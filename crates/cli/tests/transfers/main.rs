@@ -60,6 +60,32 @@ fn noise(bytes: usize) -> Vec<u8> {
 }
 
 #[test]
+fn without_multicast_a_chain_of_receivers_has_the_senders_link_carry_one_copy() {
+    let test = "without_multicast_a_chain_of_receivers_has_the_senders_link_carry_one_copy";
+    let Some(lab) = lab(test, 5, 200) else { return };
+    lab.hosts().iter().for_each(|host| host.deafen());
+    let dir = TempDir::new().expect("a directory");
+    let (file, bytes) = (dir.path().join("image"), noise(24 * MIB));
+    fs::write(&file, &bytes).expect("room");
+    let seed = ["--seed", &lab.at(2).address];
+    let mut receivers: Vec<Running> = (1..=4).map(|it| receiver(&lab, &dir, it, &seed)).collect();
+    let file = file.to_str().expect("a name of letters");
+    let args = ["send", file, "--to", "g", "--receivers", "4", "--copies", "1", "--json"];
+    let mut sender = lab.at(1).start(&[&args[..], &["--interface", "eth0"], &seed].concat());
+
+    sender.end_with(0);
+    for (place, receiver) in receivers.iter_mut().enumerate() {
+        receiver.end_with(0);
+        let got = fs::read(dir.path().join(format!("r{}/image", place + 1))).expect("the file");
+        assert!(got == bytes, "r{}: other bytes", place + 1);
+    }
+    let summary = parsed(sender.wrote.seen.last().expect("a summary"));
+    let sent = summary["network"]["bytes_out"].as_u64().expect("bytes") as f64;
+    let copies = sent / bytes.len() as f64;
+    assert!((1.0..1.5).contains(&copies), "{copies} copies: {summary}");
+}
+
+#[test]
 fn one_is_killed_one_stops_for_a_while_and_one_comes_late() {
     let Some(lab) = lab("one_is_killed", 7, 100) else { return };
     let dir = TempDir::new().expect("a directory");
