@@ -3,6 +3,7 @@
 #
 #   fuzz/run.sh TARGET [SECONDS] [LIBFUZZER-OPTION...]   fuzz/run.sh wire_header 60
 #   fuzz/run.sh --list                                   the targets
+#   fuzz/run.sh --build                                  builds all of them, and runs none
 #   fuzz/run.sh TARGET 0 artifacts/TARGET/FILE           runs one input again
 #
 # Inputs that reach something new are kept in fuzz/corpus/TARGET; an input that fails is kept in
@@ -22,10 +23,6 @@ if [[ "$1" == --list ]]; then
     exit 0
 fi
 
-target=$1
-seconds=${2:-60}
-shift $(($# > 1 ? 2 : 1))
-
 passes=(
     -Cpasses=sancov-module
     -Cllvm-args=-sanitizer-coverage-level=4
@@ -38,8 +35,20 @@ passes=(
 # report their coverage to.
 host=$(rustc -vV | sed -n 's/^host: //p')
 target_dir=${CARGO_TARGET_DIR:-$PWD/target}
-RUSTFLAGS="${passes[*]}" cargo build --release --target "$host" \
-    --target-dir "$target_dir" --bin "$target"
+build() {
+    RUSTFLAGS="${passes[*]}" cargo build --release --target "$host" \
+        --target-dir "$target_dir" "$@"
+}
+
+if [[ "$1" == --build ]]; then
+    build --bins
+    exit 0
+fi
+
+target=$1
+seconds=${2:-60}
+shift $(($# > 1 ? 2 : 1))
+build --bin "$target"
 
 binary=$target_dir/$host/release/$target
 artifacts=artifacts/$target/
