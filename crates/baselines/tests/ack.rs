@@ -2,11 +2,10 @@
 
 mod rig;
 
-use carom_baselines::Owed;
-use carom_baselines::Timeouts;
 use carom_baselines::ack::packet::Packet;
 use carom_baselines::ack::{AckTimeout, Config};
 use carom_baselines::guest::GuestPacket as _;
+use carom_baselines::{Owed, Timeouts};
 use carom_proto::loss::Loss;
 use carom_proto::{Class, How, NodeId, SendError, SendOptions, SeqNo};
 use rig::{GROUP, MILLISECOND, SECOND, World, payload};

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use carom::{Event, Group, Loss, Node, NodeId, PathChoice, Profile};
+use carom::{Event, Group, Loss, Node, NodeId, PathChoice, Profile, StartError};
 use carom_baselines::Owed;
 use carom_baselines::domain::{DomainConfig, Hierarchy};
 use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
@@ -46,6 +46,11 @@ fn run(make: fn(NodeId, u64) -> Box<dyn Engine>) -> (u32, Vec<Node>) {
 }
 
 fn start(make: fn(NodeId, u64) -> Box<dyn Engine>) -> Vec<Node> {
+    // Somebody else may get one of the ports before the node does: once is chance.
+    try_start(make).or_else(|_| try_start(make)).expect("the nodes")
+}
+
+fn try_start(make: fn(NodeId, u64) -> Box<dyn Engine>) -> Result<Vec<Node>, StartError> {
     let sockets: Vec<_> = (0..NODES)
         .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port"))
         .collect();
@@ -59,7 +64,7 @@ fn start(make: fn(NodeId, u64) -> Box<dyn Engine>) -> Vec<Node> {
         let builder = Node::builder().interface("127.0.0.1").port(address.port());
         let builder = builder.static_members(members.clone()).node_id(*id).seed(id.0);
         let builder = builder.path(PathChoice::Unicast).loss(Loss::Uniform(0.05));
-        builder.guest(make).start().expect("a node")
+        builder.guest(make).start()
     };
     members.iter().map(node).collect()
 }

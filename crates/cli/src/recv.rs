@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use carom::{Bytes, Event as GroupEvent, Group, Node};
 use carom_files::{
     Event, Kept, Offer, ReceiveError, ReceiveOptions, Received, Receiving, Reporter, events, kept,
-    recover,
+    recover, try_writing,
 };
-use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 
 use crate::error::{CliError, Outcome};
@@ -109,12 +108,16 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
     let there = directory.ancestors().find(|it| it.symlink_metadata().is_ok());
     let there = there.unwrap_or(Path::new("."));
     let name = there.display();
-    if !there.is_dir() {
+    let metadata = there.metadata().map_err(|error| {
+        let cause = format!("{name} leads to nothing that can be read: {error}");
+        CliError::new(cause, "give a directory; one that is not there is made")
+    })?;
+    if !metadata.is_dir() {
         let cause = format!("{name} is a file, not a directory");
         return Err(CliError::new(cause, "give a directory; one that is not there is made"));
     }
-    access(there, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| {
-        let cause = format!("nothing can be written in {name}: {}", error.desc());
+    try_writing(there).map_err(|error| {
+        let cause = format!("nothing can be written in {name}: {error}");
         CliError::new(cause, "give a directory in which you may write")
     })
 }

@@ -50,7 +50,8 @@ pub(crate) struct Args {
     #[arg(value_parser = rate)]
     rate: Bandwidth,
     /// Copies of each packet that the sender, and every receiver in turn, sends to those whom
-    /// multicast does not reach. With 1 they are a chain: the fastest, and as slow as its slowest
+    /// multicast does not reach. With 1 they are a chain: the sender's link carries one copy, over
+    /// a hop for each receiver, which suits large files and few receivers
     #[arg(long, value_name = "N", default_value_t = 2, allow_hyphen_values = true)]
     #[arg(value_parser = value_parser!(u64).range(1..=rdcm::packet::MAX_RELAYS as u64))]
     copies: u64,

@@ -74,7 +74,7 @@ pub use names::{EntryPath, NameError, check_link};
 pub use offer::{NoOffer, Offer};
 pub use piece::{Hash, PieceSet, Place};
 pub use progress::{Event, Reporter, events};
-pub use receiving::{Kept, ReceiveOptions, Receiving, kept, recover};
+pub use receiving::{Kept, ReceiveOptions, Receiving, kept, recover, try_writing};
 pub use scan::Source;
 pub use sending::{SendHandle, SendOptions, Sending, StartWhen};
 pub use sink::{BlockSink, SinkError};

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use carom_proto::{GroupId, NodeId, PacketId, SeqNo, Time, Timers};
+use carom_proto::{GroupId, NodeId, PacketId, SeqNo, Time, Timers, ViewChange};
 
 use super::PacketKey;
 use crate::reception::Reception;
@@ -14,8 +14,9 @@ use crate::stream::Gap;
 #[derive(Debug)]
 pub(crate) struct Asking {
     timeouts: Timeouts,
-    /// How long repairs take in each group in which any was asked for.
-    round_trips: BTreeMap<GroupId, RoundTrips>,
+    /// How long repairs take from each node that was asked in a group: a head that does not answer
+    /// says nothing of the next one.
+    round_trips: BTreeMap<(GroupId, NodeId), RoundTrips>,
     tries: BTreeMap<PacketKey, Tries>,
     timers: Timers<PacketKey>,
 }
@@ -23,10 +24,26 @@ pub(crate) struct Asking {
 /// How a packet was asked for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tries {
-    /// How often.
+    /// How often, of anybody.
     count: u32,
-    /// When last.
-    last: Time,
+    /// Of whom last.
+    last: Option<Request>,
+}
+
+/// The last request for a packet.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    to: NodeId,
+    /// How often the same node was asked for it before, in a row.
+    again: u32,
+    at: Time,
+}
+
+impl Tries {
+    /// How often the node was asked in a row, until now.
+    fn of(&self, node: NodeId) -> u32 {
+        self.last.filter(|last| last.to == node).map_or(0, |last| last.again + 1)
+    }
 }
 
 /// Packets of one source that are asked for together.
@@ -34,8 +51,8 @@ struct Tries {
 pub(crate) struct Asked {
     pub(crate) group: GroupId,
     pub(crate) source: NodeId,
-    /// How often these were asked for before this.
-    pub(crate) tries: u32,
+    /// Whom: nobody if there is nobody now.
+    pub(crate) of: Option<NodeId>,
     pub(crate) seqnos: Vec<SeqNo>,
 }
 
@@ -69,30 +86,38 @@ impl Asking {
         }
     }
 
-    /// The packet came, as a repair or late, and is not asked for any more.
-    pub(crate) fn settle(&mut self, now: Time, id: PacketId, is_repair: bool) {
+    /// The packet came, repaired by `from` or late, and is not asked for any more.
+    pub(crate) fn settle(&mut self, now: Time, id: PacketId, from: Option<NodeId>) {
         let key = PacketKey::of(id);
         let Some(tries) = self.tries.remove(&key) else { return };
         self.timers.cancel(key);
         // Whoever asked twice cannot tell which request is answered.
-        if is_repair && tries.count == 1 {
-            self.round_trips.entry(id.group).or_default().measure(now.since(tries.last));
+        if let Some(Request { to, again: 0, at }) = tries.last
+            && from == Some(to)
+        {
+            self.round_trips.entry((id.group, to)).or_default().measure(now.since(at));
         }
     }
 
-    /// Somebody else has asked for the packet: this member does when the repair would have come
-    /// to itself, and `spread` later, at the earliest. Whether it was about to.
-    pub(crate) fn put_off(&mut self, now: Time, id: PacketId, spread: Duration) -> bool {
+    /// Somebody else has asked `of` for the packet: this member does when the repair would have
+    /// come to itself, and `spread` later, at the earliest. Whether it was about to.
+    pub(crate) fn put_off(
+        &mut self,
+        now: Time,
+        id: PacketId,
+        of: NodeId,
+        spread: Duration,
+    ) -> bool {
         let key = PacketKey::of(id);
         let Some(tries) = self.tries.get(&key) else { return false };
-        let wait = self.wait(id.group, tries.count);
+        let wait = self.wait((id.group, of), tries.of(of));
         self.timers.set(key, now + wait + spread);
         true
     }
 
-    /// How long the repair is waited for of a packet that was asked for so often before.
-    fn wait(&self, group: GroupId, tries: u32) -> Duration {
-        let Some(round_trips) = self.round_trips.get(&group) else { return self.timeouts.initial };
+    /// How long the repair is waited for of a packet that the node was asked for so often before.
+    fn wait(&self, asked: (GroupId, NodeId), tries: u32) -> Duration {
+        let Some(round_trips) = self.round_trips.get(&asked) else { return self.timeouts.initial };
         let wait = round_trips.timeout_after(tries, &self.timeouts);
         wait.max(round_trips.timeout(&self.timeouts))
     }
@@ -113,35 +138,45 @@ impl Asking {
 
     /// This node is no longer in the group.
     pub(crate) fn leave(&mut self, group: GroupId) {
-        self.round_trips.remove(&group);
+        self.round_trips.retain(|(of, _), _| *of != group);
         for (key, _) in self.tries.extract_if(PacketKey::of_group(group), |_, _| true) {
             self.timers.cancel(key);
         }
     }
 
-    /// What is to be asked for now, and is missing still.
+    /// A node came or went: what was measured of it before says nothing of later.
+    pub(crate) fn handle_view(&mut self, change: &ViewChange) {
+        self.round_trips.remove(&(change.group, change.node));
+    }
+
+    /// What is to be asked for now, and is missing still: of the `parent` for packets of a source
+    /// that were asked for so often before. What there is nobody to ask for is asked for later.
     pub(crate) fn pop_due(
         &mut self,
         now: Time,
         is_missing: impl Fn(PacketId) -> bool,
+        parent: impl Fn(GroupId, NodeId, u32) -> Option<NodeId>,
     ) -> Vec<Asked> {
-        let mut due: BTreeMap<(GroupId, NodeId, u32), Vec<SeqNo>> = BTreeMap::new();
+        let mut due: BTreeMap<(GroupId, NodeId, Option<NodeId>), Vec<SeqNo>> = BTreeMap::new();
         while let Some(key) = self.timers.pop_due(now) {
             let Some(tries) = self.tries.get_mut(&key) else { continue };
             if !is_missing(key.id()) {
                 self.tries.remove(&key);
                 continue;
             }
-            let count = tries.count;
-            *tries = Tries { count: count + 1, last: now };
-            due.entry((key.group, key.source, count)).or_default().push(SeqNo(key.seqno));
-            self.round_trips.entry(key.group).or_default().back_off(count);
-            self.timers.set(key, now + self.wait(key.group, count));
+            let of = parent(key.group, key.source, tries.count);
+            due.entry((key.group, key.source, of)).or_default().push(SeqNo(key.seqno));
+            let Some(to) = of else {
+                self.timers.set(key, now + self.timeouts.initial);
+                continue;
+            };
+            let again = tries.of(to);
+            *tries = Tries { count: tries.count + 1, last: Some(Request { to, again, at: now }) };
+            self.round_trips.entry((key.group, to)).or_default().back_off(again);
+            self.timers.set(key, now + self.wait((key.group, to), again));
         }
         let asked = due.into_iter();
-        asked
-            .map(|((group, source, tries), seqnos)| Asked { group, source, tries, seqnos })
-            .collect()
+        asked.map(|((group, source, of), seqnos)| Asked { group, source, of, seqnos }).collect()
     }
 
     /// When something is to be asked for.
@@ -186,11 +221,18 @@ mod tests {
         PacketId { sender: NodeId(source), group: GroupId(1), seqno: SeqNo(seqno) }
     }
 
-    fn due(asking: &mut Asking, now: u64) -> Vec<(u64, u32, Vec<u32>)> {
-        let asked = asking.pop_due(Time(now), |id| id.seqno.0 != 9);
+    /// What is asked for at `now`: of whom, and which. Packet 9 of each source is not missing; a
+    /// source is asked itself, source 3 after two requests to the head 30, and source 4 has left.
+    fn due(asking: &mut Asking, now: u64) -> Vec<(u64, Vec<u32>)> {
+        let parent = |_, NodeId(source), tries| match source {
+            3 if tries < 2 => Some(NodeId(30)),
+            4 => None,
+            _ => Some(NodeId(source)),
+        };
+        let asked = asking.pop_due(Time(now), |id| id.seqno.0 != 9, parent);
         asking.check();
         let numbers = |all: Vec<SeqNo>| all.into_iter().map(|seqno| seqno.0).collect();
-        asked.into_iter().map(|it| (it.source.0, it.tries, numbers(it.seqnos))).collect()
+        asked.into_iter().map(|it| (it.of.map_or(0, |of| of.0), numbers(it.seqnos))).collect()
     }
 
     #[test]
@@ -200,15 +242,15 @@ mod tests {
             asking.add(id, Time(5));
         }
         assert_eq!(due(&mut asking, 4), []);
-        assert_eq!(due(&mut asking, 5), [(1, 0, vec![1, 2]), (2, 0, vec![1])]);
-        asking.settle(Time(6), id(1, 1), false);
+        assert_eq!(due(&mut asking, 5), [(1, vec![1, 2]), (2, vec![1])]);
+        asking.settle(Time(6), id(1, 1), None);
         asking.add(id(1, 3), Time(12));
-        assert_eq!(due(&mut asking, 45), [(1, 0, vec![3]), (1, 1, vec![2]), (2, 1, vec![1])]);
-        assert!(asking.put_off(Time(50), id(1, 2), Duration::from_nanos(5)));
-        assert!(!asking.put_off(Time(50), id(1, 1), Duration::ZERO));
-        assert_eq!(due(&mut asking, 125), [(1, 1, vec![3]), (2, 2, vec![1])]);
-        assert_eq!(due(&mut asking, 214), [(1, 2, vec![3])], "the other one is put off");
-        assert_eq!(due(&mut asking, 215), [(1, 2, vec![2])]);
+        assert_eq!(due(&mut asking, 45), [(1, vec![3, 2]), (2, vec![1])]);
+        assert!(asking.put_off(Time(50), id(1, 2), NodeId(1), Duration::from_nanos(5)));
+        assert!(!asking.put_off(Time(50), id(1, 1), NodeId(1), Duration::ZERO));
+        assert_eq!(due(&mut asking, 125), [(1, vec![3]), (2, vec![1])]);
+        assert_eq!(due(&mut asking, 214), [(1, vec![3])], "the other one is put off");
+        assert_eq!(due(&mut asking, 215), [(1, vec![2])]);
         asking.drop_settled(GroupId(1), NodeId(1), |id| id.seqno.0 == 2);
         assert!(asking.asks(id(1, 2)) && !asking.asks(id(1, 3)));
         asking.leave(GroupId(1));
@@ -218,22 +260,65 @@ mod tests {
     #[test]
     fn the_wait_follows_how_long_repairs_take_and_doubles_in_vain() {
         let mut asking = Asking::new(TIMEOUTS);
+        let repaired = Some(NodeId(1));
         // Asked for at 0, 40 and 120: the repair that comes at last does not tell of which.
         asking.add(id(1, 0), Time(0));
-        for (tries, at) in (0..).zip([0, 40, 120]) {
-            assert_eq!(due(&mut asking, at), [(1, tries, vec![0])]);
+        for at in [0, 40, 120] {
+            assert_eq!(due(&mut asking, at), [(1, vec![0])]);
         }
-        asking.settle(Time(130), id(1, 0), true);
+        asking.settle(Time(130), id(1, 0), repaired);
         asking.add(id(1, 1), Time(200));
-        assert_eq!(due(&mut asking, 200), [(1, 0, vec![1])]);
+        assert_eq!(due(&mut asking, 200), [(1, vec![1])]);
         assert_eq!(asking.next_due(), Some(Time(360)), "as long as the last wait in vain");
-        asking.settle(Time(300), id(1, 1), true);
+        asking.settle(Time(300), id(1, 1), repaired);
         asking.add(id(1, 2), Time(400));
-        assert_eq!(due(&mut asking, 400), [(1, 0, vec![2])]);
+        assert_eq!(due(&mut asking, 400), [(1, vec![2])]);
         assert_eq!(asking.next_due(), Some(Time(700)), "100 and four times its deviation of 50");
-        asking.settle(Time(401), id(1, 2), false);
-        asking.add(id(1, 3), Time(800));
-        assert_eq!(due(&mut asking, 800), [(1, 0, vec![3])]);
-        assert_eq!(asking.next_due(), Some(Time(1100)), "no repair, and nothing measured");
+        asking.settle(Time(401), id(1, 2), None);
+        for (seqno, from) in [(3, None), (4, Some(NodeId(7)))] {
+            let at = Time(1000 * u64::from(seqno));
+            asking.add(id(1, seqno), at);
+            assert_eq!(due(&mut asking, at.0), [(1, vec![seqno])]);
+            let again = Some(at + Duration::from_nanos(300));
+            assert_eq!(asking.next_due(), again, "no repair by it, and nothing measured");
+            asking.settle(at, id(1, seqno), from);
+        }
+    }
+
+    #[test]
+    fn a_head_that_does_not_answer_delays_no_request_to_another_node() {
+        let mut asking = Asking::new(TIMEOUTS);
+        let mut lose = |seqno, at: u64| {
+            asking.add(id(3, seqno), Time(at));
+            let mut asked = Vec::new();
+            while asked.last().is_none_or(|(of, _)| *of == 30) {
+                let now = asking.next_due().expect("it is missing");
+                let [(of, _)] = due(&mut asking, now.0)[..] else { panic!("one is asked") };
+                asked.push((of, now.0 - at));
+            }
+            let now = asking.next_due().expect("it is missing");
+            asking.settle(Time(at + 500), id(3, seqno), Some(NodeId(3)));
+            (asked, now.0 - at)
+        };
+        assert_eq!(lose(0, 0), (vec![(30, 0), (30, 40), (3, 120)], 160), "as long as of the head");
+        // 380 passed until the source had repaired it: that, and four times half of it.
+        let second = (vec![(30, 0), (30, 80), (3, 160)], 160 + 1000);
+        assert_eq!(
+            lose(1, 1000),
+            second,
+            "the head is given twice as long, as at the last request"
+        );
+    }
+
+    #[test]
+    fn what_nobody_is_asked_for_says_nothing_of_who_is_asked() {
+        let mut asking = Asking::new(TIMEOUTS);
+        asking.add(id(4, 0), Time(0));
+        for at in [0, 40, 80, 120] {
+            assert_eq!(due(&mut asking, at), [(0, vec![0])]);
+        }
+        asking.add(id(1, 0), Time(130));
+        assert_eq!(due(&mut asking, 130), [(1, vec![0])]);
+        assert_eq!(due(&mut asking, 170), [(1, vec![0]), (0, vec![0])], "after the first wait");
     }
 }

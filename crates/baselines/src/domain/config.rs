@@ -23,7 +23,8 @@ pub struct DomainConfig {
     /// How long a head ignores further requests of those to whom it has repaired a packet: those
     /// are on the way that were sent before the repair came. At least a round trip.
     pub hold_down: Duration,
-    /// How often a member asks in vain before it asks the next one above.
+    /// How often a member asks in vain before it asks the next one above. LBRM and TMTP wait twice
+    /// as long after each request.
     pub climb_after: u32,
     /// How long a missing packet is hoped for; then it is lost.
     pub give_up_after: Duration,

@@ -28,8 +28,9 @@
 //!   comparison this serves, does not speak of it.
 //! - The primary logger has no replicas: views tell when it is gone, and the source is asked then.
 //! - A receiver asks again, as long as the packet is missing, after a time that follows what
-//!   repairs were measured to take and that doubles: they may wait in queues for longer than any
-//!   fixed time. The paper leaves the time open.
+//!   repairs of the same logger were measured to take and that doubles: they may wait in queues for
+//!   longer than any fixed time. A repair that another one asked for may come sooner and count, so
+//!   there is a least time. The paper leaves the time open.
 //! - Heartbeats do not repeat the last message: messages of the experiments fill a packet.
 //! - [`Engine::confirm`] is not answered: nobody acknowledges.
 
@@ -102,7 +103,7 @@ impl Lbrm {
     fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], from: Option<NodeId>) {
         match self.depot.arrive(now, id, bytes, from) {
             Ok(Some(gap)) => {
-                self.asking.settle(now, id, from.is_some());
+                self.asking.settle(now, id, from);
                 self.ask_for(now, id.group, id.sender, &gap);
             }
             Ok(None) => {}
@@ -121,10 +122,12 @@ impl Lbrm {
         let reception = &self.depot.reception;
         let is_missing = |id| reception.is_missing(id);
         let room = (self.config.domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
-        for asked in self.asking.pop_due(now, is_missing) {
-            let Asked { group, source, tries, seqnos } = asked;
-            let climbs = tries / self.config.domains.climb_after;
-            let Some(parent) = self.depot.parent(group, source, climbs) else {
+        let parent = |group, source, tries| {
+            self.depot.parent(group, source, tries / self.config.domains.climb_after)
+        };
+        for asked in self.asking.pop_due(now, is_missing, parent) {
+            let Asked { group, source, of, seqnos } = asked;
+            let Some(parent) = of else {
                 self.counters.nobody_to_ask += seqnos.len() as u64;
                 continue;
             };
@@ -252,6 +255,7 @@ impl Engine for Lbrm {
 
     fn handle_view(&mut self, _now: Time, change: &ViewChange) {
         self.depot.reception.handle_view(change);
+        self.asking.handle_view(change);
     }
 
     fn handle_timeout(&mut self, now: Time) {

@@ -23,6 +23,10 @@
 //! - Where a domain has no multicast of its own, requests and repairs go to each by unicast.
 //! - Any member may send; the paper has one sender. A sender is above those who have nobody above
 //!   them.
+//! - A member asks again after a time that follows what repairs of the same manager were measured
+//!   to take and that doubles: they may wait in queues for longer than any fixed time. A repair
+//!   that another one asked for, or that was sent unasked, may come sooner and count, so there is a
+//!   least time.
 //! - A manager that waits for an acknowledgement sends the oldest packet that is lacking, and says
 //!   how many there are: what else is lacking is asked for. The paper sends all of the window.
 //! - A member acknowledges while packets come and when it is asked, and not for ever: groups here
@@ -123,7 +127,7 @@ impl Tmtp {
     fn on_block(&mut self, now: Time, id: PacketId, bytes: &[u8], from: Option<NodeId>) {
         match self.depot.arrive(now, id, bytes, from) {
             Ok(Some(gap)) => {
-                self.asking.settle(now, id, from.is_some());
+                self.asking.settle(now, id, from);
                 self.ask_for(now, id.group, id.sender, &gap);
                 self.owe_ack(now + self.config.ack_interval, id.group, id.sender);
                 self.advance(now, id.group, id.sender);
@@ -149,10 +153,12 @@ impl Tmtp {
         let reception = &self.depot.reception;
         let is_missing = |id| reception.is_missing(id);
         let room = (self.config.domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
-        for asked in self.asking.pop_due(now, is_missing) {
-            let Asked { group, source, tries, seqnos } = asked;
-            let climbs = tries / self.config.domains.climb_after;
-            let Some(to) = self.depot.parent(group, source, climbs) else {
+        let parent = |group, source, tries| {
+            self.depot.parent(group, source, tries / self.config.domains.climb_after)
+        };
+        for asked in self.asking.pop_due(now, is_missing, parent) {
+            let Asked { group, source, of, seqnos } = asked;
+            let Some(to) = of else {
                 self.counters.nobody_to_ask += seqnos.len() as u64;
                 continue;
             };
@@ -187,7 +193,7 @@ impl Tmtp {
             ids.for_each(|id| self.depot.asked(now, id, whom));
         } else if self.depot.parent(group, source, 0) == Some(to) {
             let spread = self.config.nack_spread.mul_f64(self.rng.fraction());
-            let put_off = ids.filter(|id| self.asking.put_off(now, *id, spread));
+            let put_off = ids.filter(|id| self.asking.put_off(now, *id, to, spread));
             self.counters.nacks_suppressed += put_off.count() as u64;
         }
     }
@@ -286,6 +292,7 @@ impl Engine for Tmtp {
     }
 
     fn handle_view(&mut self, _now: Time, change: &ViewChange) {
+        self.asking.handle_view(change);
         if self.depot.reception.handle_view(change)
             && let Some(member) = self.members.get_mut(&change.group)
         {

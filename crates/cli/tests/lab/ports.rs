@@ -3,11 +3,13 @@
 use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// A port of loopback that is free now, and that nobody gets who asks the system for any port.
+/// A port of loopback that is free now, and that by default nobody gets who asks the system for any
+/// port.
 pub(crate) fn free_port() -> u16 {
-    // What an operating system gives out, for outgoing connections too, begins above.
+    // What an operating system gives out, for outgoing connections too, begins above, and so do the
+    // ports that tests name.
     const LOWEST: u16 = 10_000;
-    const PORTS: u16 = 12_000;
+    const PORTS: u16 = 7_000;
     const OF_A_PROCESS: u32 = 50;
     static GIVEN: AtomicU16 = AtomicU16::new(0);
     // Test processes beside this one begin elsewhere.

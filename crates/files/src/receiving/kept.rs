@@ -1,8 +1,8 @@
-//! What lies in a directory of transfers that were not completed.
+//! What lies in a directory of transfers that were not completed, and whether there can be more.
 
-use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::names::BESIDE;
 use crate::receiving::folder::Folder;
@@ -35,10 +35,28 @@ pub fn kept(directory: &Path) -> Vec<Kept> {
     kept
 }
 
+/// Tries whether a transfer can be received into `directory`, by making an empty directory in it
+/// and removing that again: permissions do not tell, of a superuser or of a file system that takes
+/// no files.
+///
+/// # Errors
+/// What the operating system says against it.
+pub fn try_writing(directory: &Path) -> io::Result<()> {
+    tempfile::Builder::new().prefix(BESIDE).tempdir_in(directory)?.close()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::receiving::stock::tests::large;
+
+    #[test]
+    fn what_is_tried_in_a_directory_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().expect("a directory");
+        try_writing(directory.path()).expect("it can be written");
+        assert_eq!(fs::read_dir(directory.path()).expect("it is there").count(), 0);
+        try_writing(&directory.path().join("none")).expect_err("it is not there");
+    }
 
     #[test]
     fn what_was_broken_off_is_told_with_its_size_and_what_is_finished_is_not() {

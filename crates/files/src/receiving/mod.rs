@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use assembly::{Assembly, Put};
 use bytes::Bytes;
 use fetch::{FETCHERS, Fetch};
-pub use kept::{Kept, kept};
+pub use kept::{Kept, kept, try_writing};
 use life::Life;
 use link::Greeted;
 pub use options::ReceiveOptions;

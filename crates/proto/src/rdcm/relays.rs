@@ -117,22 +117,24 @@ impl RelayTree {
         depth
     }
 
-    /// A receiver changes places with one that has another parent and no children; with which is
-    /// left to chance. Whether there is one.
-    pub fn move_to_leaf(&mut self, node: NodeId, rng: &mut Rng) -> bool {
+    /// A receiver changes places with one that has another parent: with one without children if it
+    /// can, so that nobody depends on it, and else with any. With which is left to chance. Whether
+    /// there is one.
+    pub fn move_away(&mut self, node: NodeId, rng: &mut Rng) -> bool {
         let Some(place) = self.at.get(&node).copied() else { return false };
         let (count, parent) = (self.order.len(), self.above(place));
-        let is_elsewhere = |other: &usize| {
-            *other != place && self.below(*other, count).is_empty() && {
-                let its = self.above(*other);
-                its != parent && its != Some(place)
-            }
+        let is_elsewhere = |other: &usize| *other != place && self.above(*other) != parent;
+        let is_leaf = |other: &usize| {
+            self.below(*other, count).is_empty() && self.above(*other) != Some(place)
         };
-        let leaves: Vec<usize> = (0..count).filter(is_elsewhere).collect();
-        if leaves.is_empty() {
+        let mut others: Vec<usize> = (0..count).filter(is_elsewhere).collect();
+        if others.iter().any(is_leaf) {
+            others.retain(is_leaf);
+        }
+        if others.is_empty() {
             return false;
         }
-        self.order.swap(place, leaves[rng.below(leaves.len())]);
+        self.order.swap(place, others[rng.below(others.len())]);
         self.find_places();
         true
     }
@@ -201,7 +203,7 @@ mod tests {
                 if rng.chance(0.2) && !wanted.is_empty() {
                     let which = rng.below(wanted.len());
                     let node = *wanted.keys().nth(which).expect("it is one of them");
-                    tree.move_to_leaf(node, &mut rng);
+                    tree.move_away(node, &mut rng);
                 }
                 assert_reaches(&tree, &wanted, degree);
             }
@@ -252,12 +254,27 @@ mod tests {
         let mut rng = Rng::new(1);
         for id in 0..30 {
             let before = tree.parent(NodeId(id));
-            assert!(tree.move_to_leaf(NodeId(id), &mut rng));
+            assert!(tree.move_away(NodeId(id), &mut rng));
             assert_ne!(tree.parent(NodeId(id)), before);
             assert_eq!(tree.children(NodeId(id)), []);
         }
-        assert!(!tree.move_to_leaf(NodeId(99), &mut rng));
+        assert!(!tree.move_away(NodeId(99), &mut rng));
         tree.arrange(&receivers(0..2));
-        assert!(!tree.move_to_leaf(NodeId(0), &mut rng), "both have the sender");
+        assert!(!tree.move_away(NodeId(0), &mut rng), "both have the sender");
+    }
+
+    #[test]
+    fn in_a_chain_whoever_is_moved_has_another_parent() {
+        let mut rng = Rng::new(1);
+        for count in 2..6 {
+            let mut tree = RelayTree::new(1);
+            tree.arrange(&receivers(0..count));
+            for id in (0..count).cycle().take(40) {
+                let before = tree.parent(NodeId(id));
+                assert!(tree.move_away(NodeId(id), &mut rng));
+                assert_ne!(tree.parent(NodeId(id)), before, "{id} of {count}");
+                assert_reaches(&tree, &receivers(0..count), 1);
+            }
+        }
     }
 }

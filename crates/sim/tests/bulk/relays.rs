@@ -175,9 +175,21 @@ fn nobody_loses_anything_when_multicast_reaches_others_than_before() {
 
 #[test]
 fn who_gets_nothing_from_its_relay_gets_another_one() {
-    let hosts: Vec<u32> = (0..12).collect();
-    let mut setup = Setup::without_multicast(12, 4);
+    gets_another_relay(12, 2);
+}
+
+#[test]
+fn the_last_of_a_chain_that_gets_nothing_from_the_one_before_it_changes_places_too() {
+    gets_another_relay(3, 1);
+    gets_another_relay(6, 1);
+}
+
+/// The last relay's child hears it no more, among so many hosts with so many children each.
+fn gets_another_relay(count: u32, degree: usize) {
+    let hosts: Vec<u32> = (0..count).collect();
+    let mut setup = Setup::without_multicast(count, 4);
     setup.config.rate = Some(200 * MBIT / 8);
+    setup.config.relay_children = degree;
     let mut net = Net::new(setup, &hosts);
     net.to_send = 10_000;
     net.run(100);

@@ -50,10 +50,7 @@ impl Placing {
             receiver.is_some_and(|it| around.now.since(it.fed_at) < lately)
         };
         let is_parent_fed = self.relays.parent(node).is_none_or(is_fed);
-        if around.now < self.move_at
-            || !is_parent_fed
-            || !self.relays.move_to_leaf(node, around.rng)
-        {
+        if around.now < self.move_at || !is_parent_fed || !self.relays.move_away(node, around.rng) {
             return;
         }
         around.counters.relays_moved += 1;
