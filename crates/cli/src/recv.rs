@@ -117,7 +117,7 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
         return Err(CliError::new(cause, "give a directory; one that is not there is made"));
     }
     try_writing(there).map_err(|error| {
-        let cause = format!("nothing can be written in {name}: {error}");
+        let cause = format!("nothing can be written in {name}: {}", error.kind());
         CliError::new(cause, "give a directory in which you may write")
     })
 }

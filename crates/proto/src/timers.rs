@@ -25,6 +25,13 @@ impl<K: Copy + Ord> Timers<K> {
         self.queue.insert((at, key));
     }
 
+    /// Makes `key` due at `at` unless it is due later already.
+    pub fn set_no_earlier(&mut self, key: K, at: Time) {
+        if self.due_times.get(&key).is_none_or(|due| *due < at) {
+            self.set(key, at);
+        }
+    }
+
     /// Makes `key` due at `at` unless it is due earlier already.
     pub fn set_no_later(&mut self, key: K, at: Time) {
         if self.due_times.get(&key).is_none_or(|due| *due > at) {

@@ -22,27 +22,52 @@ pub(crate) struct Asking {
 }
 
 /// How a packet was asked for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Tries {
     /// How often, of anybody.
     count: u32,
-    /// Of whom last.
-    last: Option<Request>,
+    /// Of whom, the last one last: of those above this node, who are few.
+    requests: Vec<Request>,
+    /// How often since then there was nobody to ask.
+    unasked: u32,
 }
 
-/// The last request for a packet.
+/// The requests for a packet to one node.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     to: NodeId,
-    /// How often the same node was asked for it before, in a row.
+    /// How often after the first one.
     again: u32,
-    at: Time,
+    first: Time,
 }
 
 impl Tries {
-    /// How often the node was asked in a row, until now.
+    /// How often the node was asked until now.
     fn of(&self, node: NodeId) -> u32 {
-        self.last.filter(|last| last.to == node).map_or(0, |last| last.again + 1)
+        self.requests.iter().find(|it| it.to == node).map_or(0, |it| it.again + 1)
+    }
+
+    /// The node is asked now; how often it was before.
+    fn ask(&mut self, node: NodeId, now: Time) -> u32 {
+        self.count += 1;
+        self.unasked = 0;
+        match self.requests.iter().position(|it| it.to == node) {
+            Some(place) => {
+                let request = self.requests.remove(place);
+                self.requests.push(Request { again: request.again + 1, ..request });
+            }
+            None => self.requests.push(Request { to: node, again: 0, first: now }),
+        }
+        self.of(node) - 1
+    }
+
+    /// How long the repair by a node took. Whoever asked a node twice cannot tell which request it
+    /// answers (Karn); whoever has given it up and asked the next one knows that it is slow, and
+    /// takes the longest that it can have been.
+    fn round_trip(&self, from: NodeId, now: Time) -> Option<Duration> {
+        let request = self.requests.iter().find(|it| it.to == from)?;
+        let is_last = self.requests.last().is_some_and(|last| last.to == from);
+        (request.again == 0 || !is_last).then(|| now.since(request.first))
     }
 }
 
@@ -91,16 +116,15 @@ impl Asking {
         let key = PacketKey::of(id);
         let Some(tries) = self.tries.remove(&key) else { return };
         self.timers.cancel(key);
-        // Whoever asked twice cannot tell which request is answered.
-        if let Some(Request { to, again: 0, at }) = tries.last
-            && from == Some(to)
+        if let Some(from) = from
+            && let Some(round_trip) = tries.round_trip(from, now)
         {
-            self.round_trips.entry((id.group, to)).or_default().measure(now.since(at));
+            self.round_trips.entry((id.group, from)).or_default().measure(round_trip);
         }
     }
 
     /// Somebody else has asked `of` for the packet: this member does when the repair would have
-    /// come to itself, and `spread` later, at the earliest. Whether it was about to.
+    /// come to itself, and `spread` later, at the earliest. Whether it lacks the packet.
     pub(crate) fn put_off(
         &mut self,
         now: Time,
@@ -111,7 +135,7 @@ impl Asking {
         let key = PacketKey::of(id);
         let Some(tries) = self.tries.get(&key) else { return false };
         let wait = self.wait((id.group, of), tries.of(of));
-        self.timers.set(key, now + wait + spread);
+        self.timers.set_no_earlier(key, now + wait + spread);
         true
     }
 
@@ -167,11 +191,12 @@ impl Asking {
             let of = parent(key.group, key.source, tries.count);
             due.entry((key.group, key.source, of)).or_default().push(SeqNo(key.seqno));
             let Some(to) = of else {
-                self.timers.set(key, now + self.timeouts.initial);
+                let wait = RoundTrips::default().timeout_after(tries.unasked, &self.timeouts);
+                tries.unasked = tries.unasked.saturating_add(1);
+                self.timers.set(key, now + wait);
                 continue;
             };
-            let again = tries.of(to);
-            *tries = Tries { count: tries.count + 1, last: Some(Request { to, again, at: now }) };
+            let again = tries.ask(to, now);
             self.round_trips.entry((key.group, to)).or_default().back_off(again);
             self.timers.set(key, now + self.wait((key.group, to), again));
         }
@@ -297,28 +322,49 @@ mod tests {
                 asked.push((of, now.0 - at));
             }
             let now = asking.next_due().expect("it is missing");
-            asking.settle(Time(at + 500), id(3, seqno), Some(NodeId(3)));
+            asking.settle(Time(at + 200), id(3, seqno), Some(NodeId(3)));
             (asked, now.0 - at)
         };
         assert_eq!(lose(0, 0), (vec![(30, 0), (30, 40), (3, 120)], 160), "as long as of the head");
-        // 380 passed until the source had repaired it: that, and four times half of it.
-        let second = (vec![(30, 0), (30, 80), (3, 160)], 160 + 1000);
-        assert_eq!(
-            lose(1, 1000),
-            second,
-            "the head is given twice as long, as at the last request"
-        );
+        // The head is given twice as long, as at the last request. The source needed 80.
+        assert_eq!(lose(1, 1000), (vec![(30, 0), (30, 80), (3, 160)], 160 + 80 + 4 * 40));
+    }
+
+    #[test]
+    fn a_head_that_answers_after_the_next_one_was_asked_is_waited_for_at_the_next_loss() {
+        let mut asking = Asking::new(TIMEOUTS);
+        asking.add(id(3, 0), Time(0));
+        for (of, at) in [(30, 0), (30, 40), (3, 120)] {
+            assert_eq!(due(&mut asking, at), [(of, vec![0])]);
+        }
+        asking.settle(Time(130), id(3, 0), Some(NodeId(30)));
+        asking.add(id(3, 1), Time(1000));
+        assert_eq!(due(&mut asking, 1000), [(30, vec![1])]);
+        assert_eq!(asking.next_due(), Some(Time(1000 + 130 + 4 * 65)));
+    }
+
+    #[test]
+    fn nobody_asks_sooner_because_another_one_has_asked() {
+        let mut asking = Asking::new(TIMEOUTS);
+        asking.add(id(3, 0), Time(0));
+        for at in [0, 40, 120, 160] {
+            assert_eq!(due(&mut asking, at).len(), 1);
+        }
+        let again = asking.next_due();
+        assert_eq!(again, Some(Time(240)));
+        assert!(asking.put_off(Time(161), id(3, 0), NodeId(1), Duration::ZERO));
+        assert_eq!(asking.next_due(), again);
     }
 
     #[test]
     fn what_nobody_is_asked_for_says_nothing_of_who_is_asked() {
         let mut asking = Asking::new(TIMEOUTS);
         asking.add(id(4, 0), Time(0));
-        for at in [0, 40, 80, 120] {
+        for at in [0, 40, 120, 280] {
             assert_eq!(due(&mut asking, at), [(0, vec![0])]);
         }
-        asking.add(id(1, 0), Time(130));
-        assert_eq!(due(&mut asking, 130), [(1, vec![0])]);
-        assert_eq!(due(&mut asking, 170), [(1, vec![0]), (0, vec![0])], "after the first wait");
+        asking.add(id(1, 0), Time(290));
+        assert_eq!(due(&mut asking, 290), [(1, vec![0])]);
+        assert_eq!(due(&mut asking, 330), [(1, vec![0])], "after the first wait");
     }
 }

@@ -24,7 +24,7 @@ pub struct DomainConfig {
     /// are on the way that were sent before the repair came. At least a round trip.
     pub hold_down: Duration,
     /// How often a member asks in vain before it asks the next one above. LBRM and TMTP wait twice
-    /// as long after each request.
+    /// as long for the same node each time.
     pub climb_after: u32,
     /// How long a missing packet is hoped for; then it is lost.
     pub give_up_after: Duration,

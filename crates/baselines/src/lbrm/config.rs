@@ -13,8 +13,8 @@ pub struct Config {
     pub domains: DomainConfig,
     /// When a repair for several is multicast at the site.
     pub repair_by: RepairBy,
-    /// How long a receiver waits for a repair before it asks again, twice as long each time. The
-    /// least is a round trip and [`DomainConfig::gather_for`], or longer.
+    /// How long a receiver waits for a repair before it asks again, twice as long for the same node
+    /// each time. The least is a round trip and [`DomainConfig::gather_for`], or longer.
     pub nack_timeouts: Timeouts,
     /// How long after a message the first heartbeat comes (`h_min`: 0.25 s). Shorter discovers the
     /// loss of a last message sooner.

@@ -15,7 +15,7 @@ pub struct Config {
     /// way through the domain and back; longer makes fewer requests, and later ones.
     pub nack_spread: Duration,
     /// How long a member waits for a repair, after it has asked or heard another one ask, before it
-    /// asks again, twice as long each time. The least is a round trip and
+    /// asks again, twice as long for the same node each time. The least is a round trip and
     /// [`DomainConfig::gather_for`], or longer.
     pub nack_timeouts: Timeouts,
     /// How often a member acknowledges to its manager while packets come.

@@ -36,8 +36,8 @@ pub fn kept(directory: &Path) -> Vec<Kept> {
 }
 
 /// Tries whether a transfer can be received into `directory`, by making an empty directory in it
-/// and removing that again: permissions do not tell, of a superuser or of a file system that takes
-/// no files.
+/// and removing that again: permissions do not tell, of a superuser or of a file system in
+/// which nothing can be made.
 ///
 /// # Errors
 /// What the operating system says against it.

@@ -49,7 +49,7 @@ pub(crate) struct StreamOutcome {
     pub(crate) rebuilt_at: Vec<f64>,
     /// Messages that living receivers were told they will not get.
     pub(crate) lost: u64,
-    /// Messages that living receivers still lacked a second after the end.
+    /// Messages that were sent before the end and that living receivers lacked a second later.
     pub(crate) lacking: u64,
     /// Whether the last tree leads over a link that died.
     pub(crate) uses_dead_link: bool,
@@ -144,8 +144,9 @@ impl Streaming<'_> {
             outcome.bins.push(self.bin(at, before, now));
             before = now;
         }
-        self.run_until(self.scene.world.now() + AFTERWARDS);
+        // What the sender keeps still goes out afterwards, and may be on the way in the end.
         let due = self.scene.world.counters().sent.datagrams(Class::Data).min(self.sent);
+        self.run_until(self.scene.world.now() + AFTERWARDS);
         outcome.lacking = self.got.values().map(|got| due.saturating_sub(*got)).sum();
         outcome.lost = self.lost;
         let tree = &self.scene.plane.tree;

@@ -31,6 +31,8 @@ pub(super) struct Placing {
     is_multicast: bool,
     /// When a receiver may be moved in the relay tree.
     move_at: Time,
+    /// How often one was moved to where others are below it.
+    rough_moves: u32,
     /// Counts the changes of places, whoever makes them: managers know nothing of relays.
     epoch: u32,
     /// When places are told that are new, or were not taken.
@@ -113,6 +115,7 @@ impl Placing {
             relays: RelayTree::new(around.config.relay_children),
             is_multicast: true,
             move_at: Time::ZERO,
+            rough_moves: 0,
             epoch: 0,
             tell_at: None,
         })

@@ -27,6 +27,15 @@ pub struct RelayTree {
     changes: usize,
 }
 
+/// Where a receiver was moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// Where nobody depends on it.
+    ToLeaf,
+    /// Anywhere else: those below depend on it now.
+    Anywhere,
+}
+
 impl RelayTree {
     /// A tree of nobody, in which the sender and each receiver have up to `degree` children.
     ///
@@ -118,25 +127,26 @@ impl RelayTree {
     }
 
     /// A receiver changes places with one that has another parent: with one without children if it
-    /// can, so that nobody depends on it, and else with any. With which is left to chance. Whether
-    /// there is one.
-    pub fn move_away(&mut self, node: NodeId, rng: &mut Rng) -> bool {
-        let Some(place) = self.at.get(&node).copied() else { return false };
+    /// can, so that nobody depends on it, and else with any. With which is left to chance. `None`
+    /// if there is none.
+    pub fn move_away(&mut self, node: NodeId, rng: &mut Rng) -> Option<Moved> {
+        let place = self.at.get(&node).copied()?;
         let (count, parent) = (self.order.len(), self.above(place));
         let is_elsewhere = |other: &usize| *other != place && self.above(*other) != parent;
         let is_leaf = |other: &usize| {
             self.below(*other, count).is_empty() && self.above(*other) != Some(place)
         };
         let mut others: Vec<usize> = (0..count).filter(is_elsewhere).collect();
-        if others.iter().any(is_leaf) {
+        let has_leaf = others.iter().any(is_leaf);
+        if has_leaf {
             others.retain(is_leaf);
         }
         if others.is_empty() {
-            return false;
+            return None;
         }
         self.order.swap(place, others[rng.below(others.len())]);
         self.find_places();
-        true
+        Some(if has_leaf { Moved::ToLeaf } else { Moved::Anywhere })
     }
 
     /// Asserts the invariants.
@@ -254,13 +264,13 @@ mod tests {
         let mut rng = Rng::new(1);
         for id in 0..30 {
             let before = tree.parent(NodeId(id));
-            assert!(tree.move_away(NodeId(id), &mut rng));
+            assert_eq!(tree.move_away(NodeId(id), &mut rng), Some(Moved::ToLeaf));
             assert_ne!(tree.parent(NodeId(id)), before);
             assert_eq!(tree.children(NodeId(id)), []);
         }
-        assert!(!tree.move_away(NodeId(99), &mut rng));
+        assert_eq!(tree.move_away(NodeId(99), &mut rng), None);
         tree.arrange(&receivers(0..2));
-        assert!(!tree.move_away(NodeId(0), &mut rng), "both have the sender");
+        assert_eq!(tree.move_away(NodeId(0), &mut rng), None, "both have the sender");
     }
 
     #[test]
@@ -271,7 +281,7 @@ mod tests {
             tree.arrange(&receivers(0..count));
             for id in (0..count).cycle().take(40) {
                 let before = tree.parent(NodeId(id));
-                assert!(tree.move_away(NodeId(id), &mut rng));
+                assert!(tree.move_away(NodeId(id), &mut rng).is_some());
                 assert_ne!(tree.parent(NodeId(id)), before, "{id} of {count}");
                 assert_reaches(&tree, &receivers(0..count), 1);
             }

@@ -208,6 +208,24 @@ fn gets_another_relay(count: u32, degree: usize) {
 }
 
 #[test]
+fn two_of_a_chain_that_do_not_hear_each_other_change_places_ever_more_rarely() {
+    let hosts = [0, 1, 2];
+    let mut setup = Setup::without_multicast(3, 7);
+    setup.config.rate = Some(30 * MBIT / 8);
+    setup.config.relay_children = 1;
+    let mut net = Net::new(setup, &hosts);
+    net.to_send = 10_000;
+    net.run(100);
+    for (from, to) in [(1, 2), (2, 1)] {
+        net.world.apply(&Fault::OneWay(vec![HostIx(from)], vec![HostIx(to)]));
+    }
+    let ms = net.run_until_all_have(&hosts[1..], 20_000);
+    net.assert_whole(&hosts[1..]);
+    let moved = net.engine(0).counters().relays_moved;
+    assert!((2..6).contains(&moved), "{moved} in {ms} ms");
+}
+
+#[test]
 fn what_a_relay_whose_network_takes_nothing_cannot_pass_on_is_counted_and_repaired() {
     let hosts: Vec<u32> = (0..8).collect();
     let mut setup = Setup::without_multicast(8, 6);

@@ -3,10 +3,13 @@
 use alloc::vec::Vec;
 
 use super::super::around::Around;
-use super::super::relays::RelayTree;
+use super::super::relays::{Moved, RelayTree};
 use super::super::topology::Vertex;
 use super::Placing;
 use crate::{Hops, NodeId};
+
+/// Then nobody is moved for a minute or so.
+const MAX_DOUBLINGS: u32 = 6;
 
 impl Placing {
     /// Multicast reaches others than before.
@@ -40,7 +43,8 @@ impl Placing {
 
     /// What goes along the tree does not come to a receiver in the relay tree: it gets another
     /// parent, unless that gets nothing itself. Nobody is moved again before that could have
-    /// helped.
+    /// helped, and twice as late after each move that puts others below it: where two do not hear
+    /// each other, one might push the other out for ever.
     pub(super) fn move_relay(&mut self, around: &mut Around<'_>, node: NodeId) {
         let settle = around.config.cut_after * 2;
         // What a parent got since then it must have got after the receiver was cut off.
@@ -50,11 +54,13 @@ impl Placing {
             receiver.is_some_and(|it| around.now.since(it.fed_at) < lately)
         };
         let is_parent_fed = self.relays.parent(node).is_none_or(is_fed);
-        if around.now < self.move_at || !is_parent_fed || !self.relays.move_away(node, around.rng) {
+        if around.now < self.move_at || !is_parent_fed {
             return;
         }
+        let Some(moved) = self.relays.move_away(node, around.rng) else { return };
+        self.rough_moves += u32::from(moved == Moved::Anywhere);
         around.counters.relays_moved += 1;
-        self.move_at = around.now + settle;
+        self.move_at = around.now + settle * (1 << self.rough_moves.min(MAX_DOUBLINGS));
         self.tell_changes(around);
     }
 
