@@ -1,6 +1,7 @@
 //! `carom recv`: what somebody sends to a group, into a directory.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
@@ -116,8 +117,13 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
         let cause = format!("{name} is a file, not a directory");
         return Err(CliError::new(cause, "give a directory; one that is not there is made"));
     }
-    try_writing(there).map_err(|error| {
-        let cause = format!("nothing can be written in {name}: {}", error.kind());
+    let tried = try_writing(there).or_else(|error| match error.kind() {
+        // What is kept may need no more room, and else it is told when there is none.
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Ok(()),
+        _ => Err(error),
+    });
+    tried.map_err(|error| {
+        let cause = format!("nothing can be written in {name}: {error}");
         CliError::new(cause, "give a directory in which you may write")
     })
 }

@@ -25,11 +25,13 @@ impl<K: Copy + Ord> Timers<K> {
         self.queue.insert((at, key));
     }
 
-    /// Makes `key` due at `at` unless it is due later already.
-    pub fn set_no_earlier(&mut self, key: K, at: Time) {
-        if self.due_times.get(&key).is_none_or(|due| *due < at) {
+    /// Makes `key` due at `at` unless it is due later already; whether it was not.
+    pub fn set_no_earlier(&mut self, key: K, at: Time) -> bool {
+        let is_later = self.due_times.get(&key).is_none_or(|due| *due < at);
+        if is_later {
             self.set(key, at);
         }
+        is_later
     }
 
     /// Makes `key` due at `at` unless it is due earlier already.

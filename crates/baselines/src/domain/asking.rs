@@ -118,13 +118,15 @@ impl Asking {
         self.timers.cancel(key);
         if let Some(from) = from
             && let Some(round_trip) = tries.round_trip(from, now)
+            && let Some(measured) = self.round_trips.get_mut(&(id.group, from))
         {
-            self.round_trips.entry((id.group, from)).or_default().measure(round_trip);
+            measured.measure(round_trip);
         }
     }
 
     /// Somebody else has asked `of` for the packet: this member does when the repair would have
-    /// come to itself, and `spread` later, at the earliest. Whether it lacks the packet.
+    /// come to itself, and `spread` later, at the earliest. Whether it would have asked
+    /// sooner.
     pub(crate) fn put_off(
         &mut self,
         now: Time,
@@ -135,8 +137,7 @@ impl Asking {
         let key = PacketKey::of(id);
         let Some(tries) = self.tries.get(&key) else { return false };
         let wait = self.wait((id.group, of), tries.of(of));
-        self.timers.set_no_earlier(key, now + wait + spread);
-        true
+        self.timers.set_no_earlier(key, now + wait + spread)
     }
 
     /// How long the repair is waited for of a packet that the node was asked for so often before.
@@ -168,9 +169,13 @@ impl Asking {
         }
     }
 
-    /// A node came or went: what was measured of it before says nothing of later.
+    /// A node came or went: what was measured of it before, and how long it was away, says nothing
+    /// of later.
     pub(crate) fn handle_view(&mut self, change: &ViewChange) {
         self.round_trips.remove(&(change.group, change.node));
+        for (_, tries) in self.tries.range_mut(PacketKey::of_group(change.group)) {
+            tries.requests.retain(|request| request.to != change.node);
+        }
     }
 
     /// What is to be asked for now, and is missing still: of the `parent` for packets of a source
@@ -234,6 +239,8 @@ impl Asking {
 
 #[cfg(test)]
 mod tests {
+    use carom_proto::ViewChangeKind;
+
     use super::*;
 
     const TIMEOUTS: Timeouts = Timeouts {
@@ -344,6 +351,21 @@ mod tests {
     }
 
     #[test]
+    fn how_long_a_head_was_away_is_no_round_trip() {
+        let mut asking = Asking::new(TIMEOUTS);
+        asking.add(id(1, 0), Time(0));
+        assert_eq!(due(&mut asking, 0), [(1, vec![0])]);
+        for kind in [ViewChangeKind::Failed, ViewChangeKind::Joined] {
+            let (group, node) = (GroupId(1), NodeId(1));
+            asking.handle_view(&ViewChange { group, node, kind, version: 1 });
+        }
+        asking.settle(Time(900), id(1, 0), Some(NodeId(1)));
+        asking.add(id(1, 1), Time(1000));
+        assert_eq!(due(&mut asking, 1000), [(1, vec![1])]);
+        assert_eq!(asking.next_due(), Some(Time(1040)));
+    }
+
+    #[test]
     fn nobody_asks_sooner_because_another_one_has_asked() {
         let mut asking = Asking::new(TIMEOUTS);
         asking.add(id(3, 0), Time(0));
@@ -352,7 +374,7 @@ mod tests {
         }
         let again = asking.next_due();
         assert_eq!(again, Some(Time(240)));
-        assert!(asking.put_off(Time(161), id(3, 0), NodeId(1), Duration::ZERO));
+        assert!(!asking.put_off(Time(161), id(3, 0), NodeId(1), Duration::ZERO));
         assert_eq!(asking.next_due(), again);
     }
 

@@ -36,13 +36,18 @@ pub fn kept(directory: &Path) -> Vec<Kept> {
 }
 
 /// Tries whether a transfer can be received into `directory`, by making an empty directory in it
-/// and removing that again: permissions do not tell, of a superuser or of a file system in
-/// which nothing can be made.
+/// and removing that again: permissions do not tell, of a superuser or of a file system in which
+/// nothing can be made.
 ///
 /// # Errors
 /// What the operating system says against it.
 pub fn try_writing(directory: &Path) -> io::Result<()> {
-    tempfile::Builder::new().prefix(BESIDE).tempdir_in(directory)?.close()
+    let tried = directory.join(format!("{BESIDE}try-{}", std::process::id()));
+    match fs::create_dir(&tried) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        // One that is there is of somebody who had this number, and died.
+        _ => fs::remove_dir(&tried),
+    }
 }
 
 #[cfg(test)]

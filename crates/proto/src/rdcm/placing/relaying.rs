@@ -8,7 +8,7 @@ use super::super::topology::Vertex;
 use super::Placing;
 use crate::{Hops, NodeId};
 
-/// Then nobody is moved for a minute or so.
+/// Nobody waits for longer: 25 seconds by default.
 const MAX_DOUBLINGS: u32 = 6;
 
 impl Placing {
@@ -43,8 +43,8 @@ impl Placing {
 
     /// What goes along the tree does not come to a receiver in the relay tree: it gets another
     /// parent, unless that gets nothing itself. Nobody is moved again before that could have
-    /// helped, and twice as late after each move that puts others below it: where two do not hear
-    /// each other, one might push the other out for ever.
+    /// helped, and ever later after moves that put others below who is moved, until nobody was for
+    /// long: where two do not hear each other, one might push the other out for ever.
     pub(super) fn move_relay(&mut self, around: &mut Around<'_>, node: NodeId) {
         let settle = around.config.cut_after * 2;
         // What a parent got since then it must have got after the receiver was cut off.
@@ -57,10 +57,16 @@ impl Placing {
         if around.now < self.move_at || !is_parent_fed {
             return;
         }
+        if around.now.since(self.move_at) > settle * (1 << MAX_DOUBLINGS) {
+            self.rough_moves = 0;
+        }
         let Some(moved) = self.relays.move_away(node, around.rng) else { return };
-        self.rough_moves += u32::from(moved == Moved::Anywhere);
         around.counters.relays_moved += 1;
-        self.move_at = around.now + settle * (1 << self.rough_moves.min(MAX_DOUBLINGS));
+        self.move_at = around.now + settle;
+        if moved == Moved::Anywhere {
+            self.rough_moves = (self.rough_moves + 1).min(MAX_DOUBLINGS);
+            self.move_at = around.now + settle * (1 << self.rough_moves);
+        }
         self.tell_changes(around);
     }
 
