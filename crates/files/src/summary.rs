@@ -57,7 +57,8 @@ pub struct Summary {
     pub pieces_skipped: u32,
     /// Bytes of pieces that receivers fetched from the sender over TCP.
     pub sender_bytes: u64,
-    /// All receivers that ever were ready or said why they are not, in the order of their coming.
+    /// All receivers that have said hello and were not refused, in the order in which they became
+    /// ready, failed or were lost.
     pub receivers: Vec<ReceiverRow>,
 }
 

@@ -5,7 +5,6 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -76,28 +75,31 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// A receiver that is not ready yet and is waited for; until it is dropped, or for too long.
+/// A receiver that is not ready yet and is waited for; lost if it is so still when this is dropped.
 struct Preparing<'a> {
     shared: &'a Shared,
-    number: u64,
-    began: Instant,
+    /// The number of its connection.
+    link: u64,
 }
 
 impl<'a> Preparing<'a> {
-    fn new(shared: &'a Shared) -> Self {
-        let (number, began) = (shared.next_link(), Instant::now());
-        shared.preparing().insert(number, began);
-        Self { shared, number, began }
+    fn new(shared: &'a Shared, who: Who) -> Self {
+        let link = shared.next_link();
+        shared.state().roster.prepare(link, who);
+        Self { shared, link }
     }
 
-    fn is_awaited(&self) -> bool {
-        self.began.elapsed() < self.shared.disk_patience()
+    /// Why it is not waited for any more, if it is not.
+    fn is_given_up(&self) -> Option<String> {
+        let mut state = self.shared.state();
+        let reason = self.shared.give_up_overdue(&mut state);
+        (!state.roster.is_preparing(self.link)).then_some(reason)
     }
 }
 
 impl Drop for Preparing<'_> {
     fn drop(&mut self) {
-        self.shared.preparing().remove(&self.number);
+        self.shared.lost_early(self.link);
     }
 }
 
@@ -126,21 +128,19 @@ impl Hello<'_> {
         let manifest = if knows_manifest { &[][..] } else { &self.shared.encoded[..] };
         let manifest_bytes = manifest.len() as u32;
         // From before it can be ready.
-        let preparing = Preparing::new(self.shared);
+        let preparing = Preparing::new(self.shared, self.who.clone());
         frame::write(&mut stream, &FromSender::Welcome { manifest_bytes })?;
         stream.write_all(manifest)?;
         loop {
             match self.read()? {
                 // It reads what it has from its disk.
-                FromReceiver::Alive if preparing.is_awaited() => {}
                 FromReceiver::Alive => {
-                    let patience = self.shared.disk_patience();
-                    let reason = format!("it has not become ready for {patience:?}");
-                    self.shared.failed_early(self.who, reason.clone());
-                    return frame::write(&mut stream, &FromSender::Refused { reason });
+                    if let Some(reason) = preparing.is_given_up() {
+                        return frame::write(&mut stream, &FromSender::Refused { reason });
+                    }
                 }
                 FromReceiver::Failed { reason } => {
-                    self.shared.failed_early(self.who, plain_text(&reason));
+                    self.shared.failed_early(preparing.link, plain_text(&reason));
                     return Ok(());
                 }
                 FromReceiver::Ready { key, piece_port, have } => {
@@ -168,12 +168,11 @@ impl Hello<'_> {
         let (frames, waiting) = sync_channel(FRAMES_WAITING);
         let writing = Arc::clone(self.stream);
         small_thread("carom-link-out", move || write_all(&writing, &waiting))?;
-        let number = shared.next_link();
+        let number = preparing.link;
         let link = Link { number, frames, stream: Arc::clone(self.stream) };
         let ready = Ready { who: self.who.clone(), key, piece_port, have, link };
         let open = Counted::in_number(&shared.links_open);
         let index = shared.ready(ready);
-        drop(preparing);
         let ended = match index {
             Some(index) => {
                 let ended = self.follow(index);

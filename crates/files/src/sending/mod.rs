@@ -6,7 +6,6 @@ mod roster;
 mod stream;
 mod tracker;
 
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 pub use options::{SendOptions, StartWhen};
-use roster::{Index, Ready, Roster, Who};
+use roster::{Index, Ready, Roster};
 
 use crate::error::{SendError, SourceError};
 use crate::frame::{FromSender, plain_text};
@@ -68,8 +67,6 @@ struct Shared {
     changed: Condvar,
     links: AtomicU64,
     links_open: AtomicUsize,
-    /// Receivers that have said hello and are not ready yet, and since when.
-    preparing: Mutex<BTreeMap<u64, Instant>>,
     gate: Gate,
     ended: AtomicBool,
 }
@@ -209,7 +206,6 @@ impl Shared {
             changed: Condvar::new(),
             links: AtomicU64::new(0),
             links_open: AtomicUsize::new(0),
-            preparing: Mutex::default(),
             gate: Gate::default(),
             ended: AtomicBool::new(false),
         }
@@ -217,16 +213,6 @@ impl Shared {
 
     fn state(&self) -> MutexGuard<'_, TransferState> {
         self.state.lock().expect("nobody panics while holding the state")
-    }
-
-    fn preparing(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
-        self.preparing.lock().expect("nobody panics while holding it")
-    }
-
-    /// Whether anybody is to become ready yet who has not taken too long for it.
-    fn is_any_preparing(&self) -> bool {
-        let patience = self.disk_patience();
-        self.preparing().values().any(|began| began.elapsed() < patience)
     }
 
     /// Waits a while for something to happen.
@@ -302,11 +288,34 @@ impl Shared {
         self.wake();
     }
 
-    fn failed_early(&self, who: Who, reason: String) {
-        self.report(Event::ReceiverFailed { name: who.name.clone(), reason: reason.clone() });
+    fn failed_early(&self, link: u64, reason: String) {
         let pieces = self.content.manifest.pieces();
-        self.state().roster.failed_early(who, reason, pieces);
+        if let Some(name) = self.state().roster.failed_early(link, &reason, pieces) {
+            self.report(Event::ReceiverFailed { name, reason });
+        }
         self.wake();
+    }
+
+    fn lost_early(&self, link: u64) {
+        let pieces = self.content.manifest.pieces();
+        let lost = self.state().roster.lost_early(link, pieces);
+        // At the end of the transfer all are.
+        if let Some(name) = lost.filter(|_| !self.has_ended()) {
+            self.report(Event::ReceiverGone { name });
+        }
+        self.wake();
+    }
+
+    /// Gives up those who have not become ready for too long, whether they say that they live or
+    /// nothing, and says of what they hear.
+    fn give_up_overdue(&self, state: &mut TransferState) -> String {
+        let patience = self.disk_patience();
+        let reason = format!("it has not become ready for {patience:?}");
+        let pieces = self.content.manifest.pieces();
+        for name in state.roster.give_up_overdue(patience, &reason, pieces) {
+            self.report(Event::ReceiverFailed { name, reason: reason.clone() });
+        }
+        reason
     }
 
     /// Tells receivers what to fetch, until the transfer ends.

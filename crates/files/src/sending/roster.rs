@@ -26,6 +26,8 @@ pub(crate) enum Source {
 #[derive(Default)]
 pub(crate) struct Roster {
     rows: Vec<Row>,
+    /// Those who have said hello and are not ready yet, by connection, and since when.
+    preparing: BTreeMap<u64, (Who, Instant)>,
     /// Fetches that the sender itself serves now.
     pub(crate) from_sender: usize,
 }
@@ -106,6 +108,32 @@ impl Roster {
         &mut self.rows[index]
     }
 
+    /// Takes one that has said hello.
+    pub(crate) fn prepare(&mut self, link: u64, who: Who) {
+        self.preparing.insert(link, (who, Instant::now()));
+    }
+
+    pub(crate) fn is_preparing(&self, link: u64) -> bool {
+        self.preparing.contains_key(&link)
+    }
+
+    pub(crate) fn is_any_preparing(&self) -> bool {
+        !self.preparing.is_empty()
+    }
+
+    /// Gives up those who have been preparing for longer than the patience, and says who they are.
+    pub(crate) fn give_up_overdue(
+        &mut self,
+        patience: Duration,
+        reason: &str,
+        pieces: u32,
+    ) -> Vec<String> {
+        let overdue = |(_, (_, began)): &(&u64, &(Who, Instant))| began.elapsed() >= patience;
+        let links: Vec<u64> =
+            self.preparing.iter().filter(overdue).map(|(link, _)| *link).collect();
+        links.iter().filter_map(|link| self.failed_early(*link, reason, pieces)).collect()
+    }
+
     /// Takes a receiver that can begin, for the first time or again, at the moment when the stream
     /// has passed all pieces before `position`.
     pub(crate) fn ready(&mut self, ready: Ready, manifest: &Manifest, position: u32) -> Index {
@@ -116,6 +144,7 @@ impl Roster {
         if at.is_none() {
             self.rows.push(Row::new(ready.who, pieces));
         }
+        self.preparing.remove(&ready.link.number);
         self.release_all(index);
         let row = &mut self.rows[index];
         let had = ready.have.iter().filter(|piece| !row.have.contains(*piece));
@@ -143,14 +172,33 @@ impl Roster {
         index
     }
 
-    /// Notes one that gave up before it could begin.
-    pub(crate) fn failed_early(&mut self, who: Who, reason: String, pieces: u32) {
+    /// Notes one that gave up, or was given up, before it could begin, and says who it is; `None`
+    /// if it was not preparing.
+    pub(crate) fn failed_early(&mut self, link: u64, reason: &str, pieces: u32) -> Option<String> {
+        let (who, _) = self.preparing.remove(&link)?;
+        let name = who.name.clone();
         let at = self.known(&[0; 16], &who);
         let index = at.unwrap_or(self.rows.len());
         if at.is_none() {
             self.rows.push(Row::new(who, pieces));
         }
-        self.rows[index].told.state = State::Failed(reason);
+        self.rows[index].told.state = State::Failed(reason.to_owned());
+        Some(name)
+    }
+
+    /// The connection of one that was preparing is lost. Says who it is, unless it is known
+    /// already: it may have another connection.
+    pub(crate) fn lost_early(&mut self, link: u64, pieces: u32) -> Option<String> {
+        let (who, _) = self.preparing.remove(&link)?;
+        let mut others = self.preparing.values().map(|(other, _)| other);
+        let is_known = others.any(|other| other.is(who.place, who.host))
+            || self.rows.iter().any(|row| who.is(row.place, row.told.host));
+        if is_known {
+            return None;
+        }
+        let name = who.name.clone();
+        self.rows.push(Row::new(who, pieces));
+        Some(name)
     }
 
     /// The row of a receiver that was there before: the same key, or one that is lost or has given
@@ -160,7 +208,7 @@ impl Roster {
         by_key.or_else(|| {
             self.rows.iter().position(|row| {
                 let is_over = matches!(row.told.state, State::Gone | State::Failed(_));
-                is_over && row.place == who.place && row.told.host == who.host
+                is_over && who.is(row.place, row.told.host)
             })
         })
     }
@@ -308,6 +356,13 @@ impl Roster {
             let piece = *piece;
             self.release(index, piece);
         }
+    }
+}
+
+impl Who {
+    /// Whether this is the one that receives into that place of that host.
+    fn is(&self, place: [u8; 16], host: IpAddr) -> bool {
+        self.place == place && self.host == host
     }
 }
 

@@ -200,7 +200,9 @@ fn who_is_lost_frees_those_it_asked_and_is_known_when_it_comes_back() {
 fn one_that_failed_early_is_the_same_when_it_tries_again() {
     let mut told = Told::new(&[]);
     let host = told.listener.local_addr().expect("it listens").ip();
-    told.roster.failed_early(who(0, host), "exists".into(), PIECES);
+    told.roster.prepare(50, who(0, host));
+    let failed = told.roster.failed_early(50, "exists", PIECES);
+    assert_eq!(failed.as_deref(), Some("host"));
     assert_eq!(told.roster.row(0).told.state, State::Failed("exists".into()));
     assert_eq!(told.ready(0, 0), 0);
     assert_eq!(told.ready(1, 0), 1);
@@ -210,13 +212,49 @@ fn one_that_failed_early_is_the_same_when_it_tries_again() {
 fn what_one_failed_of_is_not_forgotten_when_another_of_its_name_and_host_comes() {
     let mut told = Told::new(&[]);
     let host = told.listener.local_addr().expect("it listens").ip();
-    told.roster.failed_early(who(0, host), "exists".into(), PIECES);
+    told.roster.prepare(50, who(0, host));
+    let failed = told.roster.failed_early(50, "exists", PIECES);
+    assert_eq!(failed.as_deref(), Some("host"));
     assert_eq!(told.ready(1, 0), 1);
     assert!(told.roster.lost(1, 1));
     assert_eq!(told.ready(2, 0), 2, "nor is one that is lost");
     let states = told.roster.rows().iter().map(|row| row.told.state.clone());
     let failed = State::Failed("exists".into());
     assert_eq!(states.collect::<Vec<_>>(), [failed, State::Gone, State::Receiving]);
+}
+
+#[test]
+fn one_that_is_lost_before_it_was_ready_is_known_once_and_the_same_when_it_comes_back() {
+    let mut told = Told::new(&[]);
+    let host = told.listener.local_addr().expect("it listens").ip();
+    // It has connected again before the loss of the first connection was noticed.
+    told.roster.prepare(50, who(0, host));
+    told.roster.prepare(51, who(0, host));
+    assert_eq!(told.roster.lost_early(50, PIECES), None);
+    assert!(told.roster.is_any_preparing());
+    assert_eq!(told.roster.lost_early(51, PIECES).as_deref(), Some("host"));
+    assert!(!told.roster.is_any_preparing());
+    assert_eq!(told.roster.row(0).told.state, State::Gone);
+    assert_eq!(told.ready(0, 0), 0);
+    told.roster.prepare(52, who(0, host));
+    assert_eq!(told.roster.lost_early(52, PIECES), None, "it is there by the other connection");
+    assert_eq!(told.roster.row(0).told.state, State::Receiving);
+    assert_eq!(told.roster.rows().len(), 1);
+}
+
+#[test]
+fn who_is_not_ready_in_time_has_failed_whether_it_says_anything_or_not() {
+    let mut told = Told::new(&[]);
+    let host = told.listener.local_addr().expect("it listens").ip();
+    told.roster.prepare(50, who(0, host));
+    let roster = &mut told.roster;
+    let hour = Duration::from_secs(3600);
+    assert!(roster.give_up_overdue(hour, "slow", PIECES).is_empty());
+    assert!(roster.is_preparing(50));
+    assert_eq!(roster.give_up_overdue(Duration::ZERO, "slow", PIECES), ["host"]);
+    assert!(!roster.is_preparing(50));
+    assert_eq!(roster.lost_early(50, PIECES), None, "it has failed before");
+    assert_eq!(roster.row(0).told.state, State::Failed("slow".into()));
 }
 
 #[test]

@@ -63,9 +63,10 @@ impl Shared {
         let mut state = self.state();
         loop {
             check(&mut state)?;
-            let (ready, failed) = self.turnout(&state);
             // One that reads what it has from its disk may need long for it.
-            let is_settled = !self.is_any_preparing();
+            self.give_up_overdue(&mut state);
+            let is_settled = !state.roster.is_any_preparing();
+            let (ready, failed) = self.turnout(&state);
             let is_late = when.after.is_some_and(|after| began.elapsed() >= after);
             let of = when.receivers;
             let is_met = of.is_some_and(|of| ready >= of)
@@ -160,7 +161,8 @@ impl Shared {
             // One that only waits for its turn moves when the others do.
             let is_moving = state.roster.rows().iter().any(|row| row.is_moving(patience));
             // Neither is anybody who reads what it has from its disk left behind.
-            let mut is_awaited = self.is_any_preparing();
+            self.give_up_overdue(&mut state);
+            let mut is_awaited = state.roster.is_any_preparing();
             for index in 0..state.roster.rows().len() {
                 is_awaited |= self.is_awaited(&mut state, index, is_moving);
             }

@@ -30,18 +30,7 @@ impl Liar {
     fn join(offer: &Offer) -> Self {
         let pieces = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let piece_port = pieces.local_addr().expect("it listens").port();
-        let stream = TcpStream::connect(offer.addresses[0]).expect("the sender listens");
-        let id = offer.id;
-        let name = "liar".into();
-        let hello = Opening::Hello {
-            version: PROTOCOL_VERSION,
-            id,
-            name,
-            place: [3; 16],
-            knows_manifest: false,
-        };
-        frame::write(&mut &stream, &hello).expect("the sender reads");
-        let manifest = read_manifest(&stream);
+        let (stream, manifest) = greet(offer, "liar", 3);
         let mut all = PieceSet::none_of(manifest.pieces());
         for piece in 0..manifest.pieces() {
             all.insert(piece);
@@ -73,6 +62,21 @@ fn give_zeros(mut peer: TcpStream, manifest: &Manifest, counted: &AtomicUsize) {
         frame::write(&mut peer, &PieceAnswer::Piece { bytes }).expect("it reads");
         peer.write_all(&vec![0; bytes as usize]).expect("it reads");
     }
+}
+
+/// Says hello as a receiver into a place of its own.
+fn greet(offer: &Offer, name: &str, place: u8) -> (TcpStream, Manifest) {
+    let stream = TcpStream::connect(offer.addresses[0]).expect("the sender listens");
+    let hello = Opening::Hello {
+        version: PROTOCOL_VERSION,
+        id: offer.id,
+        name: name.into(),
+        place: [place; 16],
+        knows_manifest: false,
+    };
+    frame::write(&mut &stream, &hello).expect("the sender reads");
+    let manifest = read_manifest(&stream);
+    (stream, manifest)
 }
 
 fn read_manifest(mut stream: &TcpStream) -> Manifest {
@@ -242,17 +246,8 @@ struct Idle(TcpStream);
 
 impl Idle {
     fn join(offer: &Offer) -> Self {
-        let stream = TcpStream::connect(offer.addresses[0]).expect("the sender listens");
-        let (id, name) = (offer.id, "idle".into());
-        let hello = Opening::Hello {
-            version: PROTOCOL_VERSION,
-            id,
-            name,
-            place: [3; 16],
-            knows_manifest: false,
-        };
-        frame::write(&mut &stream, &hello).expect("the sender reads");
-        let have = PieceSet::none_of(read_manifest(&stream).pieces()).to_bytes();
+        let (stream, manifest) = greet(offer, "idle", 3);
+        let have = PieceSet::none_of(manifest.pieces()).to_bytes();
         let ready = FromReceiver::Ready { key: [8; 16], piece_port: 1, have };
         frame::write(&mut &stream, &ready).expect("the sender reads");
         let alive = stream.try_clone().expect("it is open");
@@ -301,42 +296,52 @@ fn who_has_everything_and_never_finishes_holds_nobody_for_ever() {
 }
 
 #[test]
-fn who_never_becomes_ready_holds_nobody_for_ever() {
+fn who_never_becomes_ready_holds_nobody_for_ever_and_is_named() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(1) };
     let sending = open(&[&file], options);
-    let stream = TcpStream::connect(sending.offer().addresses[0]).expect("the sender listens");
-    let hello = Opening::Hello {
-        version: PROTOCOL_VERSION,
-        id: sending.offer().id,
-        name: "reading".into(),
-        place: [4; 16],
-        knows_manifest: false,
-    };
-    frame::write(&mut &stream, &hello).expect("the sender reads");
-    read_manifest(&stream);
+    let (reading, _) = greet(sending.offer(), "reading", 4);
     std::thread::spawn(move || {
-        while frame::write(&mut &stream, &FromReceiver::Alive).is_ok() {
+        while frame::write(&mut &reading, &FromReceiver::Alive).is_ok() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
     // Another one says not even that, but byte by byte something that is longer.
-    let slow = TcpStream::connect(sending.offer().addresses[0]).expect("the sender listens");
-    frame::write(&mut &slow, &hello).expect("the sender reads");
-    read_manifest(&slow);
+    let (slow, _) = greet(sending.offer(), "slow", 5);
     (&slow).write_all(&MAX_FRAME_BYTES.to_be_bytes()).expect("the sender reads");
     std::thread::spawn(move || {
         while (&slow).write_all(&[0]).is_ok() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
+    // And a third one nothing at all.
+    let (_silent, _) = greet(sending.offer(), "silent", 6);
     let wire = Wire::whole();
     receive(sending.offer(), &wire.listeners, into(&places, 0));
     let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);
-    let State::Failed(reason) = &row(&summary, "reading").state else { panic!("{summary:?}") };
-    assert!(reason.starts_with("it has not become ready"), "{reason}");
+    for name in ["reading", "slow", "silent"] {
+        let State::Failed(reason) = &row(&summary, name).state else { panic!("{summary:?}") };
+        assert!(reason.starts_with("it has not become ready"), "{reason}");
+    }
+}
+
+#[test]
+fn who_is_lost_before_it_was_ready_is_named() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let options = SendOptions { patience: Duration::from_secs(1), ..with_receivers(1) };
+    let sending = open(&[&file], options);
+    let handle = sending.handle();
+    drop(greet(sending.offer(), "killed", 4));
+    eventually("it is gone", || handle.receivers().iter().any(|row| row.state == State::Gone));
+    let wire = Wire::whole();
+    receive(sending.offer(), &wire.listeners, into(&places, 0));
+    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    assert!(!summary.is_success());
+    assert_eq!(row(&summary, "receiver 0").state, State::Finished);
+    assert_eq!(row(&summary, "killed").state, State::Gone);
 }
 
 #[test]
