@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use carom_proto::{GroupId, NodeId, PacketId, SeqNo, Time, Timers, ViewChange};
+use carom_proto::{GroupId, NodeId, PacketId, SeqNo, Time, Timers, ViewChange, ViewChangeKind};
 
 use super::PacketKey;
 use crate::reception::Reception;
@@ -62,12 +62,20 @@ impl Tries {
     }
 
     /// How long the repair by a node took. Whoever asked a node twice cannot tell which request it
-    /// answers (Karn); whoever has given it up and asked the next one knows that it is slow, and
-    /// takes the longest that it can have been.
+    /// answers (Karn). Whoever has given it up and asked the next one knows that it is slow, and
+    /// takes the longest that it can have been; but no more than twice as long as it was waited
+    /// for, as it may have lacked the packet itself.
     fn round_trip(&self, from: NodeId, now: Time) -> Option<Duration> {
-        let request = self.requests.iter().find(|it| it.to == from)?;
-        let is_last = self.requests.last().is_some_and(|last| last.to == from);
-        (request.again == 0 || !is_last).then(|| now.since(request.first))
+        let place = self.requests.iter().position(|it| it.to == from)?;
+        let request = self.requests[place];
+        let took = now.since(request.first);
+        match self.requests.get(place + 1) {
+            None => (request.again == 0).then_some(took),
+            Some(next) => {
+                let waited = next.first.since(request.first);
+                (!waited.is_zero()).then(|| took.min(waited * 2))
+            }
+        }
     }
 }
 
@@ -120,13 +128,13 @@ impl Asking {
             && let Some(round_trip) = tries.round_trip(from, now)
             && let Some(measured) = self.round_trips.get_mut(&(id.group, from))
         {
-            measured.measure(round_trip);
+            measured.measure(round_trip.min(self.timeouts.most));
         }
     }
 
     /// Somebody else has asked `of` for the packet: this member does when the repair would have
-    /// come to itself, and `spread` later, at the earliest. Whether it would have asked
-    /// sooner.
+    /// come to itself, and `spread` later, at the earliest. Whether it would have asked sooner; who
+    /// has given that one up and asks another one does not wait for it.
     pub(crate) fn put_off(
         &mut self,
         now: Time,
@@ -136,6 +144,9 @@ impl Asking {
     ) -> bool {
         let key = PacketKey::of(id);
         let Some(tries) = self.tries.get(&key) else { return false };
+        if tries.requests.last().is_some_and(|last| last.to != of) {
+            return false;
+        }
         let wait = self.wait((id.group, of), tries.of(of));
         self.timers.set_no_earlier(key, now + wait + spread)
     }
@@ -170,11 +181,15 @@ impl Asking {
     }
 
     /// A node came or went: what was measured of it before, and how long it was away, says nothing
-    /// of later.
-    pub(crate) fn handle_view(&mut self, change: &ViewChange) {
+    /// of later. Who had nobody to ask may have somebody now.
+    pub(crate) fn handle_view(&mut self, now: Time, change: &ViewChange) {
         self.round_trips.remove(&(change.group, change.node));
-        for (_, tries) in self.tries.range_mut(PacketKey::of_group(change.group)) {
+        for (key, tries) in self.tries.range_mut(PacketKey::of_group(change.group)) {
             tries.requests.retain(|request| request.to != change.node);
+            if tries.unasked > 0 && change.kind == ViewChangeKind::Joined {
+                tries.unasked = 0;
+                self.timers.set_no_later(*key, now + self.timeouts.initial);
+            }
         }
     }
 
@@ -239,8 +254,6 @@ impl Asking {
 
 #[cfg(test)]
 mod tests {
-    use carom_proto::ViewChangeKind;
-
     use super::*;
 
     const TIMEOUTS: Timeouts = Timeouts {
@@ -351,13 +364,32 @@ mod tests {
     }
 
     #[test]
+    fn a_head_that_got_the_packet_late_itself_is_not_taken_for_as_slow() {
+        let mut asking = Asking::new(TIMEOUTS);
+        asking.add(id(3, 0), Time(0));
+        for at in [0, 40, 120] {
+            assert_eq!(due(&mut asking, at).len(), 1);
+        }
+        asking.settle(Time(1_000_000), id(3, 0), Some(NodeId(30)));
+        for seqno in 10..30 {
+            asking.add(id(3, seqno), Time(2_000_000));
+            assert_eq!(due(&mut asking, 2_000_000), [(30, vec![seqno])]);
+            asking.settle(Time(2_000_020), id(3, seqno), Some(NodeId(30)));
+        }
+        asking.add(id(3, 30), Time(3_000_000));
+        assert_eq!(due(&mut asking, 3_000_000), [(30, vec![30])]);
+        let wait = asking.next_due().expect("it is missing").0 - 3_000_000;
+        assert!(wait < 200, "{wait}: it answered after 20 each time");
+    }
+
+    #[test]
     fn how_long_a_head_was_away_is_no_round_trip() {
         let mut asking = Asking::new(TIMEOUTS);
         asking.add(id(1, 0), Time(0));
         assert_eq!(due(&mut asking, 0), [(1, vec![0])]);
         for kind in [ViewChangeKind::Failed, ViewChangeKind::Joined] {
             let (group, node) = (GroupId(1), NodeId(1));
-            asking.handle_view(&ViewChange { group, node, kind, version: 1 });
+            asking.handle_view(Time(500), &ViewChange { group, node, kind, version: 1 });
         }
         asking.settle(Time(900), id(1, 0), Some(NodeId(1)));
         asking.add(id(1, 1), Time(1000));
@@ -369,13 +401,45 @@ mod tests {
     fn nobody_asks_sooner_because_another_one_has_asked() {
         let mut asking = Asking::new(TIMEOUTS);
         asking.add(id(3, 0), Time(0));
-        for at in [0, 40, 120, 160] {
+        for at in [0, 40] {
+            assert_eq!(due(&mut asking, at).len(), 1);
+        }
+        // Meanwhile the head has answered something else, and sooner than it is waited for here.
+        asking.add(id(3, 1), Time(41));
+        assert_eq!(due(&mut asking, 41).len(), 1);
+        asking.settle(Time(43), id(3, 1), Some(NodeId(30)));
+        let again = asking.next_due();
+        assert_eq!(again, Some(Time(120)));
+        assert!(!asking.put_off(Time(50), id(3, 0), NodeId(30), Duration::ZERO));
+        assert_eq!(asking.next_due(), again);
+    }
+
+    #[test]
+    fn who_has_given_up_a_head_does_not_wait_for_what_others_ask_it_for() {
+        let mut asking = Asking::new(TIMEOUTS);
+        asking.add(id(3, 0), Time(0));
+        for at in [0, 40, 120] {
             assert_eq!(due(&mut asking, at).len(), 1);
         }
         let again = asking.next_due();
-        assert_eq!(again, Some(Time(240)));
-        assert!(!asking.put_off(Time(161), id(3, 0), NodeId(1), Duration::ZERO));
+        assert!(!asking.put_off(Time(150), id(3, 0), NodeId(30), Duration::ZERO));
         assert_eq!(asking.next_due(), again);
+        assert!(asking.put_off(Time(150), id(3, 0), NodeId(3), Duration::ZERO));
+    }
+
+    #[test]
+    fn who_had_nobody_to_ask_asks_when_somebody_comes() {
+        let mut asking = Asking::new(TIMEOUTS);
+        asking.add(id(4, 0), Time(0));
+        for at in [0, 40, 120, 280] {
+            assert_eq!(due(&mut asking, at), [(0, vec![0])]);
+        }
+        assert_eq!(asking.next_due(), Some(Time(600)));
+        let (group, node, version) = (GroupId(1), NodeId(4), 1);
+        for (kind, then) in [(ViewChangeKind::Failed, 600), (ViewChangeKind::Joined, 340)] {
+            asking.handle_view(Time(300), &ViewChange { group, node, kind, version });
+            assert_eq!(asking.next_due(), Some(Time(then)));
+        }
     }
 
     #[test]

@@ -253,9 +253,9 @@ impl Engine for Lbrm {
         Some(from)
     }
 
-    fn handle_view(&mut self, _now: Time, change: &ViewChange) {
+    fn handle_view(&mut self, now: Time, change: &ViewChange) {
         self.depot.reception.handle_view(change);
-        self.asking.handle_view(change);
+        self.asking.handle_view(now, change);
     }
 
     fn handle_timeout(&mut self, now: Time) {

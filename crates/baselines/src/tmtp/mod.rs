@@ -291,8 +291,8 @@ impl Engine for Tmtp {
         Some(from)
     }
 
-    fn handle_view(&mut self, _now: Time, change: &ViewChange) {
-        self.asking.handle_view(change);
+    fn handle_view(&mut self, now: Time, change: &ViewChange) {
+        self.asking.handle_view(now, change);
         if self.depot.reception.handle_view(change)
             && let Some(member) = self.members.get_mut(&change.group)
         {

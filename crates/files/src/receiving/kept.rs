@@ -42,12 +42,12 @@ pub fn kept(directory: &Path) -> Vec<Kept> {
 /// # Errors
 /// What the operating system says against it.
 pub fn try_writing(directory: &Path) -> io::Result<()> {
-    let tried = directory.join(format!("{BESIDE}try-{}", std::process::id()));
-    match fs::create_dir(&tried) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        // One that is there is of somebody who had this number, and died.
-        _ => fs::remove_dir(&tried),
-    }
+    // A name of nobody else's: others may try at the same time, on other machines, too.
+    let mut number = [0; 8];
+    rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
+    let tried = directory.join(format!("{BESIDE}try-{:016x}", u64::from_ne_bytes(number)));
+    fs::create_dir(&tried)?;
+    fs::remove_dir(&tried)
 }
 
 #[cfg(test)]
@@ -61,6 +61,18 @@ mod tests {
         try_writing(directory.path()).expect("it can be written");
         assert_eq!(fs::read_dir(directory.path()).expect("it is there").count(), 0);
         try_writing(&directory.path().join("none")).expect_err("it is not there");
+    }
+
+    #[test]
+    fn many_try_a_directory_at_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    (0..50).for_each(|_| try_writing(directory.path()).expect("it can be written"));
+                });
+            }
+        });
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(super) struct Placing {
     move_at: Time,
     /// How often one was moved to where others are below it.
     rough_moves: u32,
+    /// When one may be again.
+    rough_move_at: Time,
     /// Counts the changes of places, whoever makes them: managers know nothing of relays.
     epoch: u32,
     /// When places are told that are new, or were not taken.
@@ -116,6 +118,7 @@ impl Placing {
             is_multicast: true,
             move_at: Time::ZERO,
             rough_moves: 0,
+            rough_move_at: Time::ZERO,
             epoch: 0,
             tell_at: None,
         })

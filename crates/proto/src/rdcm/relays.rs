@@ -127,9 +127,9 @@ impl RelayTree {
     }
 
     /// A receiver changes places with one that has another parent: with one without children if it
-    /// can, so that nobody depends on it, and else with any. With which is left to chance. `None`
-    /// if there is none.
-    pub fn move_away(&mut self, node: NodeId, rng: &mut Rng) -> Option<Moved> {
+    /// can, so that nobody depends on it, and else, if `most` allows it, with any. With which is
+    /// left to chance. `None` if there is none.
+    pub fn move_away(&mut self, node: NodeId, most: Moved, rng: &mut Rng) -> Option<Moved> {
         let place = self.at.get(&node).copied()?;
         let (count, parent) = (self.order.len(), self.above(place));
         let is_elsewhere = |other: &usize| *other != place && self.above(*other) != parent;
@@ -138,7 +138,7 @@ impl RelayTree {
         };
         let mut others: Vec<usize> = (0..count).filter(is_elsewhere).collect();
         let has_leaf = others.iter().any(is_leaf);
-        if has_leaf {
+        if has_leaf || most == Moved::ToLeaf {
             others.retain(is_leaf);
         }
         if others.is_empty() {
@@ -213,7 +213,7 @@ mod tests {
                 if rng.chance(0.2) && !wanted.is_empty() {
                     let which = rng.below(wanted.len());
                     let node = *wanted.keys().nth(which).expect("it is one of them");
-                    tree.move_away(node, &mut rng);
+                    tree.move_away(node, Moved::Anywhere, &mut rng);
                 }
                 assert_reaches(&tree, &wanted, degree);
             }
@@ -264,13 +264,15 @@ mod tests {
         let mut rng = Rng::new(1);
         for id in 0..30 {
             let before = tree.parent(NodeId(id));
-            assert_eq!(tree.move_away(NodeId(id), &mut rng), Some(Moved::ToLeaf));
+            let moved = tree.move_away(NodeId(id), Moved::Anywhere, &mut rng);
+            assert_eq!(moved, Some(Moved::ToLeaf));
             assert_ne!(tree.parent(NodeId(id)), before);
             assert_eq!(tree.children(NodeId(id)), []);
         }
-        assert_eq!(tree.move_away(NodeId(99), &mut rng), None);
+        assert_eq!(tree.move_away(NodeId(99), Moved::Anywhere, &mut rng), None);
         tree.arrange(&receivers(0..2));
-        assert_eq!(tree.move_away(NodeId(0), &mut rng), None, "both have the sender");
+        let moved = tree.move_away(NodeId(0), Moved::Anywhere, &mut rng);
+        assert_eq!(moved, None, "both have the sender");
     }
 
     #[test]
@@ -281,10 +283,26 @@ mod tests {
             tree.arrange(&receivers(0..count));
             for id in (0..count).cycle().take(40) {
                 let before = tree.parent(NodeId(id));
-                assert!(tree.move_away(NodeId(id), &mut rng).is_some());
+                assert!(tree.move_away(NodeId(id), Moved::Anywhere, &mut rng).is_some());
                 assert_ne!(tree.parent(NodeId(id)), before, "{id} of {count}");
                 assert_reaches(&tree, &receivers(0..count), 1);
             }
         }
+    }
+
+    #[test]
+    fn the_last_of_a_chain_cannot_be_moved_to_where_nobody_depends_on_it() {
+        let mut rng = Rng::new(1);
+        let mut tree = RelayTree::new(1);
+        tree.arrange(&receivers(0..4));
+        let depth = |tree: &RelayTree, depth| {
+            let mut all = (0..4).map(NodeId);
+            all.find(|node| tree.depth(*node) == depth).expect("it is a chain")
+        };
+        let (first, last) = (depth(&tree, 1), depth(&tree, 4));
+        assert_eq!(tree.move_away(last, Moved::ToLeaf, &mut rng), None);
+        assert_eq!(tree.depth(last), 4);
+        assert_eq!(tree.move_away(first, Moved::ToLeaf, &mut rng), Some(Moved::ToLeaf));
+        assert_eq!((tree.depth(first), tree.depth(last)), (4, 1));
     }
 }

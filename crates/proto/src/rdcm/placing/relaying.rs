@@ -43,8 +43,8 @@ impl Placing {
 
     /// What goes along the tree does not come to a receiver in the relay tree: it gets another
     /// parent, unless that gets nothing itself. Nobody is moved again before that could have
-    /// helped, and ever later after moves that put others below who is moved, until nobody was for
-    /// long: where two do not hear each other, one might push the other out for ever.
+    /// helped, and to where others are below it ever later, until nobody was for long: where two do
+    /// not hear each other, one might push the other out for ever.
     pub(super) fn move_relay(&mut self, around: &mut Around<'_>, node: NodeId) {
         let settle = around.config.cut_after * 2;
         // What a parent got since then it must have got after the receiver was cut off.
@@ -57,15 +57,17 @@ impl Placing {
         if around.now < self.move_at || !is_parent_fed {
             return;
         }
-        if around.now.since(self.move_at) > settle * (1 << MAX_DOUBLINGS) {
+        if around.now.since(self.rough_move_at) > settle * (1 << MAX_DOUBLINGS) {
             self.rough_moves = 0;
         }
-        let Some(moved) = self.relays.move_away(node, around.rng) else { return };
+        let is_held = around.now < self.rough_move_at;
+        let most = if is_held { Moved::ToLeaf } else { Moved::Anywhere };
+        let Some(moved) = self.relays.move_away(node, most, around.rng) else { return };
         around.counters.relays_moved += 1;
         self.move_at = around.now + settle;
         if moved == Moved::Anywhere {
             self.rough_moves = (self.rough_moves + 1).min(MAX_DOUBLINGS);
-            self.move_at = around.now + settle * (1 << self.rough_moves);
+            self.rough_move_at = around.now + settle * (1 << self.rough_moves);
         }
         self.tell_changes(around);
     }
