@@ -50,6 +50,7 @@ pub(crate) struct StreamOutcome {
     /// Messages that living receivers were told they will not get.
     pub(crate) lost: u64,
     /// Messages that were sent before the end and that living receivers lacked a second later.
+    /// Messages come in order, so that none that was sent after the end can hide one.
     pub(crate) lacking: u64,
     /// Whether the last tree leads over a link that died.
     pub(crate) uses_dead_link: bool,
