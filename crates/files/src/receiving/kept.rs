@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use crate::names::BESIDE;
 use crate::receiving::folder::Folder;
-use crate::receiving::store::DATA;
+use crate::receiving::store::{DATA, random_key};
 
 /// What is kept of a transfer that is not complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,9 +43,8 @@ pub fn kept(directory: &Path) -> Vec<Kept> {
 /// What the operating system says against it.
 pub fn try_writing(directory: &Path) -> io::Result<()> {
     // A name of nobody else's: others may try at the same time, on other machines, too.
-    let mut number = [0; 8];
-    rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
-    let tried = directory.join(format!("{BESIDE}try-{:016x}", u64::from_ne_bytes(number)));
+    let number = u128::from_ne_bytes(random_key()?);
+    let tried = directory.join(format!("{BESIDE}try-{number:032x}"));
     fs::create_dir(&tried)?;
     fs::remove_dir(&tried)
 }

@@ -66,9 +66,7 @@ impl Store {
         alive: &mut dyn FnMut(),
     ) -> Result<Self, ReceiveError> {
         let disk = |error: io::Error| ReceiveError::disk(path.display(), error);
-        let mut new_key = [0; 16];
-        rustix::rand::getrandom(&mut new_key, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| disk(error.into()))?;
+        let new_key = random_key().map_err(disk)?;
         fs::create_dir_all(&path).map_err(disk)?;
         let target = Folder::named(&path).map_err(disk)?;
         let (stage, journal) = open_stage(&target, &path, &manifest)?;
@@ -309,6 +307,13 @@ fn lock_stage(target: &Folder, name: &OsStr) -> io::Result<Stage> {
     let is_there =
         target.is_still(name, &stage)? && stage.is_still(OsStr::new(JOURNAL), &journal)?;
     Ok(if is_there { Stage::Locked(stage, journal) } else { Stage::Removed })
+}
+
+/// What nobody else has.
+pub(super) fn random_key() -> io::Result<[u8; 16]> {
+    let mut key = [0; 16];
+    rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
+    Ok(key)
 }
 
 /// The directory beside the target.

@@ -90,10 +90,10 @@ impl<'a> Preparing<'a> {
     }
 
     /// Why it is not waited for any more, if it is not.
-    fn is_given_up(&self) -> Option<String> {
+    fn given_up(&self) -> Option<String> {
         let mut state = self.shared.state();
-        let reason = self.shared.give_up_overdue(&mut state);
-        (!state.roster.is_preparing(self.link)).then_some(reason)
+        self.shared.give_up_overdue(&mut state);
+        (!state.roster.is_preparing(self.link)).then(|| self.shared.overdue())
     }
 }
 
@@ -135,7 +135,7 @@ impl Hello<'_> {
             match self.read()? {
                 // It reads what it has from its disk.
                 FromReceiver::Alive => {
-                    if let Some(reason) = preparing.is_given_up() {
+                    if let Some(reason) = preparing.given_up() {
                         return frame::write(&mut stream, &FromSender::Refused { reason });
                     }
                 }

@@ -189,7 +189,7 @@ impl TransferState {
 impl Shared {
     fn new(content: Content, options: SendOptions) -> Self {
         let state = TransferState {
-            roster: Roster::default(),
+            roster: Roster::new(content.manifest.pieces()),
             phase: Phase::Waiting,
             broken: None,
             over_at: None,
@@ -289,16 +289,14 @@ impl Shared {
     }
 
     fn failed_early(&self, link: u64, reason: String) {
-        let pieces = self.content.manifest.pieces();
-        if let Some(name) = self.state().roster.failed_early(link, &reason, pieces) {
+        if let Some(name) = self.state().roster.failed_early(link, &reason) {
             self.report(Event::ReceiverFailed { name, reason });
         }
         self.wake();
     }
 
     fn lost_early(&self, link: u64) {
-        let pieces = self.content.manifest.pieces();
-        let lost = self.state().roster.lost_early(link, pieces);
+        let lost = self.state().roster.lost_early(link);
         // At the end of the transfer all are.
         if let Some(name) = lost.filter(|_| !self.has_ended()) {
             self.report(Event::ReceiverGone { name });
@@ -307,15 +305,17 @@ impl Shared {
     }
 
     /// Gives up those who have not become ready for too long, whether they say that they live or
-    /// nothing, and says of what they hear.
-    fn give_up_overdue(&self, state: &mut TransferState) -> String {
-        let patience = self.disk_patience();
-        let reason = format!("it has not become ready for {patience:?}");
-        let pieces = self.content.manifest.pieces();
-        for name in state.roster.give_up_overdue(patience, &reason, pieces) {
+    /// nothing.
+    fn give_up_overdue(&self, state: &mut TransferState) {
+        let reason = self.overdue();
+        for name in state.roster.give_up_overdue(self.disk_patience(), &reason) {
             self.report(Event::ReceiverFailed { name, reason: reason.clone() });
         }
-        reason
+    }
+
+    /// What is said of one that has not become ready for too long.
+    fn overdue(&self) -> String {
+        format!("it has not become ready for {:?}", self.disk_patience())
     }
 
     /// Tells receivers what to fetch, until the transfer ends.

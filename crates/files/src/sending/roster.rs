@@ -23,8 +23,9 @@ pub(crate) enum Source {
 }
 
 /// All receivers.
-#[derive(Default)]
 pub(crate) struct Roster {
+    /// How many there are to be had.
+    pieces: u32,
     rows: Vec<Row>,
     /// Those who have said hello and are not ready yet, by connection, and since when.
     preparing: BTreeMap<u64, (Who, Instant)>,
@@ -96,6 +97,11 @@ const FETCH_OVERHEAD: Duration = Duration::from_secs(30);
 const ACCUSERS_BELIEVED: usize = 2;
 
 impl Roster {
+    /// Nobody yet.
+    pub(crate) fn new(pieces: u32) -> Self {
+        Self { pieces, rows: Vec::new(), preparing: BTreeMap::new(), from_sender: 0 }
+    }
+
     pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
     }
@@ -122,28 +128,19 @@ impl Roster {
     }
 
     /// Gives up those who have been preparing for longer than the patience, and says who they are.
-    pub(crate) fn give_up_overdue(
-        &mut self,
-        patience: Duration,
-        reason: &str,
-        pieces: u32,
-    ) -> Vec<String> {
+    pub(crate) fn give_up_overdue(&mut self, patience: Duration, reason: &str) -> Vec<String> {
         let overdue = |(_, (_, began)): &(&u64, &(Who, Instant))| began.elapsed() >= patience;
         let links: Vec<u64> =
             self.preparing.iter().filter(overdue).map(|(link, _)| *link).collect();
-        links.iter().filter_map(|link| self.failed_early(*link, reason, pieces)).collect()
+        links.iter().filter_map(|link| self.failed_early(*link, reason)).collect()
     }
 
     /// Takes a receiver that can begin, for the first time or again, at the moment when the stream
     /// has passed all pieces before `position`.
     pub(crate) fn ready(&mut self, ready: Ready, manifest: &Manifest, position: u32) -> Index {
-        let pieces = manifest.pieces();
-        let at = self.known(&ready.key, &ready.who);
+        let pieces = self.pieces;
         let host = ready.who.host;
-        let index = at.unwrap_or(self.rows.len());
-        if at.is_none() {
-            self.rows.push(Row::new(ready.who, pieces));
-        }
+        let index = self.row_of(&ready.key, ready.who);
         self.preparing.remove(&ready.link.number);
         self.release_all(index);
         let row = &mut self.rows[index];
@@ -174,21 +171,17 @@ impl Roster {
 
     /// Notes one that gave up, or was given up, before it could begin, and says who it is; `None`
     /// if it was not preparing.
-    pub(crate) fn failed_early(&mut self, link: u64, reason: &str, pieces: u32) -> Option<String> {
+    pub(crate) fn failed_early(&mut self, link: u64, reason: &str) -> Option<String> {
         let (who, _) = self.preparing.remove(&link)?;
         let name = who.name.clone();
-        let at = self.known(&[0; 16], &who);
-        let index = at.unwrap_or(self.rows.len());
-        if at.is_none() {
-            self.rows.push(Row::new(who, pieces));
-        }
+        let index = self.row_of(&[0; 16], who);
         self.rows[index].told.state = State::Failed(reason.to_owned());
         Some(name)
     }
 
     /// The connection of one that was preparing is lost. Says who it is, unless it is known
     /// already: it may have another connection.
-    pub(crate) fn lost_early(&mut self, link: u64, pieces: u32) -> Option<String> {
+    pub(crate) fn lost_early(&mut self, link: u64) -> Option<String> {
         let (who, _) = self.preparing.remove(&link)?;
         let mut others = self.preparing.values().map(|(other, _)| other);
         let is_known = others.any(|other| other.is(who.place, who.host))
@@ -197,8 +190,18 @@ impl Roster {
             return None;
         }
         let name = who.name.clone();
-        self.rows.push(Row::new(who, pieces));
+        self.add(who);
         Some(name)
+    }
+
+    /// The row of a receiver: the one that it had before, or a new one.
+    fn row_of(&mut self, key: &[u8; 16], who: Who) -> Index {
+        self.known(key, &who).unwrap_or_else(|| self.add(who))
+    }
+
+    fn add(&mut self, who: Who) -> Index {
+        self.rows.push(Row::new(who, self.pieces));
+        self.rows.len() - 1
     }
 
     /// The row of a receiver that was there before: the same key, or one that is lost or has given

@@ -37,12 +37,25 @@ impl Told {
     /// Receivers with so many of the first pieces each, when the stream is over.
     fn new(have: &[u32]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let (roster, frames) = (Roster::default(), Vec::new());
+        let (roster, frames) = (Roster::new(PIECES), Vec::new());
         let mut told = Self { roster, manifest: manifest(), frames, listener };
         for (number, have) in have.iter().enumerate() {
             told.ready(number, *have);
         }
         told
+    }
+
+    /// One says hello by a connection of that number.
+    fn prepare(&mut self, link: u64, number: usize) {
+        let host = self.listener.local_addr().expect("it listens").ip();
+        self.roster.prepare(link, who(number, host));
+    }
+
+    /// The first one says hello, and that it cannot begin.
+    fn fail_early(&mut self) {
+        self.prepare(50, 0);
+        let failed = self.roster.failed_early(50, "exists");
+        assert_eq!(failed.as_deref(), Some("host"));
     }
 
     fn ready(&mut self, number: usize, have: u32) -> Index {
@@ -199,10 +212,7 @@ fn who_is_lost_frees_those_it_asked_and_is_known_when_it_comes_back() {
 #[test]
 fn one_that_failed_early_is_the_same_when_it_tries_again() {
     let mut told = Told::new(&[]);
-    let host = told.listener.local_addr().expect("it listens").ip();
-    told.roster.prepare(50, who(0, host));
-    let failed = told.roster.failed_early(50, "exists", PIECES);
-    assert_eq!(failed.as_deref(), Some("host"));
+    told.fail_early();
     assert_eq!(told.roster.row(0).told.state, State::Failed("exists".into()));
     assert_eq!(told.ready(0, 0), 0);
     assert_eq!(told.ready(1, 0), 1);
@@ -211,10 +221,7 @@ fn one_that_failed_early_is_the_same_when_it_tries_again() {
 #[test]
 fn what_one_failed_of_is_not_forgotten_when_another_of_its_name_and_host_comes() {
     let mut told = Told::new(&[]);
-    let host = told.listener.local_addr().expect("it listens").ip();
-    told.roster.prepare(50, who(0, host));
-    let failed = told.roster.failed_early(50, "exists", PIECES);
-    assert_eq!(failed.as_deref(), Some("host"));
+    told.fail_early();
     assert_eq!(told.ready(1, 0), 1);
     assert!(told.roster.lost(1, 1));
     assert_eq!(told.ready(2, 0), 2, "nor is one that is lost");
@@ -226,18 +233,17 @@ fn what_one_failed_of_is_not_forgotten_when_another_of_its_name_and_host_comes()
 #[test]
 fn one_that_is_lost_before_it_was_ready_is_known_once_and_the_same_when_it_comes_back() {
     let mut told = Told::new(&[]);
-    let host = told.listener.local_addr().expect("it listens").ip();
     // It has connected again before the loss of the first connection was noticed.
-    told.roster.prepare(50, who(0, host));
-    told.roster.prepare(51, who(0, host));
-    assert_eq!(told.roster.lost_early(50, PIECES), None);
+    told.prepare(50, 0);
+    told.prepare(51, 0);
+    assert_eq!(told.roster.lost_early(50), None);
     assert!(told.roster.is_any_preparing());
-    assert_eq!(told.roster.lost_early(51, PIECES).as_deref(), Some("host"));
+    assert_eq!(told.roster.lost_early(51).as_deref(), Some("host"));
     assert!(!told.roster.is_any_preparing());
     assert_eq!(told.roster.row(0).told.state, State::Gone);
     assert_eq!(told.ready(0, 0), 0);
-    told.roster.prepare(52, who(0, host));
-    assert_eq!(told.roster.lost_early(52, PIECES), None, "it is there by the other connection");
+    told.prepare(52, 0);
+    assert_eq!(told.roster.lost_early(52), None, "it is there by the other connection");
     assert_eq!(told.roster.row(0).told.state, State::Receiving);
     assert_eq!(told.roster.rows().len(), 1);
 }
@@ -245,15 +251,14 @@ fn one_that_is_lost_before_it_was_ready_is_known_once_and_the_same_when_it_comes
 #[test]
 fn who_is_not_ready_in_time_has_failed_whether_it_says_anything_or_not() {
     let mut told = Told::new(&[]);
-    let host = told.listener.local_addr().expect("it listens").ip();
-    told.roster.prepare(50, who(0, host));
+    told.prepare(50, 0);
     let roster = &mut told.roster;
     let hour = Duration::from_secs(3600);
-    assert!(roster.give_up_overdue(hour, "slow", PIECES).is_empty());
+    assert!(roster.give_up_overdue(hour, "slow").is_empty());
     assert!(roster.is_preparing(50));
-    assert_eq!(roster.give_up_overdue(Duration::ZERO, "slow", PIECES), ["host"]);
+    assert_eq!(roster.give_up_overdue(Duration::ZERO, "slow"), ["host"]);
     assert!(!roster.is_preparing(50));
-    assert_eq!(roster.lost_early(50, PIECES), None, "it has failed before");
+    assert_eq!(roster.lost_early(50), None, "it has failed before");
     assert_eq!(roster.row(0).told.state, State::Failed("slow".into()));
 }
 

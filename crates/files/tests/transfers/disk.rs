@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use carom_files::{ReceiveError, ReceiveOptions, Receiving, State};
 
-use crate::kit::{Places, Wire, into, lacking, names, open, receive, row, run, with_receivers};
+use crate::kit::{
+    Places, Wire, failure, into, lacking, names, open, receive, row, run, send_also_to,
+    with_receivers,
+};
 
 /// A file system of 6 MiB.
 struct SmallDisk(PathBuf);
@@ -47,10 +50,8 @@ fn too_little_space_is_known_before_anything_is_received() {
     assert_eq!(needed, 8 << 20);
     assert!(free <= 6 << 20);
     assert_eq!(names(&places.folder(0)), [""; 0], "nothing is left beside it");
-    let wire = Wire::whole();
-    receive(sending.offer(), &wire.listeners, into(&places, 1));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
-    let State::Failed(reason) = &row(&summary, "receiver 0").state else { panic!("{summary:?}") };
+    let summary = send_also_to(sending, into(&places, 1));
+    let reason = failure(&summary, "receiver 0");
     assert!(reason.starts_with("8388608 bytes are needed and "), "{reason}");
     let directory = places.folder(0).display().to_string();
     assert!(reason.ends_with(&format!(" are free in {directory}")), "{reason}");
@@ -81,17 +82,14 @@ fn a_disk_that_fills_up_on_the_way_is_told_to_the_sender_and_can_be_gone_on_from
     let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
     let error = full.wait().expect_err("there is no room");
     assert!(matches!(error, ReceiveError::Disk { .. }), "{error:?}");
-    let failed = row(&summary, "receiver 0");
-    let State::Failed(reason) = &failed.state else { panic!("{summary:?}") };
+    let reason = failure(&summary, "receiver 0");
     assert!(reason.contains("No space left"), "{reason}");
     assert_eq!(row(&summary, "receiver 1").state, State::Finished);
     assert!(!names(&places.folder(0)).contains(&"data".to_owned()));
 
     fs::remove_file(filler).expect("it was made here");
     let sending = open(&[&file], with_receivers(1));
-    let wire = Wire::whole();
-    receive(sending.offer(), &wire.listeners, into(&places, 0));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = send_also_to(sending, into(&places, 0));
     assert!(summary.is_success(), "{summary:?}");
     assert!(summary.receivers[0].resumed_bytes >= 1 << 20, "{summary:?}");
     assert_eq!(names(&places.folder(0)), ["data"]);
@@ -107,9 +105,7 @@ fn a_directory_that_cannot_be_written_is_told_to_the_sender() {
     let options = ReceiveOptions { directory: nowhere, ..into(&places, 0) };
     let started = Receiving::start(sending.offer(), options).map(drop);
     assert!(matches!(started, Err(ReceiveError::Disk { .. })), "{started:?}");
-    let wire = Wire::whole();
-    receive(sending.offer(), &wire.listeners, into(&places, 1));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
-    let State::Failed(reason) = &row(&summary, "receiver 0").state else { panic!("{summary:?}") };
+    let summary = send_also_to(sending, into(&places, 1));
+    let reason = failure(&summary, "receiver 0");
     assert!(reason.contains("/proc/carom"), "{reason}");
 }

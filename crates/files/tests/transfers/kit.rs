@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use carom_files::{
     BlockSink, Offer, ReceiveOptions, ReceiverRow, Receiving, SendError, SendOptions, Sending,
-    SinkError, Source, StartWhen, Summary,
+    SinkError, Source, StartWhen, State, Summary,
 };
 
 /// What becomes of a block on its way to a listener: the number of the listener, of the block, and
@@ -171,6 +171,19 @@ pub(crate) fn send_to(places: &Places, paths: &[&Path], wire: Wire, receivers: u
         assert!(received.sender_knows);
     }
     summary
+}
+
+/// Starts a receiver, and sends to it and to whoever is there already.
+pub(crate) fn send_also_to(sending: Sending, options: ReceiveOptions) -> Summary {
+    let wire = Wire::whole();
+    receive(sending.offer(), &wire.listeners, options);
+    run(sending, wire).join().expect("no panic").expect("it is sent")
+}
+
+/// Why the receiver of that name has failed.
+pub(crate) fn failure<'a>(summary: &'a Summary, name: &str) -> &'a str {
+    let State::Failed(reason) = &row(summary, name).state else { panic!("{summary:?}") };
+    reason
 }
 
 pub(crate) fn row<'a>(summary: &'a Summary, name: &str) -> &'a ReceiverRow {

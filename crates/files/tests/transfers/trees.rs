@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use carom_files::{ReceiveError, ReceiveOptions, Receiving, SendError, Sending, Source, State};
 
 use crate::kit::{
-    Places, Wire, into, names, noise, open, receive, row, run, send_to, with_receivers,
+    Places, Wire, into, names, noise, open, row, send_also_to, send_to, with_receivers,
 };
 
 /// A tree with something of everything.
@@ -184,9 +184,7 @@ fn what_is_there_already_is_an_error_before_anything_is_received() {
     let started = Receiving::start(sending.offer(), into(&places, 1)).map(drop);
     assert_eq!(started, Err(ReceiveError::Exists("data".into())));
     assert_eq!(names(&places.folder(1)), ["data"], "nothing is left beside it");
-    let wire = Wire::whole();
-    receive(sending.offer(), &wire.listeners, into(&places, 0));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = send_also_to(sending, into(&places, 0));
     assert!(!summary.is_success());
     let refused = row(&summary, "receiver 1");
     assert_eq!(refused.state, State::Failed("data exists already".into()));
@@ -204,10 +202,8 @@ fn with_overwrite_files_are_replaced_and_directories_merged() {
         fs::write(old.join(name), "old").expect("it can be written");
     }
     let sending = open(&[&root], with_receivers(1));
-    let wire = Wire::whole();
     let options = ReceiveOptions { overwrite: true, ..into(&places, 0) };
-    receive(sending.offer(), &wire.listeners, options);
-    assert!(run(sending, wire).join().expect("no panic").expect("it is sent").is_success());
+    assert!(send_also_to(sending, options).is_success());
     for name in ["sub/mine", "mine"] {
         let kept = fs::read(old.join(name)).expect("what is not sent stays");
         assert_eq!(kept, b"old");

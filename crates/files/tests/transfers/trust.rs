@@ -15,7 +15,8 @@ use carom_files::{
 };
 
 use crate::kit::{
-    Places, Wire, eventually, into, names, noise, open, receive, row, run, with_receivers,
+    Places, Wire, eventually, failure, into, names, noise, open, receive, row, run, send_also_to,
+    with_receivers,
 };
 
 const BYTES: usize = 6 << 20;
@@ -45,12 +46,7 @@ impl Liar {
                 std::thread::spawn(move || give_zeros(peer, &manifest, &counted));
             }
         });
-        let alive = stream.try_clone().expect("it is open");
-        std::thread::spawn(move || {
-            while frame::write(&mut &alive, &FromReceiver::Alive).is_ok() {
-                std::thread::sleep(Duration::from_secs(1));
-            }
-        });
+        stay_alive(&stream);
         Self { stream, asked }
     }
 }
@@ -77,6 +73,16 @@ fn greet(offer: &Offer, name: &str, place: u8) -> (TcpStream, Manifest) {
     frame::write(&mut &stream, &hello).expect("the sender reads");
     let manifest = read_manifest(&stream);
     (stream, manifest)
+}
+
+/// Says from now on that it lives.
+fn stay_alive(stream: &TcpStream) {
+    let stream = stream.try_clone().expect("it is open");
+    std::thread::spawn(move || {
+        while frame::write(&mut &stream, &FromReceiver::Alive).is_ok() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
 }
 
 fn read_manifest(mut stream: &TcpStream) -> Manifest {
@@ -233,10 +239,8 @@ fn strangers_who_connect_hold_nobody_up() {
     for stranger in &mut strangers[..10] {
         stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it is taken");
     }
-    let wire = Wire::whole();
     let options = ReceiveOptions { name: "a\u{1b}[2J".into(), ..into(&places, 0) };
-    receive(sending.offer(), &wire.listeners, options);
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = send_also_to(sending, options);
     assert!(summary.is_success());
     assert_eq!(summary.receivers[0].name, "a\u{fffd}[2J", "no name moves the cursor");
 }
@@ -250,12 +254,7 @@ impl Idle {
         let have = PieceSet::none_of(manifest.pieces()).to_bytes();
         let ready = FromReceiver::Ready { key: [8; 16], piece_port: 1, have };
         frame::write(&mut &stream, &ready).expect("the sender reads");
-        let alive = stream.try_clone().expect("it is open");
-        std::thread::spawn(move || {
-            while frame::write(&mut &alive, &FromReceiver::Alive).is_ok() {
-                std::thread::sleep(Duration::from_millis(100));
-            }
-        });
+        stay_alive(&stream);
         Self(stream)
     }
 }
@@ -267,16 +266,14 @@ fn who_gets_nothing_any_more_has_failed_when_the_patience_is_over() {
     let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) };
     let sending = open(&[&file], options);
     let idle = Idle::join(sending.offer());
-    let wire = Wire::whole();
-    receive(sending.offer(), &wire.listeners, into(&places, 0));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = send_also_to(sending, into(&places, 0));
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);
     let named: Vec<&str> = summary.not_finished().map(|row| row.name.as_str()).collect();
     assert_eq!(named, ["idle"]);
-    let State::Failed(reason) = &row(&summary, "idle").state else { panic!("{summary:?}") };
+    let reason = failure(&summary, "idle");
     assert!(reason.starts_with("nothing has moved"), "{reason}");
     let told = std::iter::from_fn(|| frame::read(&mut &idle.0, MAX_FRAME_BYTES).ok());
-    let refused = FromSender::Refused { reason: reason.clone() };
+    let refused = FromSender::Refused { reason: reason.to_owned() };
     assert!(told.collect::<Vec<FromSender>>().contains(&refused), "it is told");
 }
 
@@ -287,11 +284,9 @@ fn who_has_everything_and_never_finishes_holds_nobody_for_ever() {
     let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) };
     let sending = open(&[&file], options);
     let _liar = Liar::join(sending.offer());
-    let wire = Wire::whole();
-    receive(sending.offer(), &wire.listeners, into(&places, 0));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = send_also_to(sending, into(&places, 0));
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);
-    let State::Failed(reason) = &row(&summary, "liar").state else { panic!("{summary:?}") };
+    let reason = failure(&summary, "liar");
     assert!(reason.starts_with("it has everything"), "{reason}");
 }
 
@@ -302,11 +297,7 @@ fn who_never_becomes_ready_holds_nobody_for_ever_and_is_named() {
     let options = SendOptions { patience: Duration::from_secs(3), ..with_receivers(1) };
     let sending = open(&[&file], options);
     let (reading, _) = greet(sending.offer(), "reading", 4);
-    std::thread::spawn(move || {
-        while frame::write(&mut &reading, &FromReceiver::Alive).is_ok() {
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    });
+    stay_alive(&reading);
     // Another one says not even that, but byte by byte something that is longer.
     let (slow, _) = greet(sending.offer(), "slow", 5);
     (&slow).write_all(&MAX_FRAME_BYTES.to_be_bytes()).expect("the sender reads");
@@ -317,12 +308,10 @@ fn who_never_becomes_ready_holds_nobody_for_ever_and_is_named() {
     });
     // And a third one nothing at all.
     let (_silent, _) = greet(sending.offer(), "silent", 6);
-    let wire = Wire::whole();
-    receive(sending.offer(), &wire.listeners, into(&places, 0));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = send_also_to(sending, into(&places, 0));
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);
     for name in ["reading", "slow", "silent"] {
-        let State::Failed(reason) = &row(&summary, name).state else { panic!("{summary:?}") };
+        let reason = failure(&summary, name);
         assert!(reason.starts_with("it has not become ready"), "{reason}");
     }
 }
@@ -336,9 +325,7 @@ fn who_is_lost_before_it_was_ready_is_named() {
     let handle = sending.handle();
     drop(greet(sending.offer(), "killed", 4));
     eventually("it is gone", || handle.receivers().iter().any(|row| row.state == State::Gone));
-    let wire = Wire::whole();
-    receive(sending.offer(), &wire.listeners, into(&places, 0));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = send_also_to(sending, into(&places, 0));
     assert!(!summary.is_success());
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);
     assert_eq!(row(&summary, "killed").state, State::Gone);

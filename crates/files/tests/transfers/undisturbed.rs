@@ -10,7 +10,8 @@ use carom_files::{
 };
 
 use crate::kit::{
-    Places, Wire, eventually, into, names, noise, open, receive, row, run, send_to, with_receivers,
+    Places, Wire, eventually, into, names, noise, open, receive, row, run, send_also_to, send_to,
+    with_receivers,
 };
 
 #[test]
@@ -36,9 +37,7 @@ fn what_a_reader_gives_is_sent_as_a_file() {
     let reader = Box::new(std::io::Cursor::new(text.clone()));
     let source = Source::Reader { name: "stdin".into(), reader };
     let sending = Sending::open(vec![source], with_receivers(1)).expect("it can be sent");
-    let wire = Wire::whole();
-    receive(sending.offer(), &wire.listeners, into(&places, 0));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = send_also_to(sending, into(&places, 0));
     assert!(summary.is_success());
     assert_eq!(fs::read(places.folder(0).join("stdin")).expect("it is there"), text);
 }
@@ -127,9 +126,7 @@ fn the_stream_begins_with_fewer_receivers_when_the_time_has_passed() {
     let file = places.file("data", 100);
     let start = StartWhen { receivers: Some(5), after: Some(Duration::from_millis(300)) };
     let sending = open(&[&file], SendOptions { start, ..with_receivers(1) });
-    let wire = Wire::whole();
-    receive(sending.offer(), &wire.listeners, into(&places, 0));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = send_also_to(sending, into(&places, 0));
     assert!(summary.is_success());
     assert_eq!(summary.receivers.len(), 1);
 }
