@@ -1,0 +1,151 @@
+//! What applications do with a group: they send, lock, make requests, reply, and look at rings.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use carom_proto::rmp::{Handler, LockName, LookId, LookOptions, Qos, Request, RequestOptions};
+use carom_proto::{Engine, NodeId, SendOptions};
+
+use super::{GROUP, Told, World};
+
+impl World {
+    /// Sends a message that is promised this; see [`World::send_level`].
+    pub(crate) fn send(&mut self, number: usize, qos: Qos, bytes: usize) {
+        let level = crate::random::LEVELS.iter().position(|level| *level == qos);
+        self.send_level(number, level.expect("a known level") as u8, bytes);
+    }
+
+    /// Sends a message that names its sender, its number and its level.
+    pub(crate) fn send_level(&mut self, number: usize, level: u8, bytes: usize) {
+        let (now, host) = (self.clock(number), &mut self.hosts[number]);
+        let mut payload = vec![host.id.0 as u8; bytes.max(6)];
+        payload[1..5].copy_from_slice(&host.sent.to_be_bytes());
+        payload[5] = level;
+        let qos = crate::random::LEVELS[usize::from(level)];
+        let options = SendOptions { qos: Some(qos), ..SendOptions::default() };
+        if host.engine.send(now, GROUP, payload.into(), options).is_ok() {
+            host.sent += 1;
+        }
+        self.drain(number);
+    }
+
+    /// Sends an unreliable message; it does not count among those that all must get.
+    pub(crate) fn send_unreliable(&mut self, number: usize, payload: &'static [u8]) {
+        let options = SendOptions { qos: Some(Qos::Unreliable), ..SendOptions::default() };
+        let (now, payload) = (self.now, Bytes::from_static(payload));
+        let sent = self.hosts[number].engine.send(now, GROUP, payload, options);
+        sent.expect("there is room");
+        self.drain(number);
+    }
+
+    pub(crate) fn lock(&mut self, number: usize, name: LockName, waits: bool) {
+        let (now, host) = (self.clock(number), &mut self.hosts[number]);
+        if !host.wanted.insert(name) {
+            return;
+        }
+        let asked = match waits {
+            true => host.engine.lock(now, GROUP, name),
+            false => host.engine.try_lock(now, GROUP, name),
+        };
+        if asked.is_err() {
+            host.wanted.remove(&name);
+        }
+        self.drain(number);
+    }
+
+    pub(crate) fn confirm(&mut self, number: usize) {
+        let now = self.clock(number);
+        self.hosts[number].engine.confirm(now, GROUP);
+        self.drain(number);
+    }
+
+    pub(crate) fn unlock(&mut self, number: usize, name: LockName) {
+        let (now, host) = (self.clock(number), &mut self.hosts[number]);
+        if host.wanted.contains(&name) && host.engine.unlock(now, GROUP, name).is_ok() {
+            host.wanted.remove(&name);
+            host.held.remove(&name);
+        }
+        self.drain(number);
+    }
+
+    /// The hosts that may use a lock now.
+    pub(crate) fn holders(&self, name: LockName) -> Vec<usize> {
+        let holds = |number: &usize| {
+            let host = &self.hosts[*number];
+            host.is_alive && host.held.contains(&name)
+        };
+        (0..self.hosts.len()).filter(holds).collect()
+    }
+
+    /// Makes a request that names its caller, its number and its level; see [`World::send_level`].
+    pub(crate) fn call(&mut self, number: usize, handler: Option<u8>, level: u8, bytes: usize) {
+        self.call_for(number, handler, level, bytes, Duration::from_secs(120));
+    }
+
+    pub(crate) fn call_for(
+        &mut self,
+        number: usize,
+        handler: Option<u8>,
+        level: u8,
+        bytes: usize,
+        patience: Duration,
+    ) {
+        let (now, host) = (self.clock(number), &mut self.hosts[number]);
+        let mut payload = vec![host.id.0 as u8; bytes.max(6)];
+        let call = host.calls.len() as u32 | 1 << 20;
+        payload[1..5].copy_from_slice(&call.to_be_bytes());
+        payload[5] = level;
+        let payload = Bytes::from(payload);
+        let options = RequestOptions {
+            handler: handler.and_then(Handler::new),
+            qos: crate::random::LEVELS[usize::from(level)],
+            patience: Some(patience),
+            via: None,
+        };
+        if let Ok(id) = host.engine.request(now, GROUP, payload.clone(), options) {
+            host.calls.insert(id, payload);
+        }
+        self.drain(number);
+    }
+
+    /// Makes a request by way of a member.
+    pub(crate) fn call_via(&mut self, number: usize, via: Option<NodeId>) {
+        let now = self.clock(number);
+        let options = RequestOptions { via, ..RequestOptions::default() };
+        let asked = self.hosts[number].engine.request(now, GROUP, "what?".into(), options);
+        asked.expect("it may ask");
+        self.drain(number);
+    }
+
+    /// The members that are to reply think for a while.
+    pub(super) fn on_request(&mut self, number: usize, request: Request) -> Told {
+        if request.is_ours {
+            let now = self.clock(number);
+            let thinks = Duration::from_micros(self.rng.below(20_000) as u64);
+            let mut reply = request.payload.to_vec();
+            reply.resize(self.reply_bytes.max(6), 0);
+            let work = &mut self.hosts[number].work;
+            work.insert((now + thinks, request.id), reply.into());
+        }
+        Told::Request { request }
+    }
+
+    /// The members whose work is done reply.
+    pub(super) fn reply(&mut self, number: usize) {
+        let (now, host) = (self.clock(number), &mut self.hosts[number]);
+        while let Some(entry) = host.work.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((_, id), reply) = entry.remove_entry();
+            // It may be closed by now: another has replied, or the member was removed.
+            let _closed = host.engine.reply(now, GROUP, id, reply);
+        }
+        self.drain(number);
+    }
+
+    /// Looks at the rings, for so long at most.
+    pub(crate) fn look(&mut self, number: usize, options: LookOptions) -> LookId {
+        let now = self.clock(number);
+        let id = self.hosts[number].engine.look(now, GROUP, options).expect("there is room");
+        self.drain(number);
+        id
+    }
+}

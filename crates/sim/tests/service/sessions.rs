@@ -1,0 +1,88 @@
+//! What the service hears of a node, and whom it takes for dead: who crashes, stops, stands still
+//! or answers no ping.
+
+use carom_proto::membership::service::ServerConfig;
+use carom_proto::{ViewChange, ViewChangeKind};
+
+use super::rig::{Rig, group, node_id};
+use super::{agreed, all_settled, default, millis, seconds};
+
+#[test]
+fn a_crashed_node_is_failed_in_every_view_within_the_detection_time() {
+    for (detection_time, slack) in [(seconds(3), 20), (millis(100), 20)] {
+        let config = ServerConfig { detection_time, ..default() };
+        let mut rig = agreed(2, 4, 5, config, 7);
+        rig.run_for(seconds(1));
+        assert!(rig.agrees(), "nobody is taken for dead who lives");
+        rig.nodes[1].is_crashed = true;
+        let start = rig.now;
+        assert!(rig.run_until(detection_time + millis(slack), Rig::agrees));
+        assert!(rig.now.since(start) > detection_time / 2);
+        let failed = |change: &&ViewChange| change.kind == ViewChangeKind::Failed;
+        assert_eq!(rig.nodes[0].changes.iter().filter(failed).count(), 5);
+        rig.check();
+    }
+}
+
+#[test]
+fn a_node_that_stops_has_left_at_once() {
+    let mut rig = agreed(2, 3, 5, default(), 8);
+    rig.shut_down(1);
+    assert!(rig.run_until(millis(20), Rig::agrees));
+    let left = |change: &&ViewChange| change.kind == ViewChangeKind::Left;
+    assert_eq!(rig.nodes[0].changes.iter().filter(left).count(), 5);
+    rig.check();
+}
+
+#[test]
+fn a_node_that_was_paused_within_its_lease_comes_back_as_itself() {
+    let mut rig = agreed(2, 3, 5, default(), 9);
+    rig.run_for(seconds(2));
+    rig.nodes[1].is_paused = true;
+    rig.run_for(millis(1900));
+    rig.leave(2, group(0));
+    rig.run_for(millis(10));
+    rig.resume(1);
+    rig.run_for(seconds(1));
+    assert!(rig.agrees());
+    assert_eq!(rig.nodes[1].service.incarnation(), 0);
+    assert_eq!(rig.process_stat(0, "sessions_expired"), 0);
+    let gone = |change: &&ViewChange| change.kind != ViewChangeKind::Joined;
+    assert_eq!(rig.nodes[0].changes.iter().filter(gone).count(), 1, "that of node 2");
+}
+
+#[test]
+fn a_node_that_was_paused_for_longer_comes_back_as_a_new_incarnation() {
+    let mut rig = agreed(2, 3, 5, default(), 10);
+    rig.nodes[1].is_paused = true;
+    rig.run_for(seconds(4));
+    assert_eq!(rig.nodes[0].views[&group(0)].members(), [node_id(2)]);
+    rig.leave(2, group(0));
+    rig.resume(1);
+    assert!(rig.run_until(seconds(1), |rig| rig.agrees() && all_settled(rig)));
+    assert_eq!(rig.nodes[1].service.incarnation(), 1);
+    let of_1 = |change: &&ViewChange| (change.node, change.group) == (node_id(1), group(1));
+    let kinds: Vec<ViewChangeKind> =
+        rig.nodes[0].changes.iter().filter(of_1).map(|change| change.kind).collect();
+    let there_and_back = [ViewChangeKind::Joined, ViewChangeKind::Failed, ViewChangeKind::Joined];
+    assert_eq!(kinds, there_and_back);
+    rig.check();
+}
+
+#[test]
+fn in_the_ring_a_node_that_answers_no_ping_is_reported_but_lives_if_it_is_heard() {
+    let config = ServerConfig { ring: true, ..default() };
+    let mut rig = agreed(1, 4, 3, config, 17);
+    rig.run_for(seconds(10));
+    let sum = |rig: &Rig, name: &str| (0..4).map(|node| rig.stat(node, name)).sum::<u64>();
+    assert!((36..60).contains(&sum(&rig, "pings_sent")), "{}", sum(&rig, "pings_sent"));
+    assert_eq!(sum(&rig, "reports_made"), 0);
+    rig.nodes[2].is_deaf = true;
+    rig.run_for(seconds(10));
+    assert!(sum(&rig, "reports_made") > 4);
+    assert!(rig.process_stat(0, "reports_contradicted") > 4);
+    assert!(rig.agrees(), "its link says that it lives");
+    rig.nodes[2].is_crashed = true;
+    assert!(rig.run_until(millis(3100), Rig::agrees));
+    rig.check();
+}

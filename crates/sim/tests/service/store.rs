@@ -1,0 +1,102 @@
+//! A store that is full, fails or does not answer, that refuses one of two owners, and that a
+//! process follows.
+
+use carom_proto::membership::service::{Change, CommitFailure, Member, Server, Unserved};
+use carom_proto::{JoinError, NodeId};
+
+use super::rig::{Rig, endpoint, group, partition, settings};
+use super::{agreed, all_settled, default, millis, seconds};
+
+#[test]
+fn a_full_store_refuses_joins_with_a_reason_and_keeps_leaves() {
+    let mut rig = agreed(1, 3, 2, default(), 6);
+    rig.store.failing = Some(CommitFailure::Full);
+    let before = rig.store.members();
+    rig.leave(0, group(0));
+    rig.join(1, group(7));
+    rig.run_for(seconds(2));
+    let error = JoinError::Unserved { why: Unserved::StoreFull };
+    assert_eq!(rig.nodes[1].refused, [(group(7), error)]);
+    assert_eq!(rig.store.members(), before, "nothing is half done");
+    assert_eq!(rig.nodes[2].views[&group(0)].members().len(), 2, "nobody heard of the leaving");
+    assert!(rig.process_stat(0, "commits_failed") > 2);
+    rig.store.failing = None;
+    rig.join(1, group(7));
+    assert!(rig.run_until(seconds(2), Rig::agrees));
+    rig.check();
+}
+
+#[test]
+fn a_node_that_comes_and_goes_while_the_store_fails_is_removed_once() {
+    const GROUPS: usize = 50;
+    let mut rig = agreed(1, 2, GROUPS, default(), 18);
+    rig.store.failing = Some(CommitFailure::Failed);
+    for _ in 0..8 {
+        rig.nodes[1].is_paused = true;
+        rig.run_for(seconds(4));
+        rig.resume(1);
+        rig.run_for(seconds(1));
+    }
+    assert!(rig.process_stat(0, "sessions_expired") >= 8);
+    let open = rig.processes[0].server.as_ref().map_or(0, Server::open_requests);
+    assert!(open <= 2 * GROUPS, "{open} requests for {GROUPS} removals and as many joins");
+    rig.store.failing = None;
+    assert!(rig.run_until(seconds(5), |rig| rig.agrees() && all_settled(rig)));
+    rig.check();
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_asked_again_until_it_is_known() {
+    let mut repeated = 0;
+    for seed in 0..20 {
+        let mut rig = Rig::new(2, default(), seed);
+        rig.store.lost_answers = 0.4;
+        for node in 0..4 {
+            rig.add_node();
+            (0..10).for_each(|it| rig.join(node, group(it)));
+        }
+        assert!(rig.run_until(seconds(20), |rig| rig.agrees() && all_settled(rig)), "seed {seed}");
+        repeated += rig.process_stat(0, "commits_repeated");
+        rig.check();
+    }
+    assert!(repeated > 20, "{repeated} commits were tried again");
+}
+
+#[test]
+fn of_two_owners_of_a_partition_the_store_refuses_one() {
+    let mut rig = agreed(2, 4, 8, default(), 12);
+    let (it, old) = (group(0), rig.owner(partition(group(0))).unwrap());
+    // The new owner loads and owns; nobody has told the old one, whose members go on asking it.
+    let state = rig.store.state(partition(it)).clone();
+    rig.store.give(partition(it), 1 - old as u64);
+    let (now, new) = (rig.now, rig.processes[1 - old].server.as_mut().unwrap());
+    new.load(partition(it), state);
+    new.own(now, partition(it));
+    rig.leave(2, it);
+    rig.run_for(millis(50));
+    assert_eq!(rig.process_stat(old, "partitions_lost"), 1, "the store has refused it");
+    assert!(rig.stat(2, "sent_elsewhere") > 0);
+    rig.publish_owners();
+    assert!(rig.run_until(seconds(2), Rig::agrees));
+    rig.check();
+}
+
+#[test]
+fn a_follower_keeps_up_with_the_stores_watch_until_there_is_a_gap() {
+    let mut rig = agreed(1, 2, 4, default(), 13);
+    let part = partition(group(0));
+    let state = rig.store.state(part).clone();
+    let mut follower = Server::new(rig.config.clone(), 1);
+    assert!(follower.state(part).is_none());
+    follower.load(part, state.clone());
+    let member = Member { node: NodeId(5), incarnation: 0, endpoint: endpoint(5) };
+    let change = Change::Join { group: group(0), settings: settings(8), member };
+    let version = state.version();
+    assert!(follower.handle_applied(rig.now, part, version, &[change]));
+    assert_eq!(follower.state(part).unwrap().version(), version + 1);
+    assert!(follower.handle_applied(rig.now, part, version, &[change]), "known already");
+    assert_eq!(follower.state(part).unwrap().version(), version + 1);
+    assert!(!follower.handle_applied(rig.now, part, version + 2, &[change]), "a gap");
+    assert!(follower.state(part).is_none(), "it has to be loaded again");
+    rig.run_for(millis(1));
+}
