@@ -1,0 +1,113 @@
+//! Members that crash, are cut off or take nothing: what the others do, and what they are told.
+
+use std::time::Duration;
+
+use carom::sim::Fault;
+use carom::{Event, Loss, Node, NotDelivered, Profile, PublishError, Qos, Removal, RingNews};
+
+use crate::{PATIENCE, join_all, news, start, text, until, world};
+
+#[test]
+fn a_majority_goes_on_without_a_crashed_member_and_a_minority_says_that_it_may_not() {
+    let mut world = world(3, 8, Loss::None);
+    let nodes: [Node; 3] = start(&world, Node::builder);
+    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
+    world.crash(&world.host(2));
+    let program = async {
+        let view = until(&groups[0], |event| match news(event) {
+            Some(RingNews::View(view)) if !view.failed.is_empty() => Some(view),
+            _ => None,
+        });
+        let view = view.await;
+        assert_eq!(view.failed[0].node, nodes[2].id());
+        assert_eq!(groups[0].members(), [nodes[1].id()]);
+        let published = groups[0].publish_with_async("still here", Qos::TotallyResilient).await;
+        assert_eq!(published.expect("published").delivered().await, Ok(()));
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+    world.crash(&world.host(1));
+    let program = async {
+        let needed = until(&groups[0], |event| match news(event) {
+            Some(RingNews::Minority { members, needed }) => Some((members, needed)),
+            _ => None,
+        });
+        assert_eq!(needed.await, (2, 2));
+        let held = groups[0].publish_async("to nobody").await.expect("it is kept");
+        let told = held.delivered_timeout_async(Duration::from_secs(5)).await;
+        assert_eq!(told, Err(NotDelivered::Timeout(Duration::from_secs(5))));
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
+
+#[test]
+fn who_was_cut_off_is_told_so_and_joins_again_unless_it_does_not_want_to() {
+    for rejoins in [true, false] {
+        let mut world = world(4, 9, Loss::None);
+        let nodes: [Node; 4] = start(&world, Node::builder);
+        let profile = Profile::ordered().rejoin(rejoins);
+        let groups = world.block_on(PATIENCE, join_all(&nodes, profile)).expect("joined");
+        world.apply(&Fault::Partition(vec![world.host(3).ix()]));
+        world.run_for(Duration::from_secs(5));
+        drop(groups[0].publish("without the fourth").expect("published"));
+        let cut_off = groups[3].publish("into the void").expect("it is kept");
+        world.run_for(Duration::from_secs(5));
+        world.apply(&Fault::Heal);
+        let program = async {
+            let removed = |event: &Event| match news(event) {
+                Some(RingNews::Removed { why, unsent, .. }) => Some((why, unsent)),
+                _ => None,
+            };
+            let (why, unsent) = until(&groups[3], removed).await;
+            assert!(unsent.is_some(), "one message is not known to have come anywhere");
+            assert_eq!(cut_off.delivered().await, Err(NotDelivered::Removed { why }));
+            if !rejoins {
+                assert_eq!(groups[3].recv().await, None);
+                let late = groups[3].publish("too late").err();
+                assert_eq!(late, Some(PublishError::Closed));
+                return;
+            }
+            while groups[3].members().len() < 3 {
+                nodes[3].sleep(Duration::from_millis(5)).await;
+            }
+            drop(groups[3].publish_async("back again").await.expect("published"));
+            for group in &groups {
+                until(group, |event| text(event).filter(|it| it == "back again")).await;
+            }
+        };
+        world.block_on(PATIENCE, program).expect("in time");
+    }
+}
+
+#[test]
+fn an_application_that_takes_nothing_is_put_out_of_the_ring_and_told_so() {
+    let mut world = world(3, 11, Loss::None);
+    let nodes: [Node; 3] = start(&world, || Node::builder().queue(100));
+    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
+    let [slow, writer, reader] = &groups[..] else { panic!("three groups") };
+    let program = async {
+        for number in 0..2000 {
+            drop(writer.publish_async(format!("{number}")).await.expect("published"));
+            while writer.try_recv().is_some() {}
+            while reader.try_recv().is_some() {}
+            nodes[1].sleep(Duration::from_millis(1)).await;
+        }
+        while reader.members().len() > 1 {
+            nodes[1].sleep(Duration::from_millis(5)).await;
+        }
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+    let (mut given, mut others, mut removed) = (0, 0, None);
+    while let Some(event) = slow.try_recv() {
+        let is_next = text(&event).as_ref() == Some(&given.to_string());
+        given += usize::from(is_next);
+        others += usize::from(!is_next);
+        if let Some(RingNews::Removed { why, .. }) = news(&event) {
+            removed = Some(why);
+        }
+    }
+    assert!((190..=203).contains(&(given + others)), "{given} in order, and {others} events");
+    assert!(given > 150 && others < 30, "{given} in order, and {others} events");
+    assert_eq!(removed, Some(Removal::TooSlow));
+    let notices = nodes[0].notices();
+    assert!(notices.iter().any(|it| it.text.contains("did not take")), "{notices:?}");
+}

@@ -1,0 +1,131 @@
+//! Who leaves a group or closes its node: what it sent is sent, and the rings are left in order.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use carom::{Loss, Node, Profile, Qos, RingNews};
+
+use crate::network::{multicast_port, on_loopback};
+use crate::{PATIENCE, news, start, take, text, until, world};
+
+#[test]
+fn who_leaves_or_closes_sends_what_was_accepted_and_leaves_the_others_whole() {
+    let mut world = world(3, 10, Loss::Uniform(0.05));
+    let [a, b, c]: [Node; 3] = start(&world, Node::builder);
+    let program = async {
+        let profile = Profile::ordered();
+        let mut groups = Vec::new();
+        for node in [&a, &b, &c] {
+            groups.push(node.join_async("accounts", profile).await.expect("a group"));
+        }
+        while groups.iter().any(|group| group.members().len() < 2) {
+            a.sleep(Duration::from_millis(5)).await;
+        }
+        let (of_c, of_b) = (groups.pop().expect("three"), groups.pop().expect("two"));
+        let of_a = groups.pop().expect("one");
+        (0..200).for_each(|number| drop(of_c.publish(format!("c{number}")).expect("published")));
+        of_c.leave();
+        (0..200).for_each(|number| drop(of_b.publish(format!("b{number}")).expect("published")));
+        b.close();
+        let (mut given, mut left) = (Vec::new(), Vec::new());
+        while given.len() < 400 || left.len() < 2 {
+            let event = of_a.recv_timeout_async(PATIENCE).await.expect("in time").expect("open");
+            given.extend(text(&event));
+            if let Some(RingNews::View(view)) = news(&event) {
+                // Neither is a failure: a ring of one is whole, where one of three is a minority.
+                assert!(view.failed.is_empty(), "{view:?}");
+                left.extend(view.left);
+            }
+        }
+        for (sender, count) in [("b", 200), ("c", 200)] {
+            assert_eq!(given.iter().filter(|text| text.starts_with(sender)).count(), count);
+        }
+        let alone = of_a.publish_with_async("alone", Qos::TotallyResilient).await;
+        assert_eq!(alone.expect("published").delivered().await, Ok(()));
+        drop(of_b);
+        // The group can be joined again while it is still being left.
+        let again = c.join_async("accounts", profile).await.expect("a group");
+        drop(again.publish_async("again").await.expect("published"));
+        until(&of_a, |event| text(event).filter(|it| it == "again")).await;
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
+
+#[test]
+fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
+    let mut world = world(2, 13, Loss::None);
+    let [a, b]: [Node; 2] = start(&world, Node::builder);
+    let program = async {
+        let first = a.join_async("accounts", Profile::ordered()).await.expect("a group");
+        drop(first);
+        let of_a = a.join_async("accounts", Profile::time_critical()).await.expect("another group");
+        // Until it has heard of that the other node would refuse to have it so.
+        b.sleep(Duration::from_secs(1)).await;
+        let groups = [
+            of_a,
+            b.join_async("accounts", Profile::time_critical()).await.expect("another group"),
+        ];
+        while groups[0].members().is_empty() {
+            a.sleep(Duration::from_millis(5)).await;
+        }
+        drop(groups[0].publish_async("x").await.expect("published"));
+        assert_eq!(take(&groups[1], 1).await, ["x"]);
+        // The time at which the first would have been left for good changes nothing.
+        a.sleep(Duration::from_secs(5)).await;
+        drop(groups[0].publish_async("y").await.expect("published"));
+        assert_eq!(take(&groups[1], 1).await, ["y"]);
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
+
+/// A task that its own waker runs: on the thread of the driver on which it sleeps.
+struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        let waker = Waker::from(Arc::clone(&self));
+        let mut task = self.0.lock().expect("it does not panic");
+        let future = task.as_mut().expect("it has not ended");
+        if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            *task = None;
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_closed_on_the_thread_of_its_own_driver_leaves_its_rings_in_order() {
+    let port = multicast_port();
+    let [stays, goes] = [(), ()].map(|()| on_loopback(port).start().expect("a node"));
+    let profile = Profile::ordered();
+    let of_stays = stays.join("accounts", profile).expect("a group");
+    let of_goes = goes.join("accounts", profile).expect("a group");
+    while of_stays.members().is_empty() {
+        std::thread::yield_now();
+    }
+    let slept = goes.sleep(Duration::from_millis(10));
+    Arc::new(Task(Mutex::new(Some(Box::pin(async move {
+        slept.await;
+        // More than leaves at once.
+        for _ in 0..1000 {
+            drop(of_goes.try_publish(vec![0; 1000]).expect("there is room"));
+        }
+        drop((of_goes, goes));
+    })))))
+    .wake();
+    let mut given = 0;
+    let view = loop {
+        let event = of_stays.recv_timeout(PATIENCE).expect("in time").expect("open");
+        given += usize::from(text(&event).is_some());
+        match news(&event) {
+            Some(RingNews::View(view)) if view.view.len() == 1 && view.joined.is_empty() => {
+                break view;
+            }
+            Some(RingNews::Minority { .. }) => panic!("the other is gone, and had {given} sent"),
+            _ => {}
+        }
+    };
+    assert_eq!((given, view.left.len(), view.failed.len()), (1000, 1, 0));
+}

@@ -1,0 +1,140 @@
+//! What is promised of a message is kept and told when it is; what cannot be promised is refused.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use carom::sim::Fault;
+use carom::{
+    Event, Group, JoinError, JoinGroupError, Loss, Node, Partition, Profile, PublishError, Qos,
+    RingNews, TryPublishError,
+};
+
+use crate::{PATIENCE, join_all, start, text, until, world};
+
+const ALL_LEVELS: [Qos; 7] = [
+    Qos::Unreliable,
+    Qos::Unordered,
+    Qos::SourceOrdered,
+    Qos::TotallyOrdered,
+    Qos::Resilient(1),
+    Qos::MajorityResilient,
+    Qos::TotallyResilient,
+];
+
+#[test]
+fn every_promise_is_kept_and_said_to_be() {
+    let mut world = world(3, 7, Loss::Uniform(0.02));
+    let nodes: [Node; 3] = start(&world, Node::builder);
+    let program = async {
+        let groups = join_all(&nodes, Profile::ordered()).await;
+        for qos in ALL_LEVELS {
+            let published = groups[1].publish_with_async(qos.to_string(), qos).await;
+            let told = published.expect("published").delivered_timeout_async(PATIENCE).await;
+            assert_eq!(told, Ok(()), "{qos}");
+            if qos == Qos::TotallyResilient {
+                // All hold it by now; each delivers it when it has heard so itself.
+                for group in [&groups[0], &groups[2]] {
+                    until(group, |event| text(event).filter(|it| *it == qos.to_string())).await;
+                }
+            }
+        }
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
+
+#[test]
+fn what_was_sent_is_confirmed_while_more_is_sent_and_who_is_waited_for_is_named() {
+    let mut world = world(3, 14, Loss::Uniform(0.02));
+    let nodes: [Node; 3] = start(&world, Node::builder);
+    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
+    let groups: Rc<[Group]> = groups.into();
+    let busy = Rc::clone(&groups);
+    let host = world.host(0);
+    world.spawn(&host, async move {
+        loop {
+            drop(busy[0].publish_async(vec![7; 500]).await.expect("published"));
+            busy[0].recv_timeout_async(Duration::from_micros(300)).await.ok();
+        }
+    });
+    let confirmed = world.block_on(PATIENCE, groups[0].confirm_async(PATIENCE));
+    let safe = confirmed.expect("in time").expect("confirmed");
+    assert_eq!((safe.members, safe.incomplete.len()), (2, 0));
+    world.apply(&Fault::Partition(vec![world.host(0).ix()]));
+    let limit = Duration::from_secs(3);
+    let told = world.block_on(PATIENCE, groups[0].confirm_async(limit)).expect("in time");
+    let mut waiting_for = told.expect_err("nobody can").waiting_for;
+    waiting_for.sort_unstable();
+    let mut others = [nodes[1].id(), nodes[2].id()];
+    others.sort_unstable();
+    assert_eq!(waiting_for, others);
+}
+
+#[test]
+fn what_is_with_all_members_is_told_when_it_is_and_not_before() {
+    let mut world = world(3, 16, Loss::None);
+    let nodes: [Node; 3] = start(&world, Node::builder);
+    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
+    world.run_for(Duration::from_secs(1));
+    while groups[0].try_recv().is_some() {}
+    // One does not hear what the others say.
+    world.apply(&Fault::Partition(vec![world.host(2).ix()]));
+    drop(groups[0].publish("for two of three").expect("published"));
+    let program = async {
+        let (mut place, mut has_failed) = (None, false);
+        loop {
+            let event = groups[0].recv_timeout_async(PATIENCE).await;
+            match event.expect("in time").expect("open") {
+                Event::Message(message) => place = message.place,
+                Event::Ring(event) => match event.news {
+                    RingNews::View(view) => has_failed |= !view.failed.is_empty(),
+                    RingNews::Stable { up_to, members }
+                        if place.is_some_and(|place| place <= up_to) =>
+                    {
+                        assert!(has_failed, "the third has it not");
+                        return members;
+                    }
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+    };
+    assert_eq!(world.block_on(PATIENCE, program).expect("in time"), 2);
+}
+
+#[test]
+fn what_a_group_cannot_promise_is_refused_at_once() {
+    let mut world = world(2, 12, Loss::None);
+    let [a, b]: [Node; 2] = start(&world, Node::builder);
+    let program = async {
+        let unordered = a.join_async("prices", Profile::time_critical()).await.expect("a group");
+        let asked = Qos::TotallyOrdered;
+        let refused = unordered.publish_with_async("x", asked).await.err();
+        assert_eq!(refused, Some(PublishError::Qos { asked }));
+        let refused = unordered.try_publish_with("x", asked).err();
+        assert_eq!(refused, Some(TryPublishError::Qos { asked }));
+
+        let any = Profile::ordered().partition(Partition::AtLeast(1));
+        let group = a.join_async("accounts", any).await.expect("a group");
+        let asked = Qos::MajorityResilient;
+        let refused = group.publish_with_async("x", asked).await.err();
+        assert_eq!(refused, Some(PublishError::Qos { asked }));
+        let limit = group.payload_limit();
+        assert_eq!(limit, 16 << 20);
+        let refused = group.publish_async(vec![0; limit + 1]).await.err();
+        assert_eq!(refused, Some(PublishError::TooLarge { bytes: limit + 1, limit }));
+        let refused = group.publish_with_async(vec![0; 2000], Qos::Unreliable).await.err();
+        assert!(matches!(refused, Some(PublishError::TooLarge { bytes: 2000, limit: ..1500 })));
+        let told = group.publish_async("this one fits").await.expect("it does").delivered().await;
+        assert_eq!(told, Ok(()), "nothing that was refused is in the way");
+
+        for profile in [Profile::ordered(), Profile::time_critical()] {
+            let refused = b.join_async("accounts", profile).await.map(drop);
+            let error = refused.expect_err("the group is otherwise");
+            let is_contradiction =
+                matches!(error, JoinGroupError::Refused(JoinError::Contradiction { .. }));
+            assert!(is_contradiction, "{error}");
+        }
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}

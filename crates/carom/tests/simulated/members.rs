@@ -1,0 +1,86 @@
+//! Who is told of whom: by an oracle, by a list of static members, by seeds.
+
+use std::time::Duration;
+
+use carom::sim::{Host, Membership, PerClass, World};
+use carom::{JoinGroupError, Node, NodeId, Profile, StartError};
+
+use crate::{PATIENCE, config, join, messages, start};
+
+#[test]
+fn an_oracle_tells_views_after_its_delay_and_refuses_contradictions() {
+    let delay = Duration::from_millis(250);
+    let mut world = World::with_membership(config(3, 9), Membership::Oracle { delay });
+    let nodes: [Node; 3] = start(&world);
+    let groups = world
+        .block_on(Duration::ZERO, async { [join(&nodes[0]).await, join(&nodes[1]).await] })
+        .expect("at once");
+    world.run_for(delay - Duration::from_millis(1));
+    assert_eq!(groups[0].members(), []);
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(groups[0].members(), [nodes[1].id()]);
+    assert_eq!(groups[1].members(), [nodes[0].id()]);
+    assert_eq!(world.counters().sent, PerClass::default(), "nothing crossed the network");
+
+    let other = Profile::time_critical().rate_of_fire(6, 2);
+    let stranger = nodes[2].join_async("prices", other);
+    let stranger = world.block_on(PATIENCE, stranger).expect("at once").expect("not known yet");
+    world.run_for(delay);
+    assert_eq!(world.block_on(PATIENCE, stranger.recv()), Some(None), "it was refused");
+    assert_eq!(nodes[2].notices().len(), 1);
+
+    let host = world.host(1);
+    world.crash(&host);
+    world.run_for(delay);
+    assert_eq!(groups[0].members(), []);
+}
+
+#[test]
+fn a_member_that_leaves_and_joins_again_before_it_is_told_sees_who_is_there() {
+    let delay = Duration::from_millis(100);
+    let mut world = World::with_membership(config(2, 10), Membership::Oracle { delay });
+    let nodes: [Node; 2] = start(&world);
+    let settled = async {
+        let first = [join(&nodes[0]).await, join(&nodes[1]).await];
+        nodes[0].sleep(Duration::from_millis(50)).await;
+        drop(first);
+        let again = join(&nodes[0]).await;
+        nodes[0].sleep(Duration::from_secs(1)).await;
+        assert_eq!(again.members(), [], "the other has left for good");
+        let other = join(&nodes[1]).await;
+        nodes[0].sleep(delay).await;
+        (again.members(), other.members())
+    };
+    let (of_first, of_second) = world.block_on(PATIENCE, settled).expect("in time");
+    assert_eq!((of_first, of_second), (vec![nodes[1].id()], vec![nodes[0].id()]));
+}
+
+#[test]
+fn static_members_are_reached_at_their_hosts_addresses() {
+    let mut world = World::new(config(2, 14));
+    let hosts = world.hosts();
+    let id = |host: &Host| NodeId(u64::from(host.ix().0) + 7);
+    let members: Vec<_> = hosts.iter().map(|host| (id(host), host.endpoint())).collect();
+    let nodes = [0, 1].map(|number| {
+        let builder = Node::builder().node_id(members[number].0).static_members(members.clone());
+        builder.start_on(&hosts[number]).expect("a node")
+    });
+    let told = async {
+        let groups = [join(&nodes[0]).await, join(&nodes[1]).await];
+        groups[0].publish("here").expect("published");
+        groups[0].confirm_async(PATIENCE).await.expect("confirmed");
+        messages(&groups[1])
+    };
+    assert_eq!(world.block_on(PATIENCE, told), Some(vec!["here".to_owned()]));
+}
+
+#[test]
+fn seeds_are_addresses_in_the_world_and_must_answer() {
+    let mut world = World::new(config(2, 12));
+    let [a, _b] = [0, 1].map(|host| world.host(host));
+    let named = Node::builder().seeds(["localhost:7400"]).start_on(&a);
+    assert!(matches!(named, Err(StartError::Seed { .. })));
+    let node = Node::builder().seeds(["10.0.0.2"]).start_on(&a).expect("a node");
+    let alone = world.block_on(PATIENCE, node.join_async("a", Profile::time_critical()));
+    assert!(matches!(alone, Some(Err(JoinGroupError::NoSeedAnswered { .. }))), "{alone:?}");
+}

@@ -1,0 +1,68 @@
+//! A node and its host: one at a time, and what its handles find when it is gone.
+
+use std::time::Duration;
+
+use carom::sim::{Fault, Membership, World};
+use carom::{JoinGroupError, Node, Profile, PublishError, StartError};
+use pollster::block_on;
+
+use crate::{PATIENCE, config, join, join_with, start};
+
+#[test]
+fn handles_that_outlive_their_host_or_their_world_find_the_node_closed() {
+    let mut world = World::new(config(1, 4));
+    let host = world.host(0);
+    let node = Node::builder().start_on(&host).expect("a node");
+    let group = world.block_on(PATIENCE, join(&node)).expect("joined");
+    world.crash(&host);
+    assert_eq!(group.publish("too late").err(), Some(PublishError::Closed));
+    assert_eq!(world.block_on(PATIENCE, group.recv()), Some(None));
+    let again = world.block_on(PATIENCE, node.join_async("b", Profile::time_critical()));
+    assert!(matches!(again, Some(Err(JoinGroupError::Closed))));
+    // The dead node's handles do not touch its successor.
+    let successor = Node::builder().start_on(&host).expect("a node");
+    drop((group, node));
+    assert!(world.block_on(PATIENCE, successor.status_async()).is_some());
+    let group = world.block_on(PATIENCE, join(&successor)).expect("joined");
+    drop(world);
+    assert_eq!(group.publish("too late").err(), Some(PublishError::Closed));
+    block_on(async {
+        assert_eq!(group.recv().await, None);
+        successor.sleep(PATIENCE).await;
+        assert!(group.confirm_async(PATIENCE).await.expect_err("nobody is there").closed);
+    });
+}
+
+#[test]
+fn a_host_has_one_node_at_a_time() {
+    let mut world = World::new(config(1, 5));
+    let host = world.host(0);
+    let first = Node::builder().start_on(&host).expect("a node");
+    let second = Node::builder().start_on(&host);
+    assert!(matches!(second, Err(StartError::AddressInUse { port: 7400, multicast: false })));
+    let first_id = first.id();
+    first.close();
+    let second = Node::builder().start_on(&host).expect("there is room again");
+    assert_ne!(second.id(), first_id);
+    let group = world.block_on(PATIENCE, join(&second)).expect("joined");
+    drop(group.publish("alone").expect("published"));
+}
+
+#[test]
+fn a_node_that_takes_a_paused_hosts_place_ends_the_one_before_it() {
+    let delay = Duration::from_millis(5);
+    let mut world = World::with_membership(config(2, 31), Membership::Oracle { delay });
+    let [here, there] = start(&world);
+    let host = world.host(1);
+    let meet = async {
+        let others = join(&there).await;
+        (others, join_with(&here, 1).await)
+    };
+    let (others, group) = world.block_on(PATIENCE, meet).expect("they meet");
+    world.apply(&Fault::Pause(host.ix()));
+    drop((others, there));
+    let _next = Node::builder().start_on(&host).expect("the first one's handle is gone");
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(group.members(), [], "the first one is gone, and the next is in no group");
+    world.apply(&Fault::Resume(host.ix()));
+}

@@ -1,0 +1,81 @@
+//! What a sender is told of the members: who has everything, who does not, who holds it back.
+
+use carom_proto::lateral::Config;
+use carom_proto::loss::Loss;
+use carom_proto::*;
+
+use crate::rig::{MILLISECOND, SECOND, World, payload};
+use crate::{RATE, group};
+
+#[test]
+fn confirmation_comes_when_every_member_has_everything() {
+    let mut world = World::new(4, &Config::default(), Loss::Uniform(0.3), 9);
+    (0..4).for_each(|host| world.join(host, group(0), RATE));
+    (0..100).for_each(|number| {
+        world.send(0, group(0), &payload(number)).expect("nobody holds back");
+        world.run_for(MILLISECOND);
+    });
+    world.confirm(0, group(0));
+    assert_eq!(world.hosts[0].safe, []);
+    world.run_for(10 * SECOND);
+    let safe = Safe { group: group(0), up_to: SeqNo(100), members: 3, incomplete: Vec::new() };
+    assert_eq!(world.hosts[0].safe, [safe]);
+    assert_eq!(world.hosts[0].engine.unconfirmed(group(0)), []);
+    let all: Vec<u32> = (1..=100).collect();
+    (1..4).for_each(|host| assert_eq!(world.hosts[host].got(NodeId(1), group(0)), all));
+}
+
+#[test]
+fn a_member_that_lost_something_and_left_is_named_as_incomplete() {
+    let config = Config { nak: None, give_up_after: SECOND, ..Config::default() };
+    let mut world = World::new(3, &config, Loss::None, 9);
+    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    world.send(0, group(0), b"all get this").expect("nobody holds back");
+    world.run_for(SECOND);
+    // Neither the second message nor a repair of it reaches host 2.
+    world.filter = Box::new(|_, to, datagram| to != NodeId(2) || datagram[4] > 2);
+    world.send(0, group(0), b"one does not").expect("nobody holds back");
+    world.run_for(3 * SECOND);
+    world.leave(1, group(0));
+    world.run_for(SECOND);
+    world.confirm(0, group(0));
+    world.run_for(SECOND);
+    let incomplete = vec![(NodeId(2), 1)];
+    let safe = Safe { group: group(0), up_to: SeqNo(2), members: 1, incomplete };
+    assert_eq!(world.hosts[0].safe, [safe]);
+}
+
+#[test]
+fn a_dead_member_is_named_while_it_is_waited_for() {
+    let mut world = World::new(3, &Config::default(), Loss::None, 9);
+    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    world.crash(2);
+    world.send(0, group(0), b"x").expect("nobody holds back");
+    world.confirm(0, group(0));
+    world.run_for(SECOND);
+    assert_eq!(world.hosts[0].engine.unconfirmed(group(0)), [NodeId(3)]);
+    world.announce(2, group(0), ViewChangeKind::Failed);
+    assert_eq!(world.hosts[0].safe.len(), 1);
+}
+
+#[test]
+fn a_dead_member_holds_a_sender_back_for_its_patience_and_no_longer() {
+    let config = Config { window: 64, ..Config::default() };
+    let mut world = World::new(3, &config, Loss::None, 9);
+    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    world.crash(2);
+    let (mut sent, mut refused) = (0, 0);
+    for number in 0..1200 {
+        match world.send(0, group(0), &payload(number)) {
+            Ok(_) => sent += 1,
+            Err(error) => {
+                assert_eq!(error, SendError::HeldBack { by: NodeId(3), behind: 64 });
+                refused += 1;
+            }
+        }
+        world.run_for(MILLISECOND);
+    }
+    assert_eq!(refused, 500, "patience is half a second by default");
+    assert_eq!(world.hosts[0].slow, [Slow { group: group(0), node: NodeId(3), behind: 64 }]);
+    assert_eq!(world.hosts[1].got(NodeId(1), group(0)).len(), sent);
+}

@@ -1,0 +1,99 @@
+//! What comes too late, or is given up, is told as lost with its cause, and nothing else is.
+
+use std::time::Duration;
+
+use carom_proto::lateral::Config;
+use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::Packet;
+use carom_proto::loss::Loss;
+use carom_proto::*;
+
+use crate::rig::{MILLISECOND, SECOND, World, payload};
+use crate::{RATE, group};
+
+#[test]
+fn a_message_past_its_deadline_is_reported_not_delivered() {
+    let mut world = World::new(3, &Config::default(), Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    world.filter = Box::new(|_, to, datagram| to != NodeId(2) || datagram[4] != 1);
+    let deadline = Some(Duration::from_millis(10));
+    world
+        .send_with(0, group(0), b"late", SendOptions { deadline, qos: None })
+        .expect("nobody holds back");
+    world.send(0, group(0), b"no hurry").expect("nobody holds back");
+    world.run_for(5 * SECOND);
+    assert_eq!(world.hosts[1].got(NodeId(1), group(0)), [2]);
+    let cause = LossCause::DeadlinePassed;
+    let (first, last) = (SeqNo(1), SeqNo(1));
+    let lost = Lost { group: group(0), sender: NodeId(1), first, last, cause };
+    assert_eq!(world.hosts[1].lost, [lost]);
+    assert_eq!(world.hosts[2].got(NodeId(1), group(0)), [1, 2]);
+}
+
+#[test]
+fn a_node_too_far_behind_says_so_and_goes_on() {
+    let config = Config { max_gap: 50, window: 0, ..Config::default() };
+    let mut world = World::new(3, &config, Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    let mut number = 0;
+    let mut send = |world: &mut World, count| {
+        for _ in 0..count {
+            number += 1;
+            world.send(0, group(0), &payload(number)).expect("nobody holds back");
+            world.run_for(MILLISECOND);
+        }
+    };
+    send(&mut world, 10);
+    world.filter = Box::new(|_, to, _| to != NodeId(2));
+    send(&mut world, 100);
+    world.filter = Box::new(|_, _, _| true);
+    send(&mut world, 30);
+    world.run_for(5 * SECOND);
+    let host = &world.hosts[1];
+    let lost: u32 = host.lost.iter().map(Lost::count).sum();
+    assert!(host.lost.iter().all(|lost| lost.cause == LossCause::TooFarBehind));
+    assert_eq!(host.messages.len() + lost as usize, 140, "delivered or reported lost");
+    assert!(lost > 50, "{lost} lost");
+}
+
+#[test]
+fn what_was_owed_from_before_and_is_given_up_together_is_told_as_one() {
+    let config = Config { nak: None, ..Config::default() };
+    let mut world = World::new(2, &config, Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    world.filter = Box::new(|_, _, _| false);
+    let mut heartbeat = Vec::new();
+    let (next, first) = (SeqNo(5_001), Some(SeqNo(1)));
+    let packet = Packet::Heartbeat { next, first, confirm: false };
+    packet.encode(NodeId(2), group(0), 0, &mut heartbeat);
+    world.inject(0, &heartbeat);
+    assert_eq!(world.hosts[0].engine.bins_and_missing().1, 5_000);
+    world.run_for(20 * SECOND);
+    let told: Vec<_> =
+        world.hosts[0].lost.iter().map(|lost| (lost.first, lost.last, lost.cause)).collect();
+    assert_eq!(told, [(SeqNo(1), SeqNo(5_000), LossCause::DeadlinePassed)]);
+}
+
+#[test]
+fn packets_from_long_before_the_first_heard_are_left_to_the_senders_answer() {
+    let mut world = World::new(2, &Config::default(), Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    world.filter = Box::new(|_, _, _| false);
+    for number in [200_000, 1, 2, 3] {
+        let mut datagram = Vec::new();
+        let block = Block::of_message(&mut Arena::default(), world.now, None, b"x");
+        let (seqno, confirm) = (SeqNo(number), false);
+        let packet = Packet::Data { seqno, confirm, block: block.bytes() };
+        packet.encode(NodeId(2), group(0), 0, &mut datagram);
+        world.inject(0, &datagram);
+    }
+    assert_eq!(world.hosts[0].lost, [], "nobody has said that they are owed");
+    let mut answer = Vec::new();
+    let (next, first) = (SeqNo(200_001), Some(SeqNo(10)));
+    let packet = Packet::Heartbeat { next, first, confirm: false };
+    packet.encode(NodeId(2), group(0), 0, &mut answer);
+    world.inject(0, &answer);
+    let told: Vec<_> = world.hosts[0].lost.iter().map(|lost| (lost.first, lost.last)).collect();
+    assert_eq!(told, [(SeqNo(10), SeqNo(199_999))]);
+    assert_eq!(world.hosts[0].got(NodeId(2), group(0)), [200_000]);
+}

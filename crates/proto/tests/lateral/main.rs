@@ -1,0 +1,18 @@
+//! Several lateral engines together, under loss.
+
+mod confirmations;
+mod delivery;
+mod limits;
+mod losses;
+mod members;
+mod nonsense;
+#[path = "../rig/mod.rs"]
+mod rig;
+
+use carom_proto::{GroupId, RateOfFire};
+
+const RATE: RateOfFire = RateOfFire::new(8, 5);
+
+fn group(number: u32) -> GroupId {
+    GroupId(100 + number)
+}

@@ -1,0 +1,100 @@
+//! Members that join, leave, come back and crash: what they get, and what is asked of them.
+
+use carom_proto::lateral::Config;
+use carom_proto::loss::Loss;
+use carom_proto::*;
+
+use crate::rig::{MILLISECOND, SECOND, World, payload};
+use crate::{RATE, group};
+
+#[test]
+fn a_joiner_gets_everything_from_its_join_on_and_asks_for_nothing_before() {
+    for seed in 0..5 {
+        let mut world = World::new(4, &Config::default(), Loss::Uniform(0.2), seed);
+        (0..3).for_each(|host| world.join(host, group(0), RATE));
+        for number in 0..300 {
+            if number == 150 {
+                world.join(3, group(0), RATE);
+            }
+            world.send(0, group(0), &payload(number)).expect("nobody holds back");
+            world.run_for(MILLISECOND);
+        }
+        world.run_for(5 * SECOND);
+        let all: Vec<u32> = (1..=300).collect();
+        assert_eq!(world.hosts[1].got(NodeId(1), group(0)), all);
+        assert_eq!(world.hosts[3].got(NodeId(1), group(0)), all[150..], "seed {seed}");
+        assert!(world.hosts.iter().all(|host| host.lost.is_empty()));
+    }
+}
+
+#[test]
+fn a_joiner_is_not_asked_for_what_was_lost_before_it_came() {
+    for seed in 0..5 {
+        let mut world = World::new(8, &Config::default(), Loss::None, seed);
+        (0..4).for_each(|host| world.join(host, group(0), RATE));
+        world.send(0, group(0), &payload(0)).expect("nobody holds back");
+        world.run_for(SECOND);
+        // Hosts 2 to 4 lose the second message; all repairs, and the sender, are lost too.
+        let asked = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        let heard = asked.clone();
+        world.filter = Box::new(move |from, to, datagram| {
+            if datagram[4] == 3 {
+                heard.borrow_mut().push(to.0);
+            }
+            let is_beat = datagram[4] == 6 && from == NodeId(1);
+            is_beat || (from != NodeId(1) && to != NodeId(1) && datagram[4] != 2)
+        });
+        world.send(0, group(0), &payload(1)).expect("nobody holds back");
+        world.run_for(150 * MILLISECOND);
+        (4..8).for_each(|host| world.join(host, group(0), RATE));
+        world.run_for(9 * SECOND);
+        let asked = asked.borrow();
+        assert!(asked.len() > 60, "three members asked each other {} times", asked.len());
+        assert!(asked.iter().all(|node| *node <= 4), "seed {seed}: joiners were asked: {asked:?}");
+        assert!((1..4).all(|host| world.hosts[host].lost.len() == 1), "and told what they lost");
+    }
+}
+
+#[test]
+fn a_group_can_be_left_and_joined_again_without_repeating_anything() {
+    let mut world = World::new(3, &Config::default(), Loss::Uniform(0.05), 4);
+    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    for round in 0..4 {
+        for number in 0..50 {
+            world.send(0, group(0), &payload(number)).expect("nobody holds back");
+            world.send(1, group(0), &payload(number)).expect("nobody holds back");
+            world.run_for(MILLISECOND);
+        }
+        world.run_for(2 * SECOND);
+        let host = round % 2;
+        world.leave(host, group(0));
+        world.run_for(MILLISECOND);
+        world.join(host, group(0), RATE);
+    }
+    let all: Vec<u32> = (1..=200).collect();
+    assert_eq!(world.hosts[2].got(NodeId(1), group(0)), all);
+    assert_eq!(world.hosts[2].got(NodeId(2), group(0)), all);
+    assert_eq!(world.hosts[0].got(NodeId(2), group(0)), all);
+}
+
+#[test]
+fn what_a_crashed_sender_left_behind_is_repaired_by_the_others() {
+    let mut world = World::new(5, &Config::default(), Loss::None, 1);
+    (0..5).for_each(|host| world.join(host, group(0), RATE));
+    world.filter =
+        Box::new(|from, to, datagram| from != NodeId(1) || to != NodeId(2) || datagram[4] != 1);
+    (0..20).for_each(|number| {
+        world.send(0, group(0), &payload(number)).expect("nobody holds back");
+        world.run_for(MILLISECOND);
+    });
+    world.crash(0);
+    world.announce(0, group(0), ViewChangeKind::Failed);
+    world.run_for(5 * SECOND);
+    let all: Vec<u32> = (1..=20).collect();
+    assert_eq!(world.hosts[2].got(NodeId(1), group(0)), all);
+    // Host 2 never heard the sender itself, so that it owes its knowledge to repairs; from the
+    // first number that they told it of, it has everything.
+    let got = world.hosts[1].got(NodeId(1), group(0));
+    assert_eq!(got, all[20 - got.len()..]);
+    assert!(got.len() >= 12, "{got:?}");
+}

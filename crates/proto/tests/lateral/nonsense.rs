@@ -1,0 +1,80 @@
+//! Datagrams that are random, mutated, replayed or contradict themselves change nothing.
+
+use carom_proto::lateral::packet::{Packet, WireId};
+use carom_proto::lateral::{Config, StreamStart};
+use carom_proto::loss::Loss;
+use carom_proto::*;
+
+use crate::rig::{MILLISECOND, SECOND, World, payload};
+use crate::{RATE, group};
+
+#[test]
+fn a_million_random_and_mutated_datagrams_change_nothing() {
+    let mut world = World::new(4, &Config::default(), Loss::Uniform(0.02), 3);
+    (0..4).for_each(|host| world.join(host, group(0), RATE));
+    let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::<Vec<u8>>::new()));
+    let kept = seen.clone();
+    world.filter = Box::new(move |_, _, datagram| {
+        let mut kept = kept.borrow_mut();
+        if kept.len() < 4_000 {
+            kept.push(datagram.to_vec());
+        }
+        true
+    });
+    let mut rng = Rng::new(5);
+    let per_message = 2_500;
+    for number in 0..400 {
+        world.send(0, group(0), &payload(number)).expect("nobody holds back");
+        world.run_for(MILLISECOND);
+        for _ in 0..per_message {
+            let mut datagram = {
+                let seen = seen.borrow();
+                seen[rng.below(seen.len())].clone()
+            };
+            mutate(&mut rng, &mut datagram);
+            world.inject(1, &datagram);
+        }
+    }
+    world.run_for(5 * SECOND);
+    world.hosts.iter().for_each(|host| host.engine.check());
+    let all: Vec<u32> = (1..=400).collect();
+    (1..4).for_each(|host| assert_eq!(world.hosts[host].got(NodeId(1), group(0)), all));
+    assert!(world.hosts.iter().all(|host| host.lost.is_empty()));
+    for message in &world.hosts[1].messages {
+        assert_eq!(message.payload[..], payload(message.seqno.0 - 1)[..]);
+    }
+}
+
+#[test]
+fn a_repair_that_names_a_packet_twice_is_dropped_and_spoils_no_equation() {
+    let config = Config { stream_start: StreamStart::FromFirst, ..Config::default() };
+    let mut world = World::new(2, &config, Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    let repair = |seqnos: [u32; 2]| {
+        let id = |seqno| PacketId { sender: NodeId(2), group: group(0), seqno: SeqNo(seqno) };
+        let ids = seqnos.map(|seqno| WireId::from(id(seqno)));
+        let mut datagram = Vec::new();
+        let packet = Packet::Repair { ids: &ids, sum: &[7; 40] };
+        packet.encode(NodeId(2), GroupId::NONE, 0, &mut datagram);
+        datagram
+    };
+    world.inject(0, &repair([5, 5]));
+    world.inject(0, &repair([5, 6]));
+    world.hosts[0].engine.check();
+    let counters = world.hosts[0].engine.counters();
+    assert_eq!((counters.repairs_contradictory, counters.repairs_pending), (1, 1));
+}
+
+/// Flips bits, cuts, extends, or replaces by noise; or leaves as it is, an old datagram replayed.
+fn mutate(rng: &mut Rng, datagram: &mut Vec<u8>) {
+    match rng.below(5) {
+        0 => {
+            let place = rng.below(datagram.len());
+            datagram[place] ^= 1 << rng.below(8);
+        }
+        1 => datagram.truncate(rng.below(datagram.len())),
+        2 => datagram.push(rng.next_u64() as u8),
+        3 => datagram.iter_mut().skip(rng.below(40)).for_each(|byte| *byte = rng.next_u64() as u8),
+        _ => {}
+    }
+}

@@ -1,0 +1,124 @@
+//! A message of which something is lost for good is told as lost as a whole, and once.
+
+use std::time::Duration;
+
+use carom_proto::lateral::Config;
+use carom_proto::lateral::packet::Packet;
+use carom_proto::loss::Loss;
+use carom_proto::*;
+
+use crate::rig::SECOND;
+use crate::{DATA, GROUP, KIND, REPAIR, accounts, message_of, send, seqno_of, told_lost, world};
+
+#[test]
+fn a_message_of_which_a_piece_is_given_up_is_lost_as_a_whole_and_told_once() {
+    let settings = Config { nak: None, give_up_after: SECOND, ..Config::default() };
+    for lost in [[1, 1], [3, 5], [1, 9], [9, 9], [1, 10]] {
+        let mut world = world(3, &settings, Loss::None, 1);
+        send(&mut world, 0, b"before");
+        world.run_for(SECOND);
+        world.filter = Box::new(move |_, to, datagram| {
+            let number = seqno_of(datagram);
+            let is_lost = datagram[KIND] == DATA && (1 + lost[0]..=1 + lost[1]).contains(&number);
+            to != NodeId(2) || (datagram[KIND] != REPAIR && !is_lost)
+        });
+        send(&mut world, 0, &message_of(1, 10));
+        send(&mut world, 0, b"after");
+        world.run_for(5 * SECOND);
+        assert_eq!(told_lost(&world, 1), [(2, 11, LossCause::DeadlinePassed)], "{lost:?}");
+        assert_eq!(world.hosts[1].got(NodeId(1), GROUP), [1, 12]);
+        assert_eq!(world.hosts[2].got(NodeId(1), GROUP), [1, 2, 12]);
+        world.confirm(0, GROUP);
+        world.run_for(SECOND);
+        assert_eq!(world.hosts[0].safe[0].incomplete, [(NodeId(2), 10)]);
+        world.hosts.iter().for_each(|host| host.engine.check());
+    }
+}
+
+#[test]
+fn pieces_that_come_after_the_first_was_given_up_tell_the_rest_as_lost() {
+    let settings = Config { nak: None, give_up_after: SECOND, ..Config::default() };
+    let mut world = world(3, &settings, Loss::None, 1);
+    send(&mut world, 0, b"before");
+    world.run_for(SECOND);
+    let kept = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let caught = kept.clone();
+    world.filter = Box::new(move |_, to, datagram| {
+        let passes = to != NodeId(2) || (datagram[KIND] != REPAIR && datagram[KIND] != DATA);
+        if !passes && datagram[KIND] == DATA {
+            caught.borrow_mut().push(datagram.to_vec());
+        }
+        passes
+    });
+    send(&mut world, 0, &message_of(1, 10));
+    // Half of its numbers are heard of by then, and given up.
+    let mut heartbeat = Vec::new();
+    let packet = Packet::Heartbeat { next: SeqNo(7), first: None, confirm: false };
+    packet.encode(NodeId(1), GROUP, 0, &mut heartbeat);
+    world.filter = Box::new(|_, to, _| to != NodeId(2));
+    world.inject(1, &heartbeat);
+    world.run_for(2 * SECOND);
+    assert_eq!(told_lost(&world, 1), [(2, 6, LossCause::DeadlinePassed)]);
+    let late = kept.borrow().clone();
+    assert_eq!(late.len(), 10);
+    late[6..].iter().for_each(|datagram| world.inject(1, datagram));
+    let told: u32 = world.hosts[1].lost.iter().map(Lost::count).sum();
+    assert_eq!((told, world.hosts[1].messages.len()), (10, 1));
+    assert_eq!(world.hosts[1].engine.counters().messages_broken, 1);
+    world.hosts[1].engine.check();
+    // The numbers of what is lost are not asked for, and the next message is delivered.
+    world.filter = Box::new(|_, _, _| true);
+    send(&mut world, 0, b"after");
+    world.run_for(2 * SECOND);
+    assert_eq!(world.hosts[1].got(NodeId(1), GROUP), [1, 12]);
+    assert_eq!(told, world.hosts[1].lost.iter().map(Lost::count).sum::<u32>());
+}
+
+#[test]
+fn a_deadline_is_that_of_all_pieces_of_a_message() {
+    let mut world = world(3, &Config::default(), Loss::None, 1);
+    world.filter = Box::new(|_, to, datagram| {
+        to != NodeId(2) || datagram[KIND] != DATA || seqno_of(datagram) != 4
+    });
+    let options = SendOptions { deadline: Some(Duration::from_millis(3)), qos: None };
+    world.send_with(0, GROUP, &message_of(1, 6), options).expect("nobody holds back");
+    send(&mut world, 0, b"no hurry");
+    world.run_for(5 * SECOND);
+    assert_eq!(told_lost(&world, 1), [(1, 6, LossCause::DeadlinePassed)]);
+    assert_eq!(world.hosts[1].got(NodeId(1), GROUP), [7]);
+    assert_eq!(world.hosts[2].got(NodeId(1), GROUP), [1, 7]);
+    // One that takes longer than its deadline to leave is of no use to anybody.
+    let options = SendOptions { deadline: Some(Duration::from_millis(20)), qos: None };
+    world.send_with(0, GROUP, &message_of(1, 2000), options).expect("nobody holds back");
+    world.run_for(5 * SECOND);
+    let late = (8, 2007, LossCause::DeadlinePassed);
+    assert_eq!(
+        (told_lost(&world, 1)[1..].to_vec(), told_lost(&world, 2)),
+        (vec![late], vec![late])
+    );
+    world.hosts.iter().for_each(|host| host.engine.check());
+}
+
+#[test]
+fn a_node_too_far_behind_tells_each_message_once() {
+    for seed in 0..20 {
+        let config = Config { max_gap: 50, window: 0, ..Config::default() };
+        let mut world = world(3, &config, Loss::Uniform(0.02), seed);
+        let mut rng = Rng::new(seed);
+        let mut numbers = Vec::new();
+        for round in 0..60 {
+            if round % 20 == 10 {
+                world.filter = Box::new(|_, to, _| to != NodeId(2));
+            } else if round % 20 == 16 {
+                world.filter = Box::new(|_, _, _| true);
+            }
+            let packets = 1 + rng.below(40);
+            numbers.push(send(&mut world, 0, &message_of(round, packets)).0);
+            world.run_for(Duration::from_micros(rng.below(8_000) as u64));
+        }
+        world.run_for(15 * SECOND);
+        assert!(!world.hosts[1].lost.is_empty());
+        assert_eq!(accounts(&world, 1, &numbers), vec![1; numbers.len()], "seed {seed}");
+        world.hosts[1].engine.check();
+    }
+}

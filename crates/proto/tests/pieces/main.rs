@@ -1,0 +1,66 @@
+//! Messages that do not fit a packet, between several lateral engines, under loss.
+
+mod delivery;
+mod losses;
+mod members;
+mod nonsense;
+mod pace;
+#[path = "../rig/mod.rs"]
+mod rig;
+mod room;
+
+use carom_proto::lateral::Config;
+use carom_proto::loss::Loss;
+use carom_proto::{GroupId, LossCause, Lost, NodeId, RateOfFire, SeqNo};
+
+use rig::{World, payload_of};
+
+const RATE: RateOfFire = RateOfFire::new(8, 5);
+const GROUP: GroupId = GroupId(100);
+/// Offsets in a datagram: its type, and a data packet's number.
+const KIND: usize = 4;
+const SEQNO: usize = 28;
+/// Types of the lateral protocol.
+const DATA: u8 = 1;
+const REPAIR: u8 = 2;
+const OPEN: u8 = 8;
+
+fn world(hosts: usize, config: &Config, loss: Loss, seed: u64) -> World {
+    let mut world = World::new(hosts, config, loss, seed);
+    (0..hosts).for_each(|host| world.join(host, GROUP, RATE));
+    world
+}
+
+/// Bytes of a piece but for the last, under the default settings.
+fn piece_bytes() -> usize {
+    Config::default().packet_limit(RATE) - 8
+}
+
+/// A message of so many packets.
+fn message_of(number: u32, packets: usize) -> Vec<u8> {
+    payload_of(number, packets * piece_bytes() - 1)
+}
+
+fn seqno_of(datagram: &[u8]) -> u32 {
+    u32::from_be_bytes(datagram[SEQNO..SEQNO + 4].try_into().expect("four bytes"))
+}
+
+fn send(world: &mut World, host: usize, payload: &[u8]) -> SeqNo {
+    world.send(host, GROUP, payload).expect("nobody holds back")
+}
+
+fn told_lost(world: &World, host: usize) -> Vec<(u32, u32, LossCause)> {
+    world.hosts[host].lost.iter().map(|lost| (lost.first.0, lost.last.0, lost.cause)).collect()
+}
+
+/// How often each message was delivered or told as lost at the host.
+fn accounts(world: &World, host: usize, sent: &[u32]) -> Vec<usize> {
+    let host = &world.hosts[host];
+    let got = host.got(NodeId(1), GROUP);
+    let account = |number: &u32| {
+        let is_in = |lost: &&Lost| (lost.first.0..=lost.last.0).contains(number);
+        let delivered = got.iter().filter(|it| *it == number).count();
+        delivered + host.lost.iter().filter(is_in).count()
+    };
+    sent.iter().map(account).collect()
+}

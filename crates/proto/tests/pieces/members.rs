@@ -1,0 +1,103 @@
+//! Members that join, leave, come back and crash in the middle of messages.
+
+use std::time::Duration;
+
+use carom_proto::lateral::Config;
+use carom_proto::loss::Loss;
+use carom_proto::*;
+
+use crate::rig::{MILLISECOND, SECOND, World};
+use crate::{GROUP, KIND, OPEN, RATE, message_of, send, told_lost, world};
+
+#[test]
+fn who_joins_in_the_middle_of_a_message_gets_no_half_of_it_and_is_told_of_no_loss() {
+    for seed in 0..20 {
+        for loss in [Loss::None, Loss::Uniform(0.1)] {
+            let mut world = World::new(4, &Config::default(), loss, seed);
+            (0..3).for_each(|host| world.join(host, GROUP, RATE));
+            let large = message_of(1, 400);
+            send(&mut world, 0, &large);
+            world.run_for(Duration::from_micros(100 + 400 * seed));
+            world.join(3, GROUP, RATE);
+            let after = message_of(2, 20);
+            assert_eq!(send(&mut world, 0, &after), SeqNo(401));
+            world.run_for(20 * SECOND);
+            let late = &world.hosts[3];
+            assert_eq!((late.got(NodeId(1), GROUP), late.lost.len()), (vec![401], 0), "{seed}");
+            assert!(late.messages[0].payload[..] == after[..]);
+            assert_eq!(world.hosts[1].got(NodeId(1), GROUP), [1, 401]);
+            late.engine.check();
+        }
+    }
+}
+
+#[test]
+fn a_joiner_that_is_not_answered_tells_of_no_loss_of_what_began_before() {
+    let config = Config { give_up_after: SECOND, ..Config::default() };
+    let mut world = World::new(3, &config, Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, GROUP, RATE));
+    world.filter = Box::new(|_, _, datagram| datagram[KIND] != OPEN);
+    send(&mut world, 0, &message_of(1, 400));
+    world.run_for(3 * MILLISECOND);
+    world.join(2, GROUP, RATE);
+    world.run_for(3 * SECOND);
+    assert_eq!((world.hosts[2].messages.len(), world.hosts[2].lost.len()), (0, 0));
+    assert_eq!(world.hosts[2].engine.counters().messages_joined_late, 1);
+    let held = world.hosts[2].engine.held_bytes() - world.hosts[2].engine.buffer_bytes();
+    assert_eq!(held, 0, "nothing is kept for it");
+}
+
+#[test]
+fn what_a_sender_that_crashed_left_half_sent_is_told_as_lost_and_forgotten() {
+    let mut world = world(4, &Config::default(), Loss::Uniform(0.05), 3);
+    let message = message_of(1, 1000);
+    send(&mut world, 0, &message);
+    world.run_for(10 * MILLISECOND);
+    world.crash(0);
+    world.announce(0, GROUP, ViewChangeKind::Failed);
+    world.run_for(SECOND);
+    let kept = |world: &World, host: usize| {
+        let engine = &world.hosts[host].engine;
+        engine.held_bytes() - engine.buffer_bytes()
+    };
+    assert!(kept(&world, 1) > message.len(), "there is room for all of it");
+    world.run_for(15 * SECOND);
+    for host in 1..4 {
+        assert_eq!(told_lost(&world, host), [(1, 1000, LossCause::DeadlinePassed)]);
+        assert_eq!((world.hosts[host].messages.len(), kept(&world, host)), (0, 0));
+        world.hosts[host].engine.check();
+    }
+}
+
+#[test]
+fn a_group_can_be_left_and_joined_again_in_the_middle_of_messages() {
+    for seed in 0..10 {
+        let mut world = world(4, &Config::default(), Loss::Uniform(0.05), seed);
+        let mut rng = Rng::new(seed);
+        let mut numbers: Vec<Vec<u32>> = vec![Vec::new(); 2];
+        for round in 0..6 {
+            for (host, numbers) in numbers.iter_mut().enumerate() {
+                let packets = 1 + rng.below(200);
+                numbers.push(send(&mut world, host, &message_of(round, packets)).0);
+            }
+            world.run_for(Duration::from_micros(rng.below(9_000) as u64));
+            let host = 1 + rng.below(2);
+            world.leave(host, GROUP);
+            world.run_for(Duration::from_micros(rng.below(9_000) as u64));
+            world.join(host, GROUP, RATE);
+        }
+        world.run_for(25 * SECOND);
+        for (sender, numbers) in numbers.iter().enumerate() {
+            for host in (0..4).filter(|host| *host != sender) {
+                let host = &world.hosts[host];
+                let mut got = host.got(NodeId(sender as u64 + 1), GROUP);
+                assert!(got.iter().all(|number| numbers.contains(number)), "seed {seed}");
+                got.dedup();
+                assert_eq!(got.len(), host.got(NodeId(sender as u64 + 1), GROUP).len());
+                host.engine.check();
+            }
+        }
+        // Who stayed has all that the one who stayed as well has sent.
+        assert_eq!(world.hosts[3].got(NodeId(1), GROUP), numbers[0], "seed {seed}");
+    }
+}

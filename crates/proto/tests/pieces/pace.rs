@@ -1,0 +1,82 @@
+//! How a large message leaves its sender: at its pace, as far as members keep up, and before what
+//! waits behind it.
+
+use carom_proto::lateral::Config;
+use carom_proto::loss::Loss;
+use carom_proto::*;
+
+use crate::rig::{MILLISECOND, SECOND};
+use crate::{GROUP, RATE, message_of, send, world};
+
+#[test]
+fn pieces_leave_at_their_pace_and_other_groups_go_on_meanwhile() {
+    const OTHER: GroupId = GroupId(101);
+    let mut world = world(3, &Config::default(), Loss::None, 1);
+    (0..3).for_each(|host| world.join(host, OTHER, RATE));
+    send(&mut world, 0, &message_of(1, 4000));
+    let mut sent = world.total().pieces_sent;
+    assert!(sent < 120, "{sent} packets at once");
+    let mut rounds = 0;
+    while sent < 4000 {
+        world.send(0, OTHER, b"small").expect("nobody holds back");
+        world.run_for(MILLISECOND);
+        let now_sent = world.total().pieces_sent;
+        assert!(now_sent - sent < 40, "{} in a millisecond", now_sent - sent);
+        sent = now_sent;
+        rounds += 1;
+        assert_eq!(world.hosts[1].got(NodeId(1), OTHER).len(), rounds, "it need not wait");
+    }
+    let slowest = 4000 * 1300 / (32 << 10) + 10;
+    assert!(rounds < slowest, "{rounds} ms");
+}
+
+#[test]
+fn what_waits_behind_a_large_message_is_bounded_and_refused_beyond() {
+    let config = Config { queue_bytes: 100_000, ..Config::default() };
+    let mut world = world(2, &config, Loss::None, 1);
+    let large = message_of(1, 400);
+    assert_eq!(send(&mut world, 0, &large), SeqNo(1), "one is taken whatever its size");
+    let refused = world.send(0, GROUP, b"small").expect_err("too much waits");
+    assert_eq!(refused, SendError::QueueFull { waiting_bytes: large.len() });
+    assert_eq!(world.hosts[0].engine.held_bytes() / large.len(), 1);
+    world.run_for(SECOND);
+    assert_eq!(send(&mut world, 0, &message_of(2, 150)), SeqNo(401));
+    assert_eq!(world.send(0, GROUP, b"small"), Err(SendError::QueueFull { waiting_bytes: 192599 }));
+    world.run_for(SECOND);
+    assert_eq!(send(&mut world, 0, b"small"), SeqNo(551));
+    world.run_for(SECOND);
+    assert_eq!(world.hosts[1].got(NodeId(1), GROUP), [1, 401, 551]);
+}
+
+#[test]
+fn a_dead_member_holds_a_large_message_back_for_the_patience_and_no_longer() {
+    let mut world = world(3, &Config::default(), Loss::None, 1);
+    world.crash(2);
+    let message = message_of(1, 3000);
+    send(&mut world, 0, &message);
+    world.run_for(400 * MILLISECOND);
+    assert_eq!(world.total().pieces_sent, 1024, "the flight is as long");
+    world.run_for(SECOND);
+    let slow = Slow { group: GROUP, node: NodeId(3), behind: 1024 };
+    assert_eq!(world.hosts[0].slow, [slow]);
+    assert!(world.hosts[1].messages[0].payload[..] == message[..]);
+    world.confirm(0, GROUP);
+    world.announce(2, GROUP, ViewChangeKind::Failed);
+    world.run_for(SECOND);
+    let up_to = SeqNo(3000);
+    let safe = Safe { group: GROUP, up_to, members: 1, incomplete: Vec::new() };
+    assert_eq!(world.hosts[0].safe, [safe]);
+}
+
+#[test]
+fn a_confirmation_covers_what_has_not_left_yet() {
+    let mut world = world(3, &Config::default(), Loss::Uniform(0.05), 1);
+    send(&mut world, 0, &message_of(1, 3000));
+    world.confirm(0, GROUP);
+    assert_eq!(world.hosts[0].engine.unconfirmed(GROUP), [NodeId(2), NodeId(3)]);
+    world.run_for(5 * SECOND);
+    let up_to = SeqNo(3000);
+    let safe = Safe { group: GROUP, up_to, members: 2, incomplete: Vec::new() };
+    assert_eq!(world.hosts[0].safe, [safe]);
+    assert!((1..3).all(|host| world.hosts[host].messages.len() == 1));
+}

@@ -1,0 +1,83 @@
+//! A node without room for whole messages: what it keeps is bounded, and what it cannot keep is
+//! told once.
+
+use std::time::Duration;
+
+use carom_proto::lateral::Config;
+use carom_proto::lateral::block::{Arena, Block, Piece};
+use carom_proto::lateral::packet::Packet;
+use carom_proto::loss::Loss;
+use carom_proto::*;
+
+use crate::rig::{MILLISECOND, SECOND, payload_of};
+use crate::{GROUP, RATE, accounts, message_of, send, told_lost, world};
+
+#[test]
+fn halves_of_messages_take_up_no_more_than_their_share_of_the_buffer() {
+    let config = Config { buffer_bytes: 200_000, window: 0, nak: None, ..Config::default() };
+    let mut world = world(2, &config, Loss::None, 1);
+    let mut rng = Rng::new(1);
+    let mut next = 1_u32;
+    for number in 0..300 {
+        let message = payload_of(number, 2_000 + rng.below(60_000));
+        let piece = Piece { index: 0, piece_bytes: 1000, message_bytes: message.len() as u32 };
+        // Every third of its pieces comes, and never all of them.
+        for index in (0..piece.count()).step_by(3) {
+            let piece = Piece { index, ..piece };
+            let block = Block::of_piece(&mut Arena::default(), world.now, None, piece, &message);
+            let (seqno, confirm) = (SeqNo(next + index), false);
+            let mut datagram = Vec::new();
+            let packet = Packet::Data { seqno, confirm, block: block.bytes() };
+            packet.encode(NodeId(2), GROUP, 0, &mut datagram);
+            world.inject(0, &datagram);
+        }
+        next += piece.count();
+        let engine = &world.hosts[0].engine;
+        assert!(engine.held_bytes() <= 200_000, "{} bytes", engine.held_bytes());
+        engine.check();
+    }
+    assert!(world.hosts[0].engine.counters().messages_without_room > 200);
+    assert!(world.hosts[0].lost.iter().any(|lost| lost.cause == LossCause::NoRoom));
+    world.run_for(30 * SECOND);
+    let told: u32 = world.hosts[0].lost.iter().map(Lost::count).sum();
+    assert!(next - 1 - told <= 2, "{told} of {} are told as lost", next - 1);
+    assert_eq!(world.hosts[0].engine.held_bytes(), 0);
+}
+
+#[test]
+fn a_node_without_room_tells_each_message_once_and_before_the_sender_calls_it_safe() {
+    for seed in 0..60 {
+        let assembly_bytes = [2_000, 6_000][seed as usize % 2];
+        let config = Config { assembly_bytes, ..Config::default() };
+        let mut world = world(3, &config, Loss::Uniform(0.2), seed);
+        let message = |number: u32| message_of(number, 2 + (number as usize + seed as usize) % 4);
+        let sent: Vec<u32> = (0..6).map(|it| send(&mut world, 0, &message(it)).0).collect();
+        world.confirm(0, GROUP);
+        while world.hosts[0].safe.is_empty() {
+            world.run_for(MILLISECOND);
+        }
+        (1..3).for_each(|host| assert_eq!(accounts(&world, host, &sent), [1; 6], "seed {seed}"));
+        world.run_for(15 * SECOND);
+        (1..3).for_each(|host| assert_eq!(accounts(&world, host, &sent), [1; 6], "seed {seed}"));
+        world.hosts.iter().for_each(|host| host.engine.check());
+    }
+}
+
+#[test]
+fn what_was_told_before_a_node_left_is_not_told_again_when_it_is_back() {
+    let config = Config { assembly_bytes: 2_000, nak: None, ..Config::default() };
+    let slow = Config { pace_bytes_per_second: 1 << 20, ..config };
+    for seed in 0..10 {
+        let mut world = world(3, &slow, Loss::Uniform(0.1), seed);
+        send(&mut world, 0, b"before");
+        world.run_for(SECOND);
+        send(&mut world, 0, &message_of(1, 30));
+        world.run_for(Duration::from_micros(2_000 + 2_000 * seed));
+        assert_eq!(told_lost(&world, 1).last(), Some(&(2, 31, LossCause::NoRoom)));
+        world.leave(1, GROUP);
+        world.join(1, GROUP, RATE);
+        world.run_for(30 * SECOND);
+        let numbers: Vec<u32> = (2..=31).collect();
+        assert_eq!(accounts(&world, 1, &numbers), [1; 30], "seed {seed}");
+    }
+}
