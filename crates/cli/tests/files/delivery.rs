@@ -1,0 +1,91 @@
+//! What is sent reaches all receivers, and nobody twice.
+
+use std::fs;
+use std::io::Write as _;
+use std::process::Stdio;
+
+use crate::{Net, Running, code, noise, summary};
+
+#[test]
+fn a_file_and_a_directory_reach_all_receivers_though_datagrams_are_lost() {
+    let net = Net::new(23_101);
+    let big = noise(9_000_000, 1);
+    net.write("big.bin", &big);
+    fs::create_dir_all(net.path("tree/empty")).expect("a directory");
+    net.write("tree/one", b"1");
+    std::os::unix::fs::symlink("one", net.path("tree/link")).expect("a link");
+    let receivers = ["a", "b", "c"].map(|name| net.recv(name, &["--loss", "2%"]));
+    let sent = net.start(&["send", "big.bin", "tree", "--to", "g", "--receivers", "3"]).end();
+    assert_eq!(code(&sent), 0, "{sent:?}");
+    for (name, receiver) in ["a", "b", "c"].iter().zip(receivers) {
+        let received = receiver.end();
+        assert_eq!(code(&received), 0, "{received:?}");
+        assert_eq!(summary(&received)["wrong_pieces"], 0);
+        assert!(net.read(&format!("{name}/big.bin")) == big, "{name} has other bytes");
+        assert_eq!(net.read(&format!("{name}/tree/link")), b"1");
+        assert!(net.path(&format!("{name}/tree/empty")).is_dir());
+        assert_eq!(fs::read_dir(net.path(name)).expect("it is there").count(), 2, "no leftovers");
+    }
+    let rows = summary(&sent)["receivers"].as_array().expect("rows").len();
+    assert_eq!(rows, 3);
+}
+
+#[test]
+fn standard_input_is_sent_as_a_file() {
+    let net = Net::new(23_102);
+    let receiver = net.recv("a", &[]);
+    let mut sender =
+        net.command(&["send", "-", "--name", "words", "--to", "g", "--receivers", "1"]);
+    let mut sender = sender.stdin(Stdio::piped()).spawn().expect("it starts");
+    let mut input = sender.stdin.take().expect("it is piped");
+    input.write_all(b"some words").expect("it reads");
+    drop(input);
+    assert_eq!(code(&Running(Some(sender)).end()), 0);
+    assert_eq!(code(&receiver.end()), 0);
+    assert_eq!(net.read("a/words"), b"some words");
+}
+
+#[test]
+fn the_same_again_is_had_by_those_who_have_it() {
+    let net = Net::new(23_145);
+    let data = noise(3_000_000, 12);
+    fs::create_dir_all(net.path("d/empty")).expect("a directory");
+    net.write("d/data", &data);
+    let first = net.recv("a", &[]);
+    let args = ["send", "d", "--to", "g", "--receivers"];
+    assert_eq!(code(&net.start(&[&args[..], &["1"]].concat()).end()), 0);
+    assert_eq!(code(&first.end()), 0);
+    let receivers = ["a", "b"].map(|name| net.recv(name, &[]));
+    let sent = net.start(&[&args[..], &["2"]].concat()).end();
+    assert_eq!(code(&sent), 0, "{sent:?}");
+    for (name, receiver) in ["a", "b"].iter().zip(receivers) {
+        let received = receiver.end();
+        assert_eq!(code(&received), 0, "{received:?}");
+        assert!(net.read(&format!("{name}/d/data")) == data, "{name} has other bytes");
+        assert_eq!(fs::read_dir(net.path(name)).expect("it is there").count(), 1, "no leftovers");
+    }
+}
+
+#[test]
+fn a_transfer_goes_over_the_network_that_a_file_describes_and_tells_whom_it_does_not_name() {
+    let net = Net::new(23_121);
+    let data = noise(3_000_000, 7);
+    net.write("data", &data);
+    let file = "[racks]\nleft = ['127.0.0.1:23131', '127.0.0.1:23132']\n\
+                right = ['127.0.0.1:23133']\n";
+    net.write("net.toml", file.as_bytes());
+    let named = ["a", "b"].into_iter().zip(["23132", "23133"]);
+    let mut receivers: Vec<Running> =
+        named.map(|(name, port)| net.recv(name, &["--port", port, "--loss", "1%"])).collect();
+    receivers.push(net.recv("c", &["--port", "23134"]));
+    let args = ["send", "data", "--to", "g", "--receivers", "3", "--port", "23131"];
+    let sent = net.start(&[&args[..], &["--topology", "net.toml"]].concat()).end();
+    assert_eq!(code(&sent), 0, "{sent:?}");
+    for (name, receiver) in ["a", "b", "c"].iter().zip(receivers) {
+        assert_eq!(code(&receiver.end()), 0);
+        assert!(net.read(&format!("{name}/data")) == data, "{name} has other bytes");
+    }
+    let told = String::from_utf8_lossy(&sent.stderr);
+    assert!(told.contains("a receiver at 127.0.0.1:23134 is not in net.toml"), "{told}");
+    assert_eq!(told.matches("is not in net.toml").count(), 1, "{told}");
+}

@@ -1,0 +1,82 @@
+//! Receivers that fail are named, and hold nobody up.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{Net, assert_says, code, noise, objects, summary};
+
+#[test]
+fn a_receiver_that_has_such_a_file_already_fails_and_is_named_and_the_others_finish() {
+    let net = Net::new(23_103);
+    net.write("data", &noise(300_000, 2));
+    fs::create_dir(net.path("a")).expect("a directory");
+    net.write("a/data", b"precious");
+    let (refusing, other) = (net.recv("a", &[]), net.recv("b", &[]));
+    let sent = net.start(&["send", "data", "--to", "g", "--start-after", "3s"]).end();
+    assert_eq!(code(&sent), 1, "{sent:?}");
+    let refused = refusing.end();
+    assert_eq!(code(&refused), 2);
+    assert_says(&refused, "data exists already");
+    assert_says(&refused, "--overwrite");
+    assert_eq!(net.read("a/data"), b"precious");
+    assert_eq!(code(&other.end()), 0);
+    let summary = summary(&sent);
+    let rows = summary["receivers"].as_array().expect("rows");
+    let failed: Vec<&Value> = rows.iter().filter(|row| row["state"] == "failed").collect();
+    assert_eq!(failed.len(), 1, "{rows:?}");
+    assert!(failed[0]["name"].as_str().expect("a name").starts_with('a'), "{failed:?}");
+}
+
+#[test]
+fn one_that_failed_is_told_though_another_of_its_name_and_host_finishes() {
+    let net = Net::new(23_142);
+    net.write("data", &noise(300_000, 9));
+    fs::create_dir(net.path("a")).expect("a directory");
+    net.write("a/data", b"precious");
+    let recv =
+        |dir: &str| net.start(&["recv", "--from", "g", dir, "--name", "same", "--timeout", "60s"]);
+    let (refusing, other) = (recv("a"), recv("b"));
+    let sent = net.start(&["send", "data", "--to", "g", "--receivers", "2"]).end();
+    assert_eq!(code(&sent), 1, "{sent:?}");
+    assert_eq!((code(&refusing.end()), code(&other.end())), (2, 0));
+    let summary = summary(&sent);
+    let rows = summary["receivers"].as_array().expect("rows");
+    let mut states: Vec<_> = rows.iter().filter_map(|row| row["state"].as_str()).collect();
+    states.sort_unstable();
+    assert_eq!(states, ["failed", "finished"]);
+}
+
+#[test]
+fn a_sender_whose_receivers_all_fail_before_it_begins_ends_and_names_them() {
+    let net = Net::new(23_143);
+    net.write("data", &noise(300_000, 10));
+    fs::create_dir(net.path("a")).expect("a directory");
+    net.write("a/data", b"precious");
+    for when in [["--receivers", "1"], ["--start-after", "3s"]] {
+        let refusing = net.recv("a", &[]);
+        let args = [&["send", "data", "--to", "g"][..], &when].concat();
+        let sent = net.start(&args).end();
+        assert_eq!(code(&sent), 1, "{sent:?}");
+        let summary = summary(&sent);
+        assert_eq!(summary["receivers"][0]["name"], "a");
+        assert_eq!(summary["receivers"][0]["state"], "failed");
+        let refused = refusing.end();
+        assert_eq!(code(&refused), 2);
+        let errors = objects(&refused, "error");
+        assert!(errors.len() == 1, "{refused:?}");
+        assert_eq!(errors[0]["cause"], "group g: data exists already");
+    }
+}
+
+#[test]
+fn a_directory_in_the_way_is_not_said_to_be_replaced_by_overwrite() {
+    let net = Net::new(23_148);
+    net.write("data", &noise(300_000, 14));
+    fs::create_dir_all(net.path("a/data")).expect("a directory");
+    let receiver = net.recv("a", &["--overwrite"]);
+    assert_eq!(code(&net.start(&["send", "data", "--to", "g", "--receivers", "1"]).end()), 1);
+    let refused = receiver.end();
+    assert_eq!(code(&refused), 2);
+    assert_says(&refused, "fix: move it away, or give another directory");
+}

@@ -1,0 +1,71 @@
+//! Senders and receivers that are killed or ended in between.
+
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::{Net, assert_says, code, has_journal, noise, objects, summary};
+
+#[test]
+fn a_sender_and_a_receiver_that_were_killed_go_on_from_where_they_were() {
+    let net = Net::new(23_104);
+    let big = noise(24_000_000, 3);
+    net.write("big.bin", &big);
+    let receivers = ["a", "b"].map(|name| net.recv(name, &[]));
+    let args = ["send", "big.bin", "--to", "g", "--receivers", "2", "--rate", "60Mbit"];
+    let sender = net.start(&args);
+    net.await_pieces("a");
+    net.await_pieces("b");
+    sender.kill();
+    let [first, second] = receivers;
+    first.kill();
+    let first = net.recv("a", &[]);
+    let sent = net.start(&["send", "big.bin", "--to", "g", "--receivers", "2"]).end();
+    assert_eq!(code(&sent), 0, "{sent:?}");
+    for (name, receiver) in [("a", first), ("b", second)] {
+        let received = receiver.end();
+        assert_eq!(code(&received), 0, "{received:?}");
+        assert!(net.read(&format!("{name}/big.bin")) == big, "{name} has other bytes");
+    }
+    let summary = summary(&sent);
+    for row in summary["receivers"].as_array().expect("rows") {
+        assert!(row["resumed_bytes"].as_u64().expect("a number") > 0, "{row}");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_receiver_that_waits_and_a_sender_that_nobody_hears() {
+    let net = Net::new(23_107);
+    net.write("data", b"1");
+    for args in
+        [&["recv", "--from", "g", "a"][..], &["send", "data", "--to", "g", "--receivers", "2"]]
+    {
+        let running = net.start(args);
+        thread::sleep(Duration::from_secs(1));
+        let child = running.0.as_ref().expect("it runs");
+        let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
+        kill(pid, Signal::SIGINT).expect("it can be signalled");
+        let ended = running.end();
+        assert_eq!(code(&ended), 130, "{ended:?}");
+    }
+}
+
+#[test]
+fn a_receiver_that_is_ended_in_between_says_what_it_keeps_and_how_to_go_on() {
+    let net = Net::new(23_149);
+    net.write("data", &noise(24_000_000, 15));
+    let receiver = net.recv("a", &[]);
+    let args = ["send", "data", "--to", "g", "--receivers", "1", "--rate", "8Mbit"];
+    let _sender = net.start(&[&args[..], &["--patience", "1s"]].concat());
+    net.await_pieces("a");
+    let child = receiver.0.as_ref().expect("it runs");
+    let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
+    kill(pid, Signal::SIGINT).expect("it can be signalled");
+    let ended = receiver.end();
+    assert_eq!(code(&ended), 130, "{ended:?}");
+    assert_says(&ended, "what was verified is kept in a, and the same command goes on from there");
+    assert_eq!(objects(&ended, "interrupted").len(), 1);
+    assert!(has_journal(&net.path("a")), "it is kept");
+}

@@ -1,0 +1,134 @@
+//! `carom send` and `carom recv` as their users see them: real processes on loopback. Each test
+//! has a network of its own.
+
+mod delivery;
+mod failures;
+mod interrupted;
+mod telling;
+mod usage;
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// One network of processes, and a directory for what they send and receive.
+struct Net {
+    port: u16,
+    dir: TempDir,
+}
+
+/// A process that is killed if a test ends early.
+struct Running(Option<Child>);
+
+impl Net {
+    fn new(port: u16) -> Self {
+        Self { port, dir: TempDir::new().expect("a directory") }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_carom"));
+        let port = self.port.to_string();
+        command.args(args).args(["--interface", "127.0.0.1", "--multicast-port", &port, "--json"]);
+        command.current_dir(self.dir.path()).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn start(&self, args: &[&str]) -> Running {
+        Running(Some(self.command(args).spawn().expect("the binary was built for this test")))
+    }
+
+    fn recv(&self, name: &str, more: &[&str]) -> Running {
+        let args = [&["recv", "--from", "g", name, "--name", name, "--timeout", "60s"], more];
+        self.start(&args.concat())
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.dir.path().join(name), bytes).expect("it can be written");
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// How far a receiver has come that writes into `name`: bytes on disk of what is not whole.
+    fn await_pieces(&self, name: &str) {
+        let began = Instant::now();
+        while !has_journal(&self.path(name)) {
+            assert!(began.elapsed() < PATIENCE, "{name} gets nothing");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Whether pieces were journalled there.
+fn has_journal(dir: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(dir) else { return false };
+    entries.flatten().any(|entry| {
+        let inside = fs::read_dir(entry.path()).into_iter().flatten().flatten();
+        inside
+            .filter(|it| it.file_name().to_string_lossy().contains("journal"))
+            .any(|it| it.metadata().is_ok_and(|data| data.len() > JOURNAL_HEADER))
+    })
+}
+
+impl Running {
+    fn end(mut self) -> Output {
+        let child = self.0.take().expect("it runs");
+        child.wait_with_output().expect("it ends")
+    }
+
+    fn kill(mut self) {
+        let mut child = self.0.take().expect("it runs");
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The summary among the objects on standard output.
+fn summary(output: &Output) -> Value {
+    objects(output, "summary").pop().unwrap_or_else(|| panic!("{output:?}"))
+}
+
+/// The objects of an event on standard output.
+fn objects(output: &Output, event: &str) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let objects = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    objects.filter(|it| it["event"] == event).collect()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| panic!("{output:?}"))
+}
+
+fn assert_says(output: &Output, what: &str) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains(what), "{what:?} is not in {text}");
+}
+
+/// Bytes that do not repeat.
+fn noise(count: usize, seed: u64) -> Vec<u8> {
+    let mut rng = carom_proto::Rng::new(seed);
+    (0..count.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(count).collect()
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of a journal without pieces.
+const JOURNAL_HEADER: u64 = 56;

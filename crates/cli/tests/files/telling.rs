@@ -1,0 +1,81 @@
+//! What is told while a transfer waits or goes on.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::{Net, Running, assert_says, code, noise};
+
+#[test]
+fn a_sender_that_waits_says_for_how_many() {
+    let net = Net::new(23_144);
+    net.write("data", &noise(300_000, 11));
+    let first = net.recv("a", &[]);
+    let mut sender = net.start(&["send", "data", "--to", "g", "--receivers", "2"]);
+    let child = sender.0.as_mut().expect("it runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let waiting = lines
+        .by_ref()
+        .map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("JSON"))
+        .find(|it| it["event"] == "waiting" && it["ready"] == 1);
+    let waiting = waiting.expect("it says so");
+    assert_eq!((&waiting["of"], &waiting["failed"]), (&2.into(), &0.into()));
+    let second = net.recv("b", &[]);
+    let summary = lines.map_while(Result::ok).last();
+    assert!(summary.expect("a line").contains("summary"));
+    let sent = sender.end();
+    assert_eq!(code(&sent), 0, "{sent:?}");
+    assert_says(&sent, "waiting: 1 of 2 ready, 0 failed");
+    assert_eq!((code(&first.end()), code(&second.end())), (0, 0));
+}
+
+#[test]
+fn progress_is_what_was_multicast_and_an_end_in_between_says_what_is_kept() {
+    let net = Net::new(23_146);
+    net.write("data", &noise(24_000_000, 13));
+    let receiver = net.recv("a", &[]);
+    let began = Instant::now();
+    let args = ["send", "data", "--to", "g", "--receivers", "1", "--rate", "8Mbit"];
+    let mut sender = net.start(&args);
+    let child = sender.0.as_mut().expect("it runs");
+    let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let progress = lines
+        .by_ref()
+        .map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("JSON"))
+        .find(|it| it["event"] == "progress" && it["bytes"].as_u64() > Some(0));
+    let bytes = progress.expect("it goes on")["bytes"].as_u64().expect("a number");
+    // A megabyte each second, and what may leave at once. A slow machine takes longer for it.
+    let most = began.elapsed().as_secs() * 1_000_000 + 2_000_000;
+    assert!(bytes <= most, "{bytes} bytes cannot have left, but {most}");
+    kill(pid, Signal::SIGINT).expect("it can be signalled");
+    let ended = lines.map_while(Result::ok).last().expect("a line");
+    assert!(ended.contains("interrupted"), "{ended}");
+    let sent = sender.end();
+    assert_eq!(code(&sent), 130, "{sent:?}");
+    assert_says(&sent, "receivers keep what they have verified");
+    let received = receiver.end();
+    assert_eq!(code(&received), 2);
+    assert_says(&received, "the sender ended the transfer: it was cancelled");
+    assert_says(&received, "it goes on from what is kept");
+}
+
+#[test]
+fn a_transfer_goes_on_though_nobody_takes_what_is_said_of_it() {
+    let net = Net::new(23_141);
+    net.write("data", &noise(300_000, 8));
+    let unheard = |args: &[&str]| {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
+        let child = net.command(args).stderr(full).spawn();
+        Running(Some(child.expect("the binary was built for this test")))
+    };
+    let receiver = unheard(&["recv", "--from", "g", "a", "--timeout", "60s"]);
+    let sent = unheard(&["send", "data", "--to", "g", "--receivers", "1"]).end();
+    assert_eq!(code(&sent), 0, "{sent:?}");
+    assert_eq!(code(&receiver.end()), 0);
+    assert_eq!(net.read("a/data"), net.read("data"));
+}

@@ -1,0 +1,92 @@
+//! Wrong use is refused with what helps.
+
+use crate::{Net, Running, assert_says, code, noise};
+
+#[test]
+fn wrong_use_is_told_at_once_with_what_helps() {
+    let net = Net::new(23_147);
+    net.write("data", b"1");
+    let says = |args: &[&str], cause: &str, fix: &str| {
+        let told = net.start(args).end();
+        assert_eq!(code(&told), 2, "{told:?}");
+        assert_says(&told, cause);
+        assert_says(&told, fix);
+    };
+    says(
+        &["recv", "--from", "g", "data/sub"],
+        "data is a file, not a directory",
+        "give a directory",
+    );
+    says(&["recv", "--from", "g", "data"], "data is a file, not a directory", "give a directory");
+    // Where even a superuser can write nothing.
+    let nowhere = ["recv", "--from", "g", "/proc/carom/a"];
+    says(
+        &nowhere,
+        "nothing can be written in /proc: No such file or directory (os error 2)",
+        "give a directory in which you may write",
+    );
+    std::os::unix::fs::symlink("none", net.path("link")).expect("a symlink");
+    says(&["recv", "--from", "g", "link"], "link leads to nothing", "give a directory");
+    let send = |more: &[&'static str]| [&["send", "data", "--to", "g"], more].concat();
+    says(&send(&["--rate", "-5Mbit"]), "--rate <RATE>: ", "write a bandwidth");
+    says(&send(&["--copies", "0"]), "is not in 1..=16", "give a value that is possible");
+    says(&send(&["--copies", "17"]), "is not in 1..=16", "give a value that is possible");
+    says(&send(&["--rate", "0"]), "is not between 80kbit and 8000Gbit", "write a bandwidth");
+    says(&send(&["--name", "a/b"]), "--name is what standard input is called", "give `-` as PATH");
+    let mut sender = net.command(&["send", "-", "--to", "g"]);
+    let nowhere = Running(Some(sender.env("TMPDIR", "/none").spawn().expect("it starts"))).end();
+    assert_eq!(code(&nowhere), 2, "{nowhere:?}");
+    assert_says(&nowhere, "temporary file in /none");
+    assert_says(&nowhere, "TMPDIR");
+}
+
+#[test]
+fn without_receivers_and_without_anything_to_send_it_says_so() {
+    let net = Net::new(23_106);
+    net.write("data", b"1");
+    let alone = net.start(&["send", "data", "--to", "g", "--start-after", "300ms"]).end();
+    assert_eq!(code(&alone), 2);
+    assert_says(&alone, "no receiver has connected");
+    let nothing = net.start(&["send", "absent", "--to", "g"]).end();
+    assert_eq!(code(&nothing), 2);
+    assert_says(&nothing, "absent");
+    let waited = net.start(&["recv", "--from", "g", "x", "--timeout", "300ms"]).end();
+    assert_eq!(code(&waited), 2);
+    assert_says(&waited, "nothing was sent to group g");
+    let wrong = net.start(&["send", "data", "--to", "g", "--rate", "fast"]).end();
+    assert_eq!(code(&wrong), 2);
+    assert_says(&wrong, "write a bandwidth");
+}
+
+#[test]
+fn a_second_sender_in_a_group_is_told_so() {
+    let net = Net::new(23_105);
+    net.write("data", &noise(4_000_000, 4));
+    let receiver = net.recv("a", &[]);
+    let first = net.start(&["send", "data", "--to", "g", "--receivers", "1", "--rate", "8Mbit"]);
+    net.await_pieces("a");
+    let second = net.start(&["send", "data", "--to", "g", "--receivers", "1"]).end();
+    assert_eq!(code(&second), 2, "{second:?}");
+    assert_says(&second, "another member sends in this group");
+    assert_eq!(code(&first.end()), 0);
+    assert_eq!(code(&receiver.end()), 0);
+}
+
+#[test]
+fn a_topology_that_is_none_is_refused_with_its_line_and_what_helps() {
+    let net = Net::new(23_122);
+    net.write("data", b"some");
+    net.write(
+        "net.toml",
+        b"switches = ['core']\nlinks = [['left', 'spine']]\n[racks]\n\
+                           left = ['127.0.0.1:23135']\n",
+    );
+    let args = ["send", "data", "--to", "g", "--topology"];
+    let sent = net.start(&[&args[..], &["net.toml"]].concat()).end();
+    assert_eq!(code(&sent), 2, "{sent:?}");
+    assert_says(&sent, "net.toml:2: there is no switch, rack or host 'spine'");
+    assert_says(&sent, "name it under switches, [racks] or [hosts], or correct it");
+    let sent = net.start(&[&args[..], &["none.toml"]].concat()).end();
+    assert_eq!(code(&sent), 2, "{sent:?}");
+    assert_says(&sent, "none.toml: it cannot be read");
+}

@@ -1,0 +1,79 @@
+//! The binary on several hosts: a network namespace each, with a switch between them. It needs root
+//! and `ip`; without them each test passes and says on standard error that it did not run. Beyond
+//! that it uses `bash` and `setpriv`, which a Linux with `ip` has, and where it is there `nft`.
+
+mod doctor;
+#[path = "../lab/mod.rs"]
+mod lab;
+mod paths;
+mod refusals;
+mod service;
+mod sizes;
+mod subscribers;
+
+use lab::{Counters, Host, Lab, Running};
+
+const MTU: u32 = 1500;
+/// Bytes of a message where it matters how many bytes go which way.
+const PAYLOAD: usize = 500;
+
+/// Lines that begin with 1, 2 and so on and have `bytes` bytes.
+fn numbered(bytes: usize) -> impl Iterator<Item = String> + Send {
+    (1..).map(move |number: u64| format!("{:x<bytes$}", format!("{number} ")))
+}
+
+fn number(line: &str) -> u64 {
+    let first = line.split(' ').next().unwrap_or_default();
+    first.parse().unwrap_or_else(|_| panic!("no number begins {line:?}"))
+}
+
+/// Starts `carom sub numbers` on each host, one after the other, and waits until it has joined.
+fn subscribe(hosts: &[Host], args: &[&str]) -> Vec<Running> {
+    let args = [&["sub", "numbers"], args].concat();
+    let started = hosts.iter().map(|host| {
+        let mut sub = host.start(&args);
+        sub.said.wait_for("joined numbers");
+        sub
+    });
+    started.collect()
+}
+
+/// Asserts that it ends well and has written the numbers from `first` to `last`, each once.
+fn assert_wrote(sub: &mut Running, first: u64, last: u64) {
+    sub.end_with(0);
+    let mut wrote: Vec<u64> = sub.wrote.seen.iter().map(|line| number(line)).collect();
+    wrote.sort_unstable();
+    let missing = (first..=last).find(|wanted| wrote.binary_search(wanted).is_err());
+    assert_eq!(missing, None, "{:#?}", sub.said.seen);
+    assert_eq!(wrote.len() as u64, last + 1 - first, "lines came twice: {:#?}", sub.said.seen);
+}
+
+/// Waits until as many lines have come as there are from the least to `last`: they may come out of
+/// order. Returns the least.
+fn read_to_the_last(sub: &mut Running, last: u64) -> u64 {
+    let seen = &sub.wrote.seen;
+    let mut came = seen.len() as u64;
+    let mut least = seen.iter().map(|line| number(line)).min().unwrap_or(last);
+    if came <= last - least {
+        sub.wrote.wait_until("everything up to the last line", |line| {
+            came += 1;
+            least = least.min(number(line));
+            came > last - least
+        });
+    }
+    least
+}
+
+/// Publishes `count` messages of [`PAYLOAD`] bytes to three members and waits until all is safe.
+fn publish(host: &Host, count: usize, args: &[&str]) -> Running {
+    let rate = ["pub", "numbers", "--rate", "20000/s", "--wait-for", "3", "--json"];
+    let mut publisher = host.pipe(numbered(PAYLOAD).take(count), &[&rate, args].concat());
+    publisher.end_with(0);
+    let report = publisher.json();
+    assert_eq!((&report["messages"], &report["safe"]), (&count.into(), &true.into()), "{report}");
+    publisher
+}
+
+fn all_counters(lab: &Lab) -> Vec<Counters> {
+    lab.hosts().iter().map(Host::counters).collect()
+}

@@ -1,0 +1,114 @@
+//! Which members are reached by multicast, and which get copies.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::lab::{Host, Lab, Running, lacking};
+use crate::{MTU, all_counters, assert_wrote, publish, subscribe};
+
+#[test]
+fn hosts_find_each_other_by_multicast_and_lose_nothing_at_five_percent() {
+    let test = "hosts find each other by multicast";
+    let Some(lab) = Lab::new(test, 4, MTU) else { return };
+    let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
+    let mut subs = subscribe(receivers, &["--count", "5000", "--loss", "5%"]);
+    let multicast: Vec<_> = receivers.iter().map(|host| (host, "multicast")).collect();
+    assert_eq!(paths(sender, &[]), expected(&multicast));
+    let before = sender.counters();
+    let bytes = bytes(&publish(sender, 5000, &[]));
+    let after = sender.counters();
+    subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 5000));
+    // Every byte left by multicast, and none of it as a copy: repairs are less than one.
+    assert!(after.since(&before, "IpExtOutMcastOctets") >= bytes);
+    assert!(after.unicast_out(&before) < bytes);
+}
+
+#[test]
+fn where_multicast_vanishes_members_found_by_a_seed_get_copies() {
+    let test = "members found by a seed get copies";
+    let Some(lab) = Lab::new(test, 4, MTU) else { return };
+    lab.hosts().iter().for_each(Host::deafen);
+    assert_all_by_unicast(&lab);
+}
+
+#[test]
+fn where_a_firewall_refuses_multicast_members_found_by_a_seed_get_copies() {
+    let test = "a firewall refuses multicast";
+    let Some(lab) = Lab::new(test, 4, MTU) else { return };
+    if let Err(why) = lab.hosts().iter().try_for_each(Host::forbid_multicast) {
+        return lacking(test, &why);
+    }
+    let said = assert_all_by_unicast(&lab);
+    let told = "note: multicast leads nowhere on eth0: members get unicast copies";
+    let told = said.iter().filter(|line| *line == told).count();
+    assert_eq!(told, 1, "{said:#?}");
+}
+
+/// Returns what the publisher said.
+fn assert_all_by_unicast(lab: &Lab) -> Vec<String> {
+    let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
+    let seed = ["--seed", &lab.at(1).address];
+    let args = [&["--count", "5000", "--loss", "5%"], &seed[..]].concat();
+    let mut subs = subscribe(receivers, &args);
+    let unicast: Vec<_> = receivers.iter().map(|host| (host, "unicast")).collect();
+    assert_eq!(paths(sender, &seed), expected(&unicast));
+    let before = sender.counters();
+    let publisher = publish(sender, 5000, &seed);
+    let bytes = bytes(&publisher);
+    let after = sender.counters();
+    subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 5000));
+    assert!(after.unicast_out(&before) >= 3 * bytes);
+    assert!(after.since(&before, "IpExtOutMcastOctets") < bytes);
+    publisher.said.seen.clone()
+}
+
+#[test]
+fn only_the_member_whom_multicast_does_not_reach_gets_copies() {
+    let test = "only the deaf member gets copies";
+    let Some(lab) = Lab::new(test, 4, MTU) else { return };
+    let [deaf, hearing @ .., sender] = lab.hosts() else { panic!("there are four") };
+    deaf.deafen();
+    let mut subs = subscribe(&lab.hosts()[..3], &["--count", "5000"]);
+    let [a, b] = hearing else { panic!("there are two") };
+    let wanted = expected(&[(deaf, "unicast"), (a, "multicast"), (b, "multicast")]);
+    assert_eq!(paths(sender, &[]), wanted);
+    let before = all_counters(&lab);
+    let bytes = bytes(&publish(sender, 5000, &[]));
+    let after = all_counters(&lab);
+    subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 5000));
+    let unicast_in = |index: usize| after[index].unicast_in(&before[index]);
+    let multicast_in = |index: usize| after[index].since(&before[index], "IpExtInMcastOctets");
+    assert!(unicast_in(0) >= bytes);
+    // It hears its own hellos.
+    assert!(multicast_in(0) < bytes / 10);
+    for index in [1, 2] {
+        assert!(multicast_in(index) >= bytes);
+        // There are repairs, which are sent to one alone, but fewer than data packets.
+        assert!(unicast_in(index) < bytes);
+    }
+}
+
+/// How `host` reaches the others, by their addresses, as `carom members` tells.
+fn paths(host: &Host, args: &[&str]) -> BTreeMap<String, String> {
+    let mut members = host.start(&[&["members", "--json"], args].concat());
+    members.end_with(0);
+    let report = members.json();
+    let members = report["members"].as_array().expect("it is a list");
+    let path = |member: &Value| {
+        let endpoint = member["endpoint"].as_str().expect("it is text");
+        let (address, _port) = endpoint.split_once(':').expect("an endpoint has a port");
+        (address.to_owned(), member["path"].as_str().expect("it is text").to_owned())
+    };
+    members.iter().map(path).collect()
+}
+
+/// The paths to `hosts`, of which each is the one beside it.
+fn expected(hosts: &[(&Host, &str)]) -> BTreeMap<String, String> {
+    hosts.iter().map(|(host, path)| (host.address.clone(), (*path).to_owned())).collect()
+}
+
+/// The bytes of payload that it published.
+fn bytes(publisher: &Running) -> u64 {
+    publisher.json()["bytes"].as_u64().expect("it is a count")
+}

@@ -1,0 +1,33 @@
+//! What no node can start with.
+
+use crate::MTU;
+use crate::lab::{Lab, Running};
+
+#[test]
+fn seeds_that_do_not_answer_and_interfaces_that_are_not_there_are_refused() {
+    let test = "seeds that do not answer";
+    let Some(lab) = Lab::new(test, 2, MTU) else { return };
+    // Nobody has the one address; the host of the other one refuses the datagrams.
+    let seeds = [lab.nobody(), lab.at(2).address.clone()];
+    let verbs: [&[&str]; 3] = [&["sub", "x"], &["pub", "x"], &["members"]];
+    let mut cases = Vec::new();
+    for (verb, seed) in verbs.iter().flat_map(|verb| seeds.iter().map(move |seed| (verb, seed))) {
+        // They would find each other by multicast, and do without the seed.
+        let port = (7500 + cases.len()).to_string();
+        let args = [verb, &["--seed", seed, "--multicast-port", &port][..]].concat();
+        cases.push((lab.at(1).start(&args), seed));
+    }
+    for verb in verbs {
+        let running = lab.at(1).start(&[verb, &["--interface", "eth7"]].concat());
+        assert_refused(running, "eth7");
+    }
+    cases.into_iter().for_each(|(running, seed)| assert_refused(running, seed));
+}
+
+/// Asserts that the last two lines are a cause with `cause` in it and a fix, and the code is 2.
+fn assert_refused(mut running: Running, cause: &str) {
+    running.end_with(2);
+    let [.., error, fix] = &running.said.seen[..] else { panic!("{:#?}", running.said.seen) };
+    assert!(error.starts_with("error: ") && error.contains(cause), "{:#?}", running.said.seen);
+    assert!(fix.starts_with("fix: ") && fix.len() > "fix: ".len(), "{:#?}", running.said.seen);
+}

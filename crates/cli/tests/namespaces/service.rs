@@ -1,0 +1,144 @@
+//! Nodes that the membership service tells of each other.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::lab::{Host, Lab, Running};
+use crate::{MTU, PAYLOAD, assert_wrote, number, numbered, read_to_the_last, subscribe};
+
+#[test]
+fn on_one_host_nothing_has_to_be_configured() {
+    let Some(lab) = Lab::new("one host without configuration", 1, MTU) else { return };
+    let host = lab.at(1);
+    let mut sub = host.start(&["sub", "numbers", "--count", "1000"]);
+    sub.said.wait_for("joined numbers");
+    host.pipe(numbered(20).take(1000), &["pub", "numbers"]).end_with(0);
+    assert_wrote(&mut sub, 1, 1000);
+}
+
+#[test]
+fn traffic_goes_on_while_the_host_of_the_service_is_cut_off() {
+    let test = "the host of the service is cut off";
+    let Some(lab) = Lab::new(test, 3, MTU) else { return };
+    let [serving, receiver, sender] = lab.hosts() else { panic!("there are three") };
+    let (_service, _folder) = serve(serving, &[]);
+    let flags = ["--control", &serving.address, "--path", "unicast"];
+    let args = [&["sub", "numbers", "--loss", "5%"], &flags[..]].concat();
+    let mut sub = receiver.start(&args);
+    sub.said.wait_for("joined numbers");
+    let is_enough = Arc::new(AtomicBool::new(false));
+    let enough = Arc::clone(&is_enough);
+    let lines = numbered(PAYLOAD).take_while(move |_| !enough.load(Ordering::SeqCst));
+    let args = [&["pub", "numbers", "--rate", "1000/s", "--json"], &flags[..]].concat();
+    let mut publisher = sender.pipe(lines, &args);
+    sub.wrote.wait_until("some hundred", |line| number(line) >= 500);
+    serving.unplug();
+    // By then it is past the leases, too.
+    sub.said.wait_for("the membership service is away");
+    publisher.said.wait_for("the membership service is away");
+    let last = sub.wrote.seen.iter().map(|line| number(line)).max().unwrap_or_default();
+    sub.wrote.wait_until("more meanwhile", |line| number(line) >= last + 2_000);
+    serving.plug();
+    sub.said.wait_for("the membership service is back");
+    publisher.said.wait_for("the membership service is back");
+    is_enough.store(true, Ordering::SeqCst);
+    publisher.end_with(0);
+    let report = publisher.json();
+    assert_eq!((&report["safe"], &report["members"]), (&true.into(), &1.into()), "{report}");
+    let said = &publisher.said.seen;
+    assert!(!said.iter().any(|line| line.contains("failed")), "{said:#?}");
+    let count = report["messages"].as_u64().expect("it is a count");
+    assert_eq!(read_to_the_last(&mut sub, count), 1);
+    sub.interrupt();
+    assert_wrote(&mut sub, 1, count);
+}
+
+#[test]
+fn with_partial_views_losses_are_repaired_and_views_are_refreshed() {
+    let Some(lab) = Lab::new("partial views", 9, MTU) else { return };
+    let [serving, receivers @ .., sender] = lab.hosts() else { panic!("there are nine") };
+    let (_service, _folder) = serve(serving, &["--view-size", "5"]);
+    let flags = ["--control", &serving.address];
+    let mut witness = serving.start(&[&["sub", "numbers", "--json"], &flags[..]].concat());
+    witness.said.wait_for("joined numbers");
+    let mut subs = subscribe(receivers, &[&["--json", "--loss", "5%"], &flags[..]].concat());
+    let is_enough = Arc::new(AtomicBool::new(false));
+    let enough = Arc::clone(&is_enough);
+    // Who is not in the publisher's view notices a loss by what comes after it.
+    let lines = numbered(PAYLOAD).take_while(move |_| !enough.load(Ordering::SeqCst));
+    let args = [&["pub", "numbers", "--rate", "1000/s", "--wait-for", "5"], &flags[..]].concat();
+    let mut publisher = sender.pipe(lines, &args);
+    let (mut repaired, mut lost) = (0, 0);
+    for sub in &mut subs {
+        let (by_sub, not_by_sub) = read_or_lost(sub, 2000);
+        (repaired, lost) = (repaired + by_sub, lost + not_by_sub);
+    }
+    is_enough.store(true, Ordering::SeqCst);
+    // A member that is not shown the publisher cannot confirm what it has.
+    publisher.end();
+    for sub in &mut subs {
+        sub.interrupt();
+        sub.end();
+    }
+    // Whatever no repair brought back the publisher was asked for, in the view or not.
+    assert!(lost == 0 && repaired > 300, "{repaired} repaired, {lost} lost");
+    witness.interrupt();
+    witness.end_with(0);
+    assert_partial(&witness.wrote.seen, 5);
+}
+
+/// Runs the membership service on this host, where nodes find it at the usual port.
+fn serve(host: &Host, more: &[&str]) -> (Running, TempDir) {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let store = folder.path().to_str().expect("it has a plain name");
+    let mut service = host.start(&[&["control", "--store", store, "--no-http"], more].concat());
+    service.said.wait_for(&format!("serves at {}:7402", host.address));
+    (service, folder)
+}
+
+/// Waits until each of the first messages has come or was told as lost. Returns how many of all
+/// came by repair or retransmission, and how many were lost.
+fn read_or_lost(sub: &mut Running, last: u64) -> (u64, u64) {
+    let (mut settled, mut repaired, mut lost) = (BTreeSet::new(), 0, 0);
+    sub.wrote.wait_until("every message, or that it is lost", |line| {
+        let event: Value = serde_json::from_str(line).expect("each line is JSON");
+        let seqno = |field: &str| event[field].as_u64().expect("it is a number");
+        match event["event"].as_str() {
+            Some("message") => {
+                assert!(settled.insert(seqno("seqno")), "it came twice: {event}");
+                repaired += u64::from(event["how"] != "direct");
+            }
+            Some("lost") => {
+                settled.extend(seqno("first")..=seqno("last"));
+                lost += 1 + seqno("last") - seqno("first");
+            }
+            _ => {}
+        }
+        // Where the first ones are lost the stream begins with the next one: only the publisher
+        // could tell, and does not know of those that it is not shown.
+        let first = settled.first().copied().unwrap_or(1);
+        settled.range(first..=last).count() as u64 == last + 1 - first
+    });
+    assert!(settled.first() < Some(&100), "it began with {:?}", settled.first());
+    (repaired, lost)
+}
+
+/// Asserts of a node's events that it never saw more than `size` members, and that one who went was
+/// replaced by another as long as there was one.
+fn assert_partial(events: &[String], size: usize) {
+    let mut shown = BTreeSet::new();
+    let mut all = BTreeSet::new();
+    for event in events.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let Some(node) = event["node"].as_str().map(str::to_owned) else { continue };
+        match event["change"].as_str() {
+            Some("joined") => assert!(all.insert(node.clone()) | shown.insert(node), "{event}"),
+            _ => assert!(shown.remove(&node), "{event}"),
+        }
+        assert!(shown.len() <= size, "{shown:?}");
+    }
+    assert!(all.len() > size, "nobody took the place of those who went: {all:?}");
+}

@@ -1,0 +1,66 @@
+//! Sizes of packets, and of the buffers of sockets.
+
+use crate::lab::{Lab, skipped};
+use crate::{MTU, all_counters, assert_wrote, numbered, subscribe};
+
+#[test]
+fn the_packets_of_large_messages_and_their_repairs_are_never_fragmented() {
+    assert_never_fragmented("large messages", MTU);
+}
+
+#[test]
+fn a_smaller_mtu_makes_for_smaller_packets_instead_of_fragments() {
+    assert_never_fragmented("a smaller MTU", 1000);
+}
+
+fn assert_never_fragmented(test: &str, mtu: u32) {
+    let Some(lab) = Lab::new(test, 3, mtu) else { return };
+    let [receivers @ .., sender] = lab.hosts() else { panic!("there are three") };
+    let mut subs = subscribe(receivers, &["--count", "2000", "--loss", "5%"]);
+    // Their packets are as large as there are.
+    let args = ["pub", "numbers", "--rate", "2000/s", "--wait-for", "2"];
+    let mut publisher = sender.pipe(numbered(4000).take(2000), &args);
+    publisher.end_with(0);
+    subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 2000));
+    for counters in all_counters(&lab) {
+        for name in ["IpFragCreates", "IpFragFails", "IpReasmReqds", "UdpSndbufErrors"] {
+            assert_eq!(counters.of(name), 0, "{name}");
+        }
+    }
+    // The counters do count: a program that does not look after it is fragmented.
+    let send = format!("printf %4000s > /dev/udp/{}/9", receivers[0].address);
+    let sent = sender.command("bash", &["-c", &send]).status().expect("ip was there before");
+    assert!(sent.success());
+    assert!(sender.counters().of("IpFragCreates") > 0);
+}
+
+#[test]
+fn a_buffer_that_is_not_granted_is_told_once_with_the_sysctl_that_helps() {
+    let test = "a buffer that is not granted";
+    let Some(lab) = Lab::new(test, 1, MTU) else { return };
+    let host = lab.at(1);
+    // Newer kernels may let a namespace have its own limit; others tell that of the machine.
+    let lower = "echo 65536 > /proc/sys/net/core/rmem_max; cat /proc/sys/net/core/rmem_max";
+    let output = host.command("sh", &["-c", lower]).output().expect("ip was there before");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let Ok(limit) = text.trim().parse::<usize>() else {
+        return skipped(test, "the kernel tells no limit of buffers within a namespace");
+    };
+    let mut members = host.start_unprivileged(&["members"]);
+    members.end_with(0);
+    let said = &members.said.seen;
+    let told: Vec<usize> =
+        (0..said.len()).filter(|&at| said[at].starts_with("note: receive buffer: ")).collect();
+    if limit >= RECEIVE_BYTES {
+        assert!(told.is_empty(), "all is granted: {said:#?}");
+        return skipped(test, &format!("the machine grants {limit} bytes, which is enough"));
+    }
+    let [told] = told[..] else { panic!("it is to be told once: {said:#?}") };
+    let granted = format!("{} KiB granted of {} KiB", limit / 1024, RECEIVE_BYTES / 1024);
+    assert!(said[told].contains(&granted), "{said:#?}");
+    let fix = format!("fix: sysctl -w net.core.rmem_max={RECEIVE_BYTES}");
+    assert!(said.get(told + 1).is_some_and(|line| line.starts_with(&fix)), "{said:#?}");
+}
+
+/// What a node asks for.
+const RECEIVE_BYTES: usize = 4 << 20;

@@ -1,0 +1,76 @@
+//! Subscribers that are killed, and that join half way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::lab::Lab;
+use crate::{MTU, PAYLOAD, assert_wrote, number, numbered, read_to_the_last, subscribe};
+
+#[test]
+fn a_subscriber_that_is_killed_half_way_costs_the_others_nothing() {
+    let test = "a subscriber is killed";
+    let Some(lab) = Lab::new(test, 4, MTU) else { return };
+    let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
+    let mut subs = subscribe(receivers, &["--loss", "5%"]);
+    let mut victim = subs.remove(0);
+    let args = ["pub", "numbers", "--rate", "5000/s", "--wait-for", "3"];
+    let mut publisher = sender.pipe(numbered(20).take(10_000), &args);
+    victim.wrote.wait_until("a fourth of all", |line| number(line) >= 2_500);
+    victim.kill();
+    publisher.end_with(0);
+    let summary = publisher.said.seen.last().expect("it says how it went");
+    let safe = "safe with 2 members";
+    assert!(summary.contains("sent 10000 messages") && summary.contains(safe), "{summary}");
+    let failures = publisher.said.seen.iter().filter(|line| line.starts_with("failed: ")).count();
+    assert_eq!(failures, 1, "{:#?}", publisher.said.seen);
+    let last = victim.wrote.seen.iter().map(|line| number(line)).max();
+    assert!(last < Some(10_000), "it was killed too late");
+    for sub in &mut subs {
+        assert_eq!(read_to_the_last(sub, 10_000), 1);
+        sub.interrupt();
+        assert_wrote(sub, 1, 10_000);
+    }
+}
+
+#[test]
+fn what_was_sent_to_nobody_but_a_subscriber_that_was_killed_is_not_safe() {
+    let Some(lab) = Lab::new("the only subscriber is killed", 2, MTU) else { return };
+    let [receiver, sender] = lab.hosts() else { panic!("there are two") };
+    let mut victim = subscribe(std::slice::from_ref(receiver), &[]).remove(0);
+    let args = ["pub", "numbers", "--rate", "5000/s", "--json"];
+    let mut publisher = sender.pipe(numbered(20).take(10_000), &args);
+    victim.wrote.wait_until("a fourth of all", |line| number(line) >= 2_500);
+    victim.kill();
+    publisher.end_with(1);
+    let report = publisher.json();
+    assert_eq!((&report["safe"], &report["members"]), (&false.into(), &0.into()), "{report}");
+}
+
+#[test]
+fn a_subscriber_that_joins_half_way_gets_everything_from_then_on() {
+    let test = "a subscriber joins half-way";
+    let Some(lab) = Lab::new(test, 3, MTU) else { return };
+    let [early, late, sender] = lab.hosts() else { panic!("there are three") };
+    let mut first = subscribe(std::slice::from_ref(early), &["--loss", "5%"]).remove(0);
+    let is_enough = Arc::new(AtomicBool::new(false));
+    let enough = Arc::clone(&is_enough);
+    // Lines as long as these fill the pipe soon: what is written is not far ahead of what is sent.
+    let lines = numbered(PAYLOAD).take_while(move |_| !enough.load(Ordering::SeqCst));
+    let args = ["pub", "numbers", "--rate", "4000/s", "--json"];
+    let mut publisher = sender.pipe(lines, &args);
+    first.wrote.wait_until("the thousandth", |line| number(line) >= 1_000);
+    let mut second = subscribe(std::slice::from_ref(late), &["--loss", "5%"]).remove(0);
+    let began = number(&second.wrote.wait_for(" "));
+    second.wrote.wait_until("some thousand", |line| number(line) >= began + 2_000);
+    is_enough.store(true, Ordering::SeqCst);
+    publisher.end_with(0);
+    let report = publisher.json();
+    assert_eq!((&report["safe"], &report["members"]), (&true.into(), &2.into()), "{report}");
+    let count = report["messages"].as_u64().expect("it is a count");
+    for (sub, earliest) in [(&mut first, 1), (&mut second, 1_001)] {
+        let least = read_to_the_last(sub, count);
+        assert!(least >= earliest);
+        sub.interrupt();
+        assert_wrote(sub, least, count);
+    }
+}
