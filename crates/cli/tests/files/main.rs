@@ -102,9 +102,10 @@ impl Drop for Running {
     }
 }
 
-/// The summary among the objects on standard output.
+/// The summary among the objects on standard output, of which there is one.
 fn summary(output: &Output) -> Value {
-    objects(output, "summary").pop().unwrap_or_else(|| panic!("{output:?}"))
+    let [summary] = &objects(output, "summary")[..] else { panic!("{output:?}") };
+    summary.clone()
 }
 
 /// The objects of an event on standard output.

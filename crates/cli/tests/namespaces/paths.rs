@@ -1,11 +1,11 @@
-//! Which members are reached by multicast, and which get copies.
+//! How members find each other, which of them multicast reaches, and which get copies.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use crate::lab::{Host, Lab, Running, lacking};
-use crate::{MTU, all_counters, assert_wrote, publish, subscribe};
+use crate::{MTU, all_counters, assert_wrote, numbered, publish, subscribe};
 
 #[test]
 fn hosts_find_each_other_by_multicast_and_lose_nothing_at_five_percent() {
@@ -22,6 +22,16 @@ fn hosts_find_each_other_by_multicast_and_lose_nothing_at_five_percent() {
     // Every byte left by multicast, and none of it as a copy: repairs are less than one.
     assert!(after.since(&before, "IpExtOutMcastOctets") >= bytes);
     assert!(after.unicast_out(&before) < bytes);
+}
+
+#[test]
+fn on_one_host_nothing_has_to_be_configured() {
+    let Some(lab) = Lab::new("one host without configuration", 1, MTU) else { return };
+    let host = lab.at(1);
+    let mut sub = host.start(&["sub", "numbers", "--count", "1000"]);
+    sub.said.wait_for("joined numbers");
+    host.pipe(numbered(20).take(1000), &["pub", "numbers"]).end_with(0);
+    assert_wrote(&mut sub, 1, 1000);
 }
 
 #[test]

@@ -11,16 +11,6 @@ use crate::lab::{Host, Lab, Running};
 use crate::{MTU, PAYLOAD, assert_wrote, number, numbered, read_to_the_last, subscribe};
 
 #[test]
-fn on_one_host_nothing_has_to_be_configured() {
-    let Some(lab) = Lab::new("one host without configuration", 1, MTU) else { return };
-    let host = lab.at(1);
-    let mut sub = host.start(&["sub", "numbers", "--count", "1000"]);
-    sub.said.wait_for("joined numbers");
-    host.pipe(numbered(20).take(1000), &["pub", "numbers"]).end_with(0);
-    assert_wrote(&mut sub, 1, 1000);
-}
-
-#[test]
 fn traffic_goes_on_while_the_host_of_the_service_is_cut_off() {
     let test = "the host of the service is cut off";
     let Some(lab) = Lab::new(test, 3, MTU) else { return };
