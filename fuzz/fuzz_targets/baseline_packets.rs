@@ -97,7 +97,7 @@ struct Pair {
 fn again<'a, P: GuestPacket<'a>>(datagram: &'a [u8]) -> Option<Vec<u8>> {
     let (header, packet) = P::decode(datagram).ok()?;
     let mut out = Vec::new();
-    packet.encode(header.sender, header.group, header.view, &mut out);
+    packet.encode(header.origin(), header.group, header.view, &mut out);
     Some(out)
 }
 

@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     wire::seal(&mut datagram, 0);
     let Some((header, packet)) = decoded(&datagram) else { return };
     let mut again = Vec::new();
-    packet.encode(header.group, header.sender, header.view, &mut again);
+    packet.encode(header.group, header.origin(), header.view, &mut again);
     let (_, read_again) = decoded(&again).expect("what we encode can be decoded");
     assert_eq!(read_again, packet, "what was encoded is not what was decoded");
     give_to_members(&packet);

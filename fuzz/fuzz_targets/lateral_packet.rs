@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     wire::seal(&mut datagram, 0);
     let Ok((header, packet)) = Packet::decode(&datagram) else { return };
     let mut again = Vec::new();
-    packet.encode(header.sender, header.group, header.view, &mut again);
+    packet.encode(header.origin(), header.group, header.view, &mut again);
     let read_again = Packet::decode(&again).expect("what we encode can be decoded").1;
     assert_eq!(read_again, packet, "what was encoded is not what was decoded");
 });

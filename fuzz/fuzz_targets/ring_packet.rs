@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
     wire::seal(&mut datagram, 0);
     let Some((header, packet)) = decoded(&datagram) else { return };
     let mut again = Vec::new();
-    packet.encode(&mut again, header.group, header.sender, header.view);
+    packet.encode(&mut again, header.group, header.origin(), header.view);
     let (_, read_again) = decoded(&again).expect("what we encode can be decoded");
     assert_eq!(read_again, packet, "what was encoded is not what was decoded");
     give_to_member(header, &packet);

@@ -2,7 +2,7 @@
 //! message and its number stand in them.
 
 use carom_proto::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
-use carom_proto::{Class, GroupId, NodeId, SeqNo};
+use carom_proto::{Class, GroupId, NodeId, Origin, SeqNo};
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -54,9 +54,11 @@ pub trait GuestPacket<'a>: Copy {
     ///
     /// # Panics
     /// If it would be longer than UDP can carry: the engine fits its packets into the path MTU.
-    fn encode(&self, sender: NodeId, group: GroupId, view: u32, out: &mut Vec<u8>) {
+    fn encode(&self, origin: impl Into<Origin>, group: GroupId, view: u32, out: &mut Vec<u8>) {
         let (protocol, kind) = (Protocol::Guest, self.kind());
-        let start = Header { protocol, kind, flags: 0, group, sender, view }.begin(out);
+        let Origin { node: sender, incarnation } = origin.into();
+        let header = Header { protocol, kind, flags: 0, group, sender, incarnation, view };
+        let start = header.begin(out);
         self.write(out);
         wire::seal(out, start);
     }
@@ -116,6 +118,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::{ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
+    use carom_proto::Incarnation;
 
     const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
     const GROUP: GroupId = GroupId(0x0102_0304);
@@ -136,7 +139,7 @@ pub(crate) mod tests {
     fn is_the_same_again<'a, P: GuestPacket<'a>>(datagram: &'a [u8]) {
         if let Ok((header, packet)) = P::decode(datagram) {
             let mut again = Vec::new();
-            packet.encode(header.sender, header.group, header.view, &mut again);
+            packet.encode(header.origin(), header.group, header.view, &mut again);
             assert_eq!(again, datagram);
         }
     }
@@ -159,6 +162,7 @@ pub(crate) mod tests {
         ) {
             let header = Header {
                 protocol: Protocol::Guest, kind, flags: 0, group: GROUP, sender: SENDER, view: 4,
+                incarnation: Incarnation::default(),
             };
             let mut datagram = Vec::new();
             let start = header.begin(&mut datagram);

@@ -10,6 +10,7 @@ use carom_baselines::lbrm::{self, Lbrm};
 use carom_baselines::rmtp::{self, Rmtp};
 use carom_baselines::tmtp::{self, Tmtp};
 use carom_proto::loss::Loss;
+use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{Class, Engine, GroupId, How, NodeId, SeqNo};
 use rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
@@ -151,7 +152,7 @@ fn who_loses_its_head_turns_to_the_one_above() {
         let mut world = world(protocol, domains(three_domains()), 0.0, 7);
         // Nobody knows at first that the head hears and says nothing any more.
         world.filter = Box::new(|from, to, class, datagram| {
-            let is_second = datagram.get(28..32) == Some(&[0, 0, 0, 2][..]);
+            let is_second = datagram.get(HEADER_BYTES..HEADER_BYTES + 4) == Some(&[0, 0, 0, 2][..]);
             from != 4 && to != 4 && (class != Class::Data || to != 6 || is_second)
         });
         world.sends(0, 0..2);
@@ -174,7 +175,8 @@ fn a_loss_is_asked_for_at_once_or_after_the_delay_that_is_set() {
             let domains = DomainConfig { detect_after, ..domains(three_domains()) };
             let mut world = world(protocol, domains, 0.0, 8);
             world.filter = Box::new(|_, to, class, datagram| {
-                let is_second = datagram.get(28..32) == Some(&[0, 0, 0, 2][..]);
+                let is_second =
+                    datagram.get(HEADER_BYTES..HEADER_BYTES + 4) == Some(&[0, 0, 0, 2][..]);
                 (to, class, is_second) != (2, Class::Data, true)
             });
             world.sends(0, 0..3);

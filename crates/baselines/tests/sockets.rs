@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use carom::{Event, Group, Loss, Node, NodeId, PathChoice, Profile, StartError};
+use carom::{Event, Group, Loss, Node, NodeId, Origin, PathChoice, Profile, StartError};
 use carom_baselines::Owed;
 use carom_baselines::domain::{DomainConfig, Hierarchy};
 use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
@@ -26,7 +26,7 @@ type Account = BTreeMap<(NodeId, u32), (u32, u32)>;
 /// Starts nodes that lose 5 % of what they receive, has each multicast in one group, and waits
 /// until every message is delivered or reported lost at every other node. Returns how many were
 /// lost, and the nodes for their counters.
-fn run(make: fn(NodeId, u64) -> Box<dyn Engine>) -> (u32, Vec<Node>) {
+fn run(make: fn(Origin, u64) -> Box<dyn Engine>) -> (u32, Vec<Node>) {
     let nodes = start(make);
     let join = |node: &Node| node.join("prices", Profile::guest()).expect("a guest's group");
     let groups: Vec<Group> = nodes.iter().map(join).collect();
@@ -45,12 +45,12 @@ fn run(make: fn(NodeId, u64) -> Box<dyn Engine>) -> (u32, Vec<Node>) {
     (lost, nodes)
 }
 
-fn start(make: fn(NodeId, u64) -> Box<dyn Engine>) -> Vec<Node> {
+fn start(make: fn(Origin, u64) -> Box<dyn Engine>) -> Vec<Node> {
     // Somebody else may get one of the ports before the node does: once is chance.
     try_start(make).or_else(|_| try_start(make)).expect("the nodes")
 }
 
-fn try_start(make: fn(NodeId, u64) -> Box<dyn Engine>) -> Result<Vec<Node>, StartError> {
+fn try_start(make: fn(Origin, u64) -> Box<dyn Engine>) -> Result<Vec<Node>, StartError> {
     let sockets: Vec<_> = (0..NODES)
         .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port"))
         .collect();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use carom_baselines::Owed;
 use carom_baselines::srm::{Config, Distance, Srm, Timing};
 use carom_proto::loss::Loss;
+use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{Class, How, NodeId, SeqNo};
 use rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
@@ -90,7 +91,9 @@ fn a_gap_counts_as_a_loss_at_once_or_after_the_delay_that_is_set() {
             ..from_first(Config::ns2_fixed())
         };
         let mut world = world(3, config, 0.0, 4);
-        let is_first = |datagram: &[u8]| datagram.get(28..32) == Some(&[0, 0, 0, 1][..]);
+        let is_first = |datagram: &[u8]| {
+            datagram.get(HEADER_BYTES..HEADER_BYTES + 4) == Some(&[0, 0, 0, 1][..])
+        };
         world.filter = Box::new(move |_, to, class, datagram| {
             (to, class) != (1, Class::Data) || !is_first(datagram)
         });

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use carom_proto::loss::Loss;
 use carom_proto::membership::service::frame::MAX_TEXT_BYTES;
-use carom_proto::{Endpoint, Engine, NodeId, Rng, lateral, rdcm, rmp};
+use carom_proto::{Endpoint, Engine, Incarnation, NodeId, Origin, Rng, lateral, rdcm, rmp};
 
 use crate::address_book::AddressBook;
 use crate::driver::Driver;
@@ -57,8 +57,8 @@ pub struct Builder {
     driver: Option<Driver>,
 }
 
-/// Makes the engine of a node from the node's id and a seed.
-struct MakeGuest(Box<dyn FnOnce(NodeId, u64) -> Box<dyn Engine> + Send>);
+/// Makes the engine of a node from its origin and a seed.
+struct MakeGuest(Box<dyn FnOnce(Origin, u64) -> Box<dyn Engine> + Send>);
 
 impl fmt::Debug for MakeGuest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -204,7 +204,7 @@ impl Builder {
     /// An engine of the caller's own, for whoever wants to run a protocol on this runtime and
     /// compare it with ours. It carries the groups that are joined with
     /// [`Profile::guest`](crate::Profile::guest), side by side with the others. `make` is called
-    /// once, with the node's id and a seed for all random choices.
+    /// once, with the node's id and incarnation, and a seed for all random choices.
     ///
     /// The engine keeps the [contract](carom_proto::engine). Its datagrams begin with the common
     /// [header](carom_proto::wire) and say [`Protocol::Guest`](carom_proto::wire::Protocol::Guest);
@@ -213,7 +213,7 @@ impl Builder {
     /// [`Group::confirm`](crate::Group::confirm): it times out.
     pub fn guest(
         mut self,
-        make: impl FnOnce(NodeId, u64) -> Box<dyn Engine> + Send + 'static,
+        make: impl FnOnce(Origin, u64) -> Box<dyn Engine> + Send + 'static,
     ) -> Self {
         self.guest = Some(MakeGuest(Box::new(make)));
         self
@@ -294,12 +294,13 @@ impl Builder {
         controls: Vec<SocketAddr>,
     ) -> (Host<UdpNetwork>, NodeParts) {
         let id = self.node_id.unwrap_or_else(|| NodeId(system_random()));
+        let origin = Origin { node: id, incarnation: Incarnation(system_random()) };
         self.bulk.network.meet(id, Endpoint(sockets.endpoint));
         let mut rng = Rng::new(self.seed.unwrap_or_else(system_random));
         let multicast_port = sockets.multicast.as_ref().and_then(|it| it.port().ok());
         let has_explicit_seeds = !explicit_seeds.is_empty();
         let membership = Provider {
-            id,
+            origin,
             endpoint: sockets.endpoint,
             seeds: self.all_seeds(explicit_seeds, sockets.endpoint),
             static_members: self.static_members,
@@ -317,7 +318,7 @@ impl Builder {
             receiver: Receiver::new(id, self.loss, rng.next_u64()),
             sender: Sender::new(choice.interface.address),
             routes: Routes::new(self.path, self.pool, multicast_port),
-            paths: Paths::new(id, multicast_port.is_some()),
+            paths: Paths::new(origin, multicast_port.is_some()),
             book: AddressBook::default(),
             joiner: Joiner::new(choice.interface.address),
             notices: Arc::clone(&notices),
@@ -332,8 +333,9 @@ impl Builder {
             lateral: self.lateral,
             ordered: self.ordered,
             bulk: self.bulk,
-            guest: self.guest.map(|MakeGuest(make)| make(id, rng.next_u64())),
+            guest: self.guest.map(|MakeGuest(make)| make(origin, rng.next_u64())),
             membership,
+            origin,
             seed: node_seed,
             seeds: if has_explicit_seeds { self.seeds } else { Vec::new() },
             controls: self.controls,

@@ -13,7 +13,7 @@ use async_channel::Sender as Latch;
 use carom_proto::membership::Membership;
 use carom_proto::node::Node;
 use carom_proto::rmp::LookId;
-use carom_proto::{Engine, GroupId, NodeId, Time, Wakeup, lateral, rdcm, rmp};
+use carom_proto::{Engine, GroupId, NodeId, Origin, Time, Wakeup, lateral, rdcm, rmp};
 use mio::Registry;
 
 use crate::call::Caller;
@@ -54,6 +54,8 @@ pub(crate) struct Founding {
     /// The caller's own engine, if there is one.
     pub(crate) guest: Option<Box<dyn Engine>>,
     pub(crate) membership: Box<dyn Membership>,
+    /// The node, and which start of it.
+    pub(crate) origin: Origin,
     /// Of the node's random choices.
     pub(crate) seed: u64,
     /// Seeds that were given, one of which must answer.
@@ -108,8 +110,7 @@ impl<N: Network> Host<N> {
         let (latch, settling) = async_channel::bounded(1);
         let (ready, settled) = (Arc::new(ReadyList::default()), Arc::new(AtomicBool::new(false)));
         let away = Arc::new(AtomicBool::new(false));
-        let id = first_status.id;
-        let node = Node::new(id, founding.lateral, founding.membership, founding.seed)
+        let node = Node::new(founding.origin, founding.lateral, founding.membership, founding.seed)
             .with_ordered(founding.ordered, founding.seed)
             .with_bulk(founding.bulk, founding.seed);
         let node = match founding.guest {

@@ -6,11 +6,11 @@ use carom_proto::membership::Membership;
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::membership::service::client::{Service, ServiceConfig};
 use carom_proto::membership::static_list::StaticMembership;
-use carom_proto::{Endpoint, NodeId};
+use carom_proto::{Endpoint, NodeId, Origin};
 
 /// Who finds the other nodes.
 pub(crate) struct Provider {
-    pub(crate) id: NodeId,
+    pub(crate) origin: Origin,
     pub(crate) endpoint: SocketAddr,
     /// The nodes of a static membership.
     pub(crate) static_members: Option<Vec<(NodeId, SocketAddr)>>,
@@ -30,7 +30,7 @@ impl Provider {
     pub(crate) fn start(self) -> Box<dyn Membership> {
         if let Some(members) = self.static_members {
             let nodes = members.into_iter().map(|(node, address)| (node, Endpoint(address)));
-            return Box::new(StaticMembership::new(self.id, nodes));
+            return Box::new(StaticMembership::new(self.origin, nodes));
         }
         if !self.controls.is_empty() {
             let config = ServiceConfig {
@@ -39,7 +39,7 @@ impl Provider {
                 rack: self.rack,
                 ..ServiceConfig::default()
             };
-            return Box::new(Service::new(self.id, Endpoint(self.endpoint), config, self.seed));
+            return Box::new(Service::new(self.origin, Endpoint(self.endpoint), config, self.seed));
         }
         let config = Config {
             seeds: self.seeds.into_iter().map(Endpoint).collect(),
@@ -47,7 +47,7 @@ impl Provider {
             max_datagram_bytes: MAX_DATAGRAM_BYTES,
             ..Config::default()
         };
-        Box::new(Gossip::new(self.id, Endpoint(self.endpoint), config, self.seed))
+        Box::new(Gossip::new(self.origin, Endpoint(self.endpoint), config, self.seed))
     }
 }
 

@@ -11,7 +11,7 @@ mod packet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use carom_proto::{Class, Destination, Endpoint, NodeId, Time, Transmit, Wakeup};
+use carom_proto::{Class, Destination, Endpoint, NodeId, Origin, Time, Transmit, Wakeup};
 
 use crate::status::MemberPath;
 use packet::Packet;
@@ -20,6 +20,7 @@ use packet::Packet;
 #[derive(Debug)]
 pub(crate) struct Paths {
     own: NodeId,
+    origin: Origin,
     says_hello: bool,
     peers: BTreeMap<NodeId, Peer>,
     sequence: u32,
@@ -55,9 +56,11 @@ struct Peer {
 
 impl Paths {
     /// `says_hello`: whether the node sends multicast at all.
-    pub(crate) fn new(own: NodeId, says_hello: bool) -> Self {
+    pub(crate) fn new(origin: impl Into<Origin>, says_hello: bool) -> Self {
+        let origin = origin.into();
         Self {
-            own,
+            own: origin.node,
+            origin,
             says_hello,
             peers: BTreeMap::new(),
             sequence: 0,
@@ -170,7 +173,7 @@ impl Paths {
     /// Appends the next datagram to `out`.
     pub(crate) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         if let Some((destination, packet)) = self.answers.pop_front() {
-            packet.encode(self.own, out);
+            packet.encode(self.origin, out);
             return Some(Transmit { destination, class: Class::Control });
         }
         if !std::mem::take(&mut self.hello_is_due) {
@@ -178,7 +181,7 @@ impl Paths {
         }
         self.sequence = self.sequence.wrapping_add(1);
         let hello = Packet::Hello { sequence: self.sequence, asked: self.whom_to_ask() };
-        hello.encode(self.own, out);
+        hello.encode(self.origin, out);
         Some(Transmit { destination: Destination::Lan, class: Class::Control })
     }
 

@@ -154,8 +154,8 @@ const LOSS_STREAM: u64 = 0x1055;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_proto::GroupId;
     use carom_proto::wire::{Header, Protocol, seal};
+    use carom_proto::{GroupId, Incarnation};
 
     const SOURCE: Endpoint =
         Endpoint(std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1));
@@ -168,6 +168,7 @@ mod tests {
             flags: 0,
             group: GroupId(1),
             sender: NodeId(sender),
+            incarnation: Incarnation::default(),
             view: 0,
         };
         let start = header.begin(&mut out);

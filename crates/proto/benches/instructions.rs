@@ -12,7 +12,7 @@ use std::hint::black_box;
 
 use carom_proto::rmp::Qos;
 use carom_proto::wire::{self, Header, Protocol};
-use carom_proto::{GroupId, NodeId};
+use carom_proto::{GroupId, Incarnation, NodeId};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
 use ring::Ring;
@@ -24,6 +24,7 @@ const HEADER: Header = Header {
     flags: 0,
     group: GroupId(7),
     sender: NodeId(1),
+    incarnation: Incarnation(2),
     view: 1,
 };
 

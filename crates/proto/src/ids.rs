@@ -6,10 +6,24 @@ use core::net::SocketAddr;
 
 use siphasher::sip::SipHasher24;
 
-/// One incarnation of one process: drawn at random when it starts, so that a restarted process is
-/// a new node and its sequence numbers start afresh.
+/// A node: drawn at random when its process starts, or given by the user.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
+
+/// One start of a node: 64 random bits. A process that is started again under the same [`NodeId`]
+/// has another incarnation, and its sequence numbers start afresh. Incarnations have no order: of
+/// two of them, nothing tells which one is the later.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(pub u64);
+
+/// The node that a datagram comes from, and which start of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin {
+    /// The node.
+    pub node: NodeId,
+    /// Which start of it.
+    pub incarnation: Incarnation,
+}
 
 /// A group, by the hash of its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,6 +114,25 @@ impl SeqNo {
     /// The earlier of the two.
     pub fn earlier(self, other: Self) -> Self {
         if self.is_after(other) { other } else { self }
+    }
+}
+
+/// The only start of a node that is never started again, as in a test.
+impl From<NodeId> for Origin {
+    fn from(node: NodeId) -> Self {
+        Self { node, incarnation: Incarnation::default() }
+    }
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "start-{:x}", self.0)
     }
 }
 

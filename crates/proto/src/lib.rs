@@ -30,7 +30,7 @@ pub use engine::{
     Safe, SendError, SendOptions, Slow, Transmit, Wakeup,
 };
 pub use id_map::IdMap;
-pub use ids::{Endpoint, GroupId, NodeId, PacketId, SeqNo};
+pub use ids::{Endpoint, GroupId, Incarnation, NodeId, Origin, PacketId, SeqNo};
 pub use rng::Rng;
 pub use settings::{GroupSettings, Profile, RateOfFire};
 pub use time::Time;

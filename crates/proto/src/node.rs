@@ -11,8 +11,8 @@ use crate::rdcm::{self, Rdcm};
 use crate::rmp::{self, Rmp};
 use crate::wire::{Header, Protocol};
 use crate::{
-    Endpoint, Engine, Event, GroupId, Hops, JoinError, NodeId, Profile, SendError, SendOptions,
-    SeqNo, Time, Transmit, Wakeup,
+    Endpoint, Engine, Event, GroupId, Hops, JoinError, NodeId, Origin, Profile, SendError,
+    SendOptions, SeqNo, Time, Transmit, Wakeup,
 };
 
 mod groups;
@@ -22,7 +22,7 @@ use self::groups::{Joined, Stage};
 /// One node: its engines, its membership provider and its groups. It is driven as an
 /// [engine](crate::engine) is.
 pub struct Node {
-    id: NodeId,
+    origin: Origin,
     lateral: Lateral,
     ordered: Rmp,
     bulk: Rdcm,
@@ -75,16 +75,17 @@ pub struct NodeCounters {
 impl Node {
     /// A node with no groups yet. `seed` is the source of all its randomness.
     pub fn new(
-        id: NodeId,
+        origin: impl Into<Origin>,
         config: lateral::Config,
         membership: Box<dyn Membership>,
         seed: u64,
     ) -> Self {
+        let origin = origin.into();
         Self {
-            id,
-            lateral: Lateral::new(id, config, seed),
-            ordered: Rmp::new(id, rmp::Config::default(), seed),
-            bulk: Rdcm::new(id, rdcm::Config::default(), seed),
+            origin,
+            lateral: Lateral::new(origin, config, seed),
+            ordered: Rmp::new(origin, rmp::Config::default(), seed),
+            bulk: Rdcm::new(origin, rdcm::Config::default(), seed),
             guest: None,
             membership,
             groups: BTreeMap::new(),
@@ -99,7 +100,7 @@ impl Node {
     /// If the settings are not [valid](rmp::Config).
     #[must_use]
     pub fn with_ordered(mut self, config: rmp::Config, seed: u64) -> Self {
-        self.ordered = Rmp::new(self.id, config, seed);
+        self.ordered = Rmp::new(self.origin, config, seed);
         self
     }
 
@@ -109,7 +110,7 @@ impl Node {
     /// If the settings are not [valid](rdcm::Config).
     #[must_use]
     pub fn with_bulk(mut self, config: rdcm::Config, seed: u64) -> Self {
-        self.bulk = Rdcm::new(self.id, config, seed);
+        self.bulk = Rdcm::new(self.origin, config, seed);
         self
     }
 
@@ -123,7 +124,7 @@ impl Node {
 
     /// The node's id.
     pub fn id(&self) -> NodeId {
-        self.id
+        self.origin.node
     }
 
     /// Multicasts `payload` in `group`; see [`Engine::send`].

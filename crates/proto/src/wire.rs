@@ -11,7 +11,8 @@
 //! | 8 | 4 | checksum | CRC-32 (IEEE) of the whole datagram without this field |
 //! | 12 | 4 | group | [`GroupId`], 0 where the packet concerns none or several |
 //! | 16 | 8 | sender | [`NodeId`] of the node that sent this datagram |
-//! | 24 | 4 | view | version of the sender's view of the group, or an epoch |
+//! | 24 | 8 | incarnation | [`Incarnation`] of that node: 64 random bits for each of its starts |
+//! | 32 | 4 | view | version of the sender's view of the group, or an epoch |
 //!
 //! All numbers are big-endian. The checksum is there because UDP's own is 16 bits wide, often left
 //! to the network card and absent on loopback, and because a wrong repair would spread an error to
@@ -20,12 +21,12 @@
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{GroupId, NodeId};
+use crate::{GroupId, Incarnation, NodeId, Origin};
 
 /// The first two bytes of every datagram.
 pub const MAGIC: u16 = 0xCA70;
-/// The version of the wire format; another one is not understood.
-pub const VERSION: u8 = 1;
+/// The version of the wire format; another one is not understood. Version 1 had no incarnation.
+pub const VERSION: u8 = 2;
 /// Bytes of the common header.
 pub const HEADER_BYTES: usize = size_of::<RawHeader>();
 /// The largest datagram that the length field can tell and UDP over IPv4 can carry.
@@ -66,6 +67,8 @@ pub struct Header {
     pub group: GroupId,
     /// Who sent the datagram.
     pub sender: NodeId,
+    /// Which start of the sender.
+    pub incarnation: Incarnation,
     /// The sender's view version or epoch.
     pub view: u32,
 }
@@ -79,6 +82,8 @@ pub struct Peek {
     pub group: GroupId,
     /// Who says to have sent it.
     pub sender: NodeId,
+    /// Which start of the sender it claims to come from.
+    pub incarnation: Incarnation,
 }
 
 /// Why a datagram was not understood. Each is counted, none is reported as an error.
@@ -116,10 +121,16 @@ struct RawHeader {
     checksum: U32,
     group: U32,
     sender: U64,
+    incarnation: U64,
     view: U32,
 }
 
 impl Header {
+    /// The node that sent the datagram, and which start of it.
+    pub fn origin(&self) -> Origin {
+        Origin { node: self.sender, incarnation: self.incarnation }
+    }
+
     /// Appends the header to `out`; [`seal`] completes it when the body is there. Returns where
     /// the datagram starts in `out`.
     pub fn begin(&self, out: &mut Vec<u8>) -> usize {
@@ -134,6 +145,7 @@ impl Header {
             checksum: U32::ZERO,
             group: U32::new(self.group.0),
             sender: U64::new(self.sender.0),
+            incarnation: U64::new(self.incarnation.0),
             view: U32::new(self.view),
         };
         out.extend_from_slice(raw.as_bytes());
@@ -164,6 +176,7 @@ impl Header {
             flags: raw.flags,
             group: GroupId(raw.group.get()),
             sender: NodeId(raw.sender.get()),
+            incarnation: Incarnation(raw.incarnation.get()),
             view: raw.view.get(),
         };
         Ok((header, body))
@@ -179,6 +192,7 @@ impl Header {
             protocol,
             group: GroupId(raw.group.get()),
             sender: NodeId(raw.sender.get()),
+            incarnation: Incarnation(raw.incarnation.get()),
         })
     }
 }
@@ -238,6 +252,7 @@ mod tests {
         flags: 1,
         group: GroupId(0x0102_0304),
         sender: NodeId(0x1122_3344_5566_7788),
+        incarnation: Incarnation(0x99AA_BBCC_DDEE_FF01),
         view: 9,
     };
 
@@ -252,10 +267,11 @@ mod tests {
     #[test]
     fn the_header_on_the_wire_is_this() {
         let golden = [
-            0xCA, 0x70, 1, 1, 2, 1, 0, 30, // magic, version, protocol, kind, flags, length
-            0x79, 0xDB, 0x5E, 0xEB, // checksum
+            0xCA, 0x70, 2, 1, 2, 1, 0, 38, // magic, version, protocol, kind, flags, length
+            0x7D, 0xF7, 0xC6, 0xB5, // checksum
             1, 2, 3, 4, // group
             0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, // sender
+            0x99, 0xAA, 0xBB, 0xCC, 0xDD, 0xEE, 0xFF, 0x01, // incarnation
             0, 0, 0, 9, // view
             0xAB, 0xCD, // body
         ];
@@ -275,17 +291,19 @@ mod tests {
     proptest! {
         #[test]
         fn decoding_is_the_inverse_of_encoding(
-            kind: u8, flags: u8, group: u32, sender: u64, view: u32,
+            kind: u8, flags: u8, group: u32, sender: u64, incarnation: u64, view: u32,
             body in prop::collection::vec(any::<u8>(), 0..64),
         ) {
             let header = Header {
                 protocol: Protocol::Membership, kind, flags, view,
                 group: GroupId(group), sender: NodeId(sender),
+                incarnation: Incarnation(incarnation),
             };
             let bytes = datagram(&header, &body);
             prop_assert_eq!(Header::decode(&bytes), Ok((header, &body[..])));
-            let Header { protocol, group, sender, .. } = header;
-            prop_assert_eq!(Header::peek(&bytes), Some(Peek { protocol, group, sender }));
+            let Header { protocol, group, sender, incarnation, .. } = header;
+            let peek = Peek { protocol, group, sender, incarnation };
+            prop_assert_eq!(Header::peek(&bytes), Some(peek));
         }
 
         #[test]

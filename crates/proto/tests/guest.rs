@@ -80,7 +80,8 @@ fn plain_node() -> Node {
 
 fn datagram(group: GroupId) -> Vec<u8> {
     let (protocol, sender) = (Protocol::Guest, NodeId(2));
-    let header = Header { protocol, kind: 9, flags: 0, group, sender, view: 0 };
+    let incarnation = Incarnation::default();
+    let header = Header { protocol, kind: 9, flags: 0, group, sender, incarnation, view: 0 };
     let mut out = Vec::new();
     let start = header.begin(&mut out);
     seal(&mut out, start);

@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, LossCause, NodeId,
+    Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, LossCause, NodeId, Origin,
     PacketId, Profile, Safe, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
     ViewChangeKind, Wakeup,
 };
@@ -55,6 +55,7 @@ use crate::round_trips::RoundTrips;
 #[derive(Debug)]
 pub struct AckTimeout {
     id: NodeId,
+    origin: Origin,
     config: Config,
     reception: Reception,
     members: BTreeMap<GroupId, Member>,
@@ -93,7 +94,9 @@ impl AckTimeout {
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(id: NodeId, config: Config, _seed: u64) -> Self {
+    pub fn new(origin: impl Into<Origin>, config: Config, _seed: u64) -> Self {
+        let origin = origin.into();
+        let id = origin.node;
         if let Err(error) = config.validate() {
             panic!("ACK/timeout was given a configuration that cannot work: {error}");
         }
@@ -105,6 +108,7 @@ impl AckTimeout {
         };
         Self {
             id,
+            origin,
             config,
             reception: Reception::new(id, terms),
             members: BTreeMap::new(),
@@ -233,7 +237,7 @@ impl AckTimeout {
     fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
         let view = self.reception.view_version(group);
         self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));
+            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
     }
 }
 

@@ -15,8 +15,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | sequence number |
-    /// | 32 | n | [block](crate::block) |
+    /// | 36 | 4 | sequence number |
+    /// | 40 | n | [block](crate::block) |
     Data {
         /// Its number among the sender's packets in the group.
         seqno: SeqNo,
@@ -34,9 +34,9 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | its sequence number |
-    /// | 32 | 4 | the first sequence number that is neither delivered nor lost |
-    /// | 36 | 4 | how many packets of the stream were lost so far |
+    /// | 36 | 4 | its sequence number |
+    /// | 40 | 4 | the first sequence number that is neither delivered nor lost |
+    /// | 44 | 4 | how many packets of the stream were lost so far |
     Ack {
         /// The packet that came.
         seqno: SeqNo,
@@ -50,7 +50,7 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | the first number of which that is not so |
+    /// | 36 | 4 | the first number of which that is not so |
     Horizon {
         /// The first number of which that is not so.
         next: SeqNo,
@@ -59,7 +59,7 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | sequence number |
+    /// | 36 | 4 | sequence number |
     Expired {
         /// Its number among the sender's packets in the group.
         seqno: SeqNo,

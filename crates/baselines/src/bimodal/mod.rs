@@ -38,8 +38,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, NodeId, PacketId, Profile,
-    Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
+    Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, NodeId, Origin, PacketId,
+    Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
 };
 
 pub use self::config::{Config, ConfigError};
@@ -55,6 +55,7 @@ use crate::reception::{Reception, Terms};
 #[derive(Debug)]
 pub struct Bimodal {
     id: NodeId,
+    origin: Origin,
     config: Config,
     rng: Rng,
     reception: Reception,
@@ -79,7 +80,9 @@ impl Bimodal {
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
+        let origin = origin.into();
+        let id = origin.node;
         if let Err(error) = config.validate() {
             panic!("Bimodal Multicast was given a configuration that cannot work: {error}");
         }
@@ -91,6 +94,7 @@ impl Bimodal {
         };
         Self {
             id,
+            origin,
             config,
             rng: Rng::new(seed),
             reception: Reception::new(id, terms),
@@ -248,7 +252,7 @@ impl Bimodal {
     fn transmit_to(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
         let view = self.reception.view_version(group);
         self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));
+            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
     }
 }
 

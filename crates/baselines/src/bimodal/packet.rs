@@ -14,8 +14,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | sequence number |
-    /// | 32 | n | [block](crate::block) |
+    /// | 36 | 4 | sequence number |
+    /// | 40 | n | [block](crate::block) |
     Data {
         /// Its number among the sender's packets in the group.
         seqno: SeqNo,
@@ -26,8 +26,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | the number of the sender's round |
-    /// | 32 | 16 n | [ranges](Range), n >= 1 |
+    /// | 36 | 4 | the number of the sender's round |
+    /// | 40 | 16 n | [ranges](Range), n >= 1 |
     Digest {
         /// The round.
         round: u32,
@@ -38,8 +38,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | the round of the digest |
-    /// | 32 | 16 n | [ranges](Range), n >= 1, the most recent first |
+    /// | 36 | 4 | the round of the digest |
+    /// | 40 | 16 n | [ranges](Range), n >= 1, the most recent first |
     Solicit {
         /// The round of the digest.
         round: u32,
@@ -50,9 +50,9 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 8 | who multicast it first |
-    /// | 36 | 4 | sequence number |
-    /// | 40 | n | [block](crate::block) |
+    /// | 36 | 8 | who multicast it first |
+    /// | 44 | 4 | sequence number |
+    /// | 48 | n | [block](crate::block) |
     Retransmission {
         /// Who multicast it first.
         origin: NodeId,

@@ -32,8 +32,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, NodeId, PacketId, Profile,
-    Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
+    Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, NodeId, Origin, PacketId,
+    Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
 };
 
 pub use self::config::{Config, ConfigError};
@@ -50,6 +50,7 @@ use crate::retained::Retained;
 #[derive(Debug)]
 pub struct SenderFec {
     id: NodeId,
+    origin: Origin,
     config: Config,
     reception: Reception,
     retained: Retained,
@@ -83,7 +84,9 @@ impl SenderFec {
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
+        let origin = origin.into();
+        let id = origin.node;
         if let Err(error) = config.validate() {
             panic!("sender-based FEC was given a configuration that cannot work: {error}");
         }
@@ -97,6 +100,7 @@ impl SenderFec {
             Retained::new(config.retain_bytes, config.give_up_after, Rng::new(seed).next_u64());
         Self {
             id,
+            origin,
             reception: Reception::new(id, terms),
             retained,
             config,
@@ -239,7 +243,7 @@ impl SenderFec {
         let view = self.reception.view_version(group);
         let destination = Destination::Group(group);
         self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));
+            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
     }
 }
 

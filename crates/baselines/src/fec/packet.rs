@@ -17,8 +17,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | sequence number |
-    /// | 32 | n | [block](crate::block) |
+    /// | 36 | 4 | sequence number |
+    /// | 40 | n | [block](crate::block) |
     Data {
         /// Its number among the sender's packets in the group.
         seqno: SeqNo,
@@ -29,12 +29,12 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | sequence number of the set's first data packet |
-    /// | 32 | 1 | data packets in the set, 1 to 64 |
-    /// | 33 | 1 | parity packets of the set, 1 to 64 |
-    /// | 34 | 1 | which of them this is, from 0 |
-    /// | 35 | 1 | zero |
-    /// | 36 | n | parity shard, of an even length |
+    /// | 36 | 4 | sequence number of the set's first data packet |
+    /// | 40 | 1 | data packets in the set, 1 to 64 |
+    /// | 41 | 1 | parity packets of the set, 1 to 64 |
+    /// | 42 | 1 | which of them this is, from 0 |
+    /// | 43 | 1 | zero |
+    /// | 44 | n | parity shard, of an even length |
     Parity {
         /// What it is the parity of.
         set: Set,
@@ -47,7 +47,7 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | the number of its next message |
+    /// | 36 | 4 | the number of its next message |
     Heartbeat {
         /// The number of the sender's next message.
         next: SeqNo,

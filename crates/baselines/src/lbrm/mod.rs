@@ -43,8 +43,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, PacketId, Profile, Rng,
-    SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
+    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
+    Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
 };
 use zerocopy::byteorder::big_endian::U32;
 
@@ -61,6 +61,7 @@ use crate::stream::Gap;
 #[derive(Debug)]
 pub struct Lbrm {
     id: NodeId,
+    origin: Origin,
     config: Config,
     depot: Depot,
     asking: Asking,
@@ -77,13 +78,16 @@ impl Lbrm {
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
+        let origin = origin.into();
+        let id = origin.node;
         if let Err(error) = config.validate() {
             panic!("LBRM was given a configuration that cannot work: {error}");
         }
         let hash_seed = Rng::new(seed).next_u64();
         Self {
             id,
+            origin,
             depot: Depot::new(id, &config.domains, Some(config.repair_by), hash_seed),
             asking: Asking::new(config.nack_timeouts),
             config,
@@ -181,7 +185,7 @@ impl Lbrm {
     fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
         let view = self.depot.reception.view_version(group);
         self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));
+            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
     }
 }
 

@@ -16,8 +16,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | sequence number |
-    /// | 32 | n | [block](crate::block) |
+    /// | 36 | 4 | sequence number |
+    /// | 40 | n | [block](crate::block) |
     Data {
         /// Its number among the sender's packets in the group.
         seqno: SeqNo,
@@ -28,8 +28,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 8 | the source |
-    /// | 36 | 4 n | sequence numbers |
+    /// | 36 | 8 | the source |
+    /// | 44 | 4 n | sequence numbers |
     Nack {
         /// Whose packets.
         source: NodeId,
@@ -40,9 +40,9 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 8 | its source |
-    /// | 36 | 4 | its sequence number |
-    /// | 40 | n | [block](crate::block) |
+    /// | 36 | 8 | its source |
+    /// | 44 | 4 | its sequence number |
+    /// | 48 | n | [block](crate::block) |
     Repair {
         /// Who multicast the packet first.
         source: NodeId,
@@ -55,7 +55,7 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | the number of its next message |
+    /// | 36 | 4 | the number of its next message |
     Heartbeat {
         /// The number of its sender's next message.
         next: SeqNo,

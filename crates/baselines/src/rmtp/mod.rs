@@ -47,8 +47,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, PacketId, Profile, Rng,
-    SendError, SendOptions, SeqNo, Slow, Time, Timers, Transmit, ViewChange, Wakeup,
+    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
+    Profile, Rng, SendError, SendOptions, SeqNo, Slow, Time, Timers, Transmit, ViewChange, Wakeup,
 };
 
 use self::acking::Acking;
@@ -64,6 +64,7 @@ use crate::outbox::Outbox;
 #[derive(Debug)]
 pub struct Rmtp {
     id: NodeId,
+    origin: Origin,
     config: Config,
     rng: Rng,
     depot: Depot,
@@ -96,13 +97,16 @@ impl Rmtp {
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
+        let origin = origin.into();
+        let id = origin.node;
         if let Err(error) = config.validate() {
             panic!("RMTP was given a configuration that cannot work: {error}");
         }
         let mut rng = Rng::new(seed);
         Self {
             id,
+            origin,
             depot: Depot::new(id, &config.domains, Some(config.repair_by), rng.next_u64()),
             config,
             rng,
@@ -179,7 +183,7 @@ impl Rmtp {
     fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
         let view = self.depot.reception.view_version(group);
         self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));
+            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
     }
 }
 

@@ -16,8 +16,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | sequence number |
-    /// | 32 | n | [block](crate::block) |
+    /// | 36 | 4 | sequence number |
+    /// | 40 | n | [block](crate::block) |
     Data {
         /// Its number among the sender's packets in the group.
         seqno: SeqNo,
@@ -28,10 +28,10 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 8 | the source |
-    /// | 36 | 4 | everything before this number is there, or given up: the paper's L |
-    /// | 40 | 4 | the number after the last that this tells of |
-    /// | 44 | n | one bit for each in between, from the highest of the first byte: the paper's V |
+    /// | 36 | 8 | the source |
+    /// | 44 | 4 | everything before this number is there, or given up: the paper's L |
+    /// | 48 | 4 | the number after the last that this tells of |
+    /// | 52 | n | one bit for each in between, from the highest of the first byte: the paper's V |
     Ack {
         /// Whose packets.
         source: NodeId,
@@ -47,9 +47,9 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 8 | its source |
-    /// | 36 | 4 | its sequence number |
-    /// | 40 | n | [block](crate::block) |
+    /// | 36 | 8 | its source |
+    /// | 44 | 4 | its sequence number |
+    /// | 48 | n | [block](crate::block) |
     Repair {
         /// Who multicast the packet first.
         source: NodeId,
@@ -62,7 +62,7 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | the number of its next message |
+    /// | 36 | 4 | the number of its next message |
     Beacon {
         /// The number of its sender's next message.
         next: SeqNo,

@@ -50,8 +50,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, PacketId, Profile, Rng,
-    SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, ViewChangeKind, Wakeup,
+    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
+    Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
+    ViewChangeKind, Wakeup,
 };
 
 pub use self::config::{Config, ConfigError, Distance, Timing};
@@ -69,6 +70,7 @@ use crate::retained::Retained;
 #[derive(Debug)]
 pub struct Srm {
     id: NodeId,
+    origin: Origin,
     config: Config,
     rng: Rng,
     reception: Reception,
@@ -107,7 +109,9 @@ impl Srm {
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
+        let origin = origin.into();
+        let id = origin.node;
         if let Err(error) = config.validate() {
             panic!("SRM was given a configuration that cannot work: {error}");
         }
@@ -120,6 +124,7 @@ impl Srm {
         };
         Self {
             id,
+            origin,
             reception: Reception::new(id, terms),
             retained: Retained::new(config.retain_bytes, config.retain_for, rng.next_u64()),
             config,
@@ -236,7 +241,7 @@ impl Srm {
         let view = self.reception.view_version(group);
         let destination = Destination::Group(group);
         self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));
+            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
     }
 }
 

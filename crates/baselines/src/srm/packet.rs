@@ -14,8 +14,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | sequence number |
-    /// | 32 | n | [block](crate::block) |
+    /// | 36 | 4 | sequence number |
+    /// | 40 | n | [block](crate::block) |
     Data {
         /// Its number among the sender's packets in the group.
         seqno: SeqNo,
@@ -26,9 +26,9 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 8 | its source: who multicast it first |
-    /// | 36 | 4 | its sequence number |
-    /// | 40 | 4 | microseconds that the header's sender believes to be away from the source |
+    /// | 36 | 8 | its source: who multicast it first |
+    /// | 44 | 4 | its sequence number |
+    /// | 48 | 4 | microseconds that the header's sender believes to be away from the source |
     Request {
         /// Who multicast the packet.
         source: NodeId,
@@ -41,11 +41,11 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 8 | its source |
-    /// | 36 | 4 | its sequence number |
-    /// | 40 | 4 | microseconds that the header's sender believes to be away from the requestor |
-    /// | 44 | 8 | the requestor whose request it answers |
-    /// | 52 | n | [block](crate::block) |
+    /// | 36 | 8 | its source |
+    /// | 44 | 4 | its sequence number |
+    /// | 48 | 4 | microseconds that the header's sender believes to be away from the requestor |
+    /// | 52 | 8 | the requestor whose request it answers |
+    /// | 60 | n | [block](crate::block) |
     Repair {
         /// Who multicast the packet first.
         source: NodeId,
@@ -62,9 +62,9 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 8 | when it was sent, by its sender's clock |
-    /// | 36 | 4 | the number of its sender's next message |
-    /// | 40 | 24 n | [reports](Report) |
+    /// | 36 | 8 | when it was sent, by its sender's clock |
+    /// | 44 | 4 | the number of its sender's next message |
+    /// | 48 | 24 n | [reports](Report) |
     Session {
         /// When it was sent.
         sent_at: u64,

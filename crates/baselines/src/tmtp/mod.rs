@@ -47,8 +47,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, PacketId, Profile, Rng,
-    SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
+    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
+    Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, Wakeup,
 };
 use zerocopy::byteorder::big_endian::U32;
 
@@ -65,6 +65,7 @@ use crate::stream::Gap;
 #[derive(Debug)]
 pub struct Tmtp {
     id: NodeId,
+    origin: Origin,
     config: Config,
     rng: Rng,
     depot: Depot,
@@ -100,13 +101,16 @@ impl Tmtp {
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
+        let origin = origin.into();
+        let id = origin.node;
         if let Err(error) = config.validate() {
             panic!("TMTP was given a configuration that cannot work: {error}");
         }
         let mut rng = Rng::new(seed);
         Self {
             id,
+            origin,
             depot: Depot::new(id, &config.domains, None, rng.next_u64()),
             rng,
             asking: Asking::new(config.nack_timeouts),
@@ -201,7 +205,7 @@ impl Tmtp {
     fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
         let view = self.depot.reception.view_version(group);
         self.outbox
-            .push(packet.class(), destination, |out| packet.encode(self.id, group, view, out));
+            .push(packet.class(), destination, |out| packet.encode(self.origin, group, view, out));
     }
 }
 

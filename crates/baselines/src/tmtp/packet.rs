@@ -16,8 +16,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | sequence number |
-    /// | 32 | n | [block](crate::block) |
+    /// | 36 | 4 | sequence number |
+    /// | 40 | n | [block](crate::block) |
     Data {
         /// Its number among the sender's packets in the group.
         seqno: SeqNo,
@@ -28,9 +28,9 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 8 | the source |
-    /// | 36 | 8 | the domain manager that is to repair them |
-    /// | 44 | 4 n | sequence numbers |
+    /// | 36 | 8 | the source |
+    /// | 44 | 8 | the domain manager that is to repair them |
+    /// | 52 | 4 n | sequence numbers |
     Nack {
         /// Whose packets.
         source: NodeId,
@@ -43,9 +43,9 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 8 | its source |
-    /// | 36 | 4 | its sequence number |
-    /// | 40 | n | [block](crate::block) |
+    /// | 36 | 8 | its source |
+    /// | 44 | 4 | its sequence number |
+    /// | 48 | n | [block](crate::block) |
     Repair {
         /// Who multicast the packet first.
         source: NodeId,
@@ -58,8 +58,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 8 | the source |
-    /// | 36 | 4 | everything before this number is there, or given up |
+    /// | 36 | 8 | the source |
+    /// | 44 | 4 | everything before this number is there, or given up |
     Ack {
         /// Whose packets.
         source: NodeId,
@@ -71,8 +71,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 8 | the source |
-    /// | 36 | 4 | the number after the last |
+    /// | 36 | 8 | the source |
+    /// | 44 | 4 | the number after the last |
     Status {
         /// Whose packets.
         source: NodeId,

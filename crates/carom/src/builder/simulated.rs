@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use carom_proto::membership::Membership;
-use carom_proto::{Endpoint, NodeId, Rng};
+use carom_proto::{Endpoint, Incarnation, NodeId, Origin, Rng};
 
 use super::{Builder, MakeGuest};
 use crate::error::StartError;
@@ -41,10 +41,12 @@ impl Builder {
         let mut founder = host.found().ok_or(taken)?;
         let id = self.node_id.unwrap_or(NodeId(founder.rng.next_u64()));
         self.bulk.network.meet(id, Endpoint(host.endpoint()));
+        // Before the builder's own seed is looked at: it may be the same at each start.
+        let origin = Origin { node: id, incarnation: Incarnation(founder.rng.next_u64()) };
         let mut rng = Rng::new(self.seed.unwrap_or(founder.rng.next_u64()));
         let has_explicit_seeds = !explicit_seeds.is_empty();
         let provider = Provider {
-            id,
+            origin,
             endpoint: host.endpoint(),
             seeds: self.all_seeds(explicit_seeds, host.endpoint()),
             static_members: self.static_members,
@@ -58,8 +60,9 @@ impl Builder {
             lateral: self.lateral,
             ordered: self.ordered,
             bulk: self.bulk,
-            guest: self.guest.map(|MakeGuest(make)| make(id, rng.next_u64())),
+            guest: self.guest.map(|MakeGuest(make)| make(origin, rng.next_u64())),
             membership: membership(provider, &founder),
+            origin,
             seed: rng.next_u64(),
             seeds: if has_explicit_seeds { self.seeds } else { Vec::new() },
             controls: Vec::new(),

@@ -4,18 +4,18 @@
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
-//! | 28 | 4 | sequence | the sender's hellos, counted |
-//! | 32 | 8 each | asked | up to 64 nodes that should answer, to the datagram's end |
+//! | 36 | 4 | sequence | the sender's hellos, counted |
+//! | 40 | 8 each | asked | up to 64 nodes that should answer, to the datagram's end |
 //!
 //! `Heard`, kind 2, and `Unheard`, kind 3, by unicast:
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
-//! | 28 | 4 | sequence | of the hello that is answered; 0 in `Unheard` |
-//! | 32 | 8 | whose | the node whose hello was heard, or is no longer heard |
+//! | 36 | 4 | sequence | of the hello that is answered; 0 in `Unheard` |
+//! | 40 | 8 | whose | the node whose hello was heard, or is no longer heard |
 
 use carom_proto::wire::{DecodeError, Header, Protocol, seal};
-use carom_proto::{GroupId, NodeId};
+use carom_proto::{GroupId, NodeId, Origin};
 
 /// Nodes that one hello asks at most: it fits into any path's MTU.
 pub(super) const MAX_ASKED: usize = 64;
@@ -33,14 +33,15 @@ pub(super) enum Packet {
 
 impl Packet {
     /// Appends the datagram to `out`.
-    pub(super) fn encode(&self, sender: NodeId, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, origin: impl Into<Origin>, out: &mut Vec<u8>) {
         let (kind, sequence, nodes) = match self {
             Self::Hello { sequence, asked } => (HELLO, *sequence, &asked[..]),
             Self::Heard { sequence, whose } => (HEARD, *sequence, std::slice::from_ref(whose)),
             Self::Unheard { sequence, whose } => (UNHEARD, *sequence, std::slice::from_ref(whose)),
         };
         let (protocol, group) = (Protocol::Path, GroupId(0));
-        let header = Header { protocol, kind, flags: 0, group, sender, view: 0 };
+        let Origin { node: sender, incarnation } = origin.into();
+        let header = Header { protocol, kind, flags: 0, group, sender, incarnation, view: 0 };
         let start = header.begin(out);
         out.extend_from_slice(&sequence.to_be_bytes());
         for node in nodes {
@@ -89,6 +90,7 @@ const UNHEARD: u8 = 3;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom_proto::Incarnation;
     use proptest::prelude::*;
 
     fn encoded(sender: NodeId, packet: &Packet) -> Vec<u8> {
@@ -146,8 +148,9 @@ mod tests {
             let mut out = Vec::new();
             let protocol = Protocol::Path;
             let (group, sender) = (GroupId(0), NodeId(1));
-            let start =
-                Header { protocol, kind, flags: 0, group, sender, view: 0 }.begin(&mut out);
+            let incarnation = Incarnation::default();
+            let header = Header { protocol, kind, flags: 0, group, sender, incarnation, view: 0 };
+            let start = header.begin(&mut out);
             out.extend_from_slice(&body);
             seal(&mut out, start);
             if let Ok((sender, packet)) = Packet::decode(&out) {

@@ -11,7 +11,7 @@ use crate::RateOfFire;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Bytes of the largest IP packet on the path. Repairs never exceed it, so that it limits what
-    /// fits a packet: 1292 bytes at r = 8 and the default of 1500.
+    /// fits a packet: 1284 bytes at r = 8 and the default of 1500.
     pub path_mtu: u16,
     /// Bytes of the largest message: one that does not fit a packet is cut into pieces. At most
     /// 16 MiB, the default; what fits a packet is always taken, so that 0 turns cutting off.
@@ -276,10 +276,10 @@ mod tests {
     #[test]
     fn what_fits_a_packet_follows_from_r_and_the_path_mtu() {
         let config = Config::default();
-        assert_eq!(config.packet_limit(RateOfFire::new(8, 5)), 1500 - 28 - 32 - 8 * 16 - 20);
+        assert_eq!(config.packet_limit(RateOfFire::new(8, 5)), 1500 - 28 - 40 - 8 * 16 - 20);
         assert_eq!(config.payload_limit(RateOfFire::new(8, 5)), 16 << 20);
         let whole = Config { message_bytes: 0, ..config };
-        assert_eq!(whole.payload_limit(RateOfFire::new(8, 5)), 1292);
+        assert_eq!(whole.payload_limit(RateOfFire::new(8, 5)), 1284);
         let small = Config { path_mtu: MIN_PATH_MTU, ..Config::default() };
         assert_eq!(small.validate(), Ok(()));
         assert!(small.packet_limit(RateOfFire::new(RateOfFire::MAX_R, 5)) >= 100);

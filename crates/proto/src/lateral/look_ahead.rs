@@ -24,7 +24,8 @@ impl Lateral {
         let mut seen = 0;
         let mut streams = [None; LOOK_AHEAD];
         for (stream, datagram) in streams.iter_mut().zip(waiting) {
-            let Some(Peek { protocol: Protocol::Lateral, group, sender }) = Header::peek(datagram)
+            let Some(Peek { protocol: Protocol::Lateral, group, sender, .. }) =
+                Header::peek(datagram)
             else {
                 continue;
             };

@@ -41,8 +41,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use crate::{
-    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, PacketId, Profile,
-    RateOfFire, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
+    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
+    Profile, RateOfFire, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
     ViewChangeKind, Wakeup,
 };
 
@@ -91,6 +91,7 @@ use streams::{StreamIx, Streams};
 #[derive(Debug)]
 pub struct Lateral {
     id: NodeId,
+    origin: Origin,
     config: Config,
     rng: Rng,
     groups: Groups,
@@ -137,7 +138,9 @@ impl Lateral {
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).
-    pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
+        let origin = origin.into();
+        let id = origin.node;
         if let Err(error) = config.validate() {
             panic!("the lateral engine was given a configuration that cannot work: {error}");
         }
@@ -147,6 +150,7 @@ impl Lateral {
             config.nak.as_ref().map_or((0, 0), |nak| (nak.ids_per_second, nak.answers_per_second));
         Self {
             id,
+            origin,
             groups: Groups::new(rng.next_u64()),
             r: None,
             left_at: BTreeMap::new(),
@@ -221,19 +225,20 @@ impl Lateral {
         self.counters.packets_binned += 1;
         let Self { bins, outbox, counters, .. } = self;
         bins.accept(now, group, id, block, |repair| {
-            repairs::send(self.id, &repair, outbox, counters);
+            repairs::send(self.origin, &repair, outbox, counters);
         });
     }
 
     fn flush_bins(&mut self, now: Time) {
         let Self { bins, outbox, counters, .. } = self;
-        bins.flush_due(now, |repair| repairs::send(self.id, &repair, outbox, counters));
+        bins.flush_due(now, |repair| repairs::send(self.origin, &repair, outbox, counters));
     }
 
     fn transmit(&mut self, destination: Destination, group: GroupId, packet: Packet<'_>) {
         let view = self.groups.ix(group).map_or(0, |ix| self.groups.get(ix).view_version);
-        self.outbox
-            .push(packet.class(), [destination], |out| packet.encode(self.id, group, view, out));
+        self.outbox.push(packet.class(), [destination], |out| {
+            packet.encode(self.origin, group, view, out)
+        });
     }
 
     fn on_timer(&mut self, now: Time, key: TimerKey) {
@@ -304,7 +309,7 @@ impl Engine for Lateral {
         left.sample.nodes().iter().for_each(|node| self.bins.remove_node(*node, ix));
         // The bins of the group go now, while its packets still concern those who stay.
         let Self { bins, outbox, counters, .. } = self;
-        bins.rebuild(&mut |repair| repairs::send(self.id, &repair, outbox, counters));
+        bins.rebuild(&mut |repair| repairs::send(self.origin, &repair, outbox, counters));
         while heard_to.len() > self.config.streams_per_group {
             heard_to.pop_first();
         }

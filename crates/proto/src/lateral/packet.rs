@@ -4,7 +4,7 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
-use crate::{Class, GroupId, NodeId, PacketId, RateOfFire, SeqNo};
+use crate::{Class, GroupId, NodeId, Origin, PacketId, RateOfFire, SeqNo};
 
 /// A lateral packet, its variable parts still in the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | sequence number |
-    /// | 32 | n | [block](super::block) |
+    /// | 36 | 4 | sequence number |
+    /// | 40 | n | [block](super::block) |
     ///
     /// Flag 1 ([`CONFIRM`]): every member answers with an [`Packet::Ack`].
     Data {
@@ -29,10 +29,10 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 1 | number of packets, 1 to 32 |
-    /// | 29 | 3 | zero |
-    /// | 32 | 16 n | [packet ids](WireId) |
-    /// | 32 + 16 n | m | XOR of the blocks, as long as the longest |
+    /// | 36 | 1 | number of packets, 1 to 32 |
+    /// | 37 | 3 | zero |
+    /// | 40 | 16 n | [packet ids](WireId) |
+    /// | 40 + 16 n | m | XOR of the blocks, as long as the longest |
     Repair {
         /// What the sum was taken over.
         ids: &'a [WireId],
@@ -43,7 +43,7 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 16 n | [packet ids](WireId), n >= 1 |
+    /// | 36 | 16 n | [packet ids](WireId), n >= 1 |
     Nak {
         /// What it lacks.
         ids: &'a [WireId],
@@ -52,9 +52,9 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 8 | who multicast it first |
-    /// | 36 | 4 | sequence number |
-    /// | 40 | n | [block](super::block) |
+    /// | 36 | 8 | who multicast it first |
+    /// | 44 | 4 | sequence number |
+    /// | 48 | n | [block](super::block) |
     Retransmission {
         /// Who multicast it first.
         origin: NodeId,
@@ -76,8 +76,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | the next sequence number it will use |
-    /// | 32 | 4 | the first that concerns the receiver; 0 unless flag 2 is set |
+    /// | 36 | 4 | the next sequence number it will use |
+    /// | 40 | 4 | the first that concerns the receiver; 0 unless flag 2 is set |
     ///
     /// Flag 1 ([`CONFIRM`]): every member answers with an [`Packet::Ack`].
     /// Flag 2 ([`FIRST`]): the answer to an [`Packet::Open`].
@@ -93,8 +93,8 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 28 | 4 | the first sequence number that is neither delivered nor lost |
-    /// | 32 | 4 | how many of those before it were lost |
+    /// | 36 | 4 | the first sequence number that is neither delivered nor lost |
+    /// | 40 | 4 | how many of those before it were lost |
     Ack {
         /// Everything before this number is settled.
         settled_to: SeqNo,
@@ -238,10 +238,11 @@ impl<'a> Packet<'a> {
     ///
     /// # Panics
     /// If it would be longer than UDP can carry: the engine fits its packets into the path MTU.
-    pub fn encode(&self, sender: NodeId, group: GroupId, view: u32, out: &mut Vec<u8>) {
+    pub fn encode(&self, origin: impl Into<Origin>, group: GroupId, view: u32, out: &mut Vec<u8>) {
         let (kind, flags) = self.kind_and_flags();
-        let header =
-            Header { protocol: Protocol::Lateral, kind: kind as u8, flags, group, sender, view };
+        let (protocol, kind) = (Protocol::Lateral, kind as u8);
+        let Origin { node: sender, incarnation } = origin.into();
+        let header = Header { protocol, kind, flags, group, sender, incarnation, view };
         let start = header.begin(out);
         match *self {
             Self::Data { seqno, block, .. } => {

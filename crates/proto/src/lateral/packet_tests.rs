@@ -1,4 +1,5 @@
 use super::*;
+use crate::Incarnation;
 use proptest::prelude::*;
 
 const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
@@ -67,6 +68,7 @@ fn raw_datagram(kind: u8, body: &[u8]) -> Vec<u8> {
         flags: 0,
         group: GROUP,
         sender: SENDER,
+        incarnation: Incarnation::default(),
         view: 0,
     };
     let mut out = Vec::new();
@@ -85,7 +87,7 @@ proptest! {
         let datagram = raw_datagram(kind, &body);
         if let Ok((header, packet)) = Packet::decode(&datagram) {
             let mut again = Vec::new();
-            packet.encode(header.sender, header.group, header.view, &mut again);
+            packet.encode(header.origin(), header.group, header.view, &mut again);
             if !matches!(packet, Packet::Heartbeat { .. }) {
                 prop_assert_eq!(again, datagram);
             }

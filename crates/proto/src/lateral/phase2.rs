@@ -192,8 +192,8 @@ impl Lateral {
                 let view = self.groups.get(ix).view_version;
                 let to = [Destination::Node(stream.sender)];
                 self.counters.acks_sent += 1;
-                let (id, group) = (self.id, stream.group_id);
-                self.outbox.push(packet.class(), to, |out| packet.encode(id, group, view, out));
+                let (origin, group) = (self.origin, stream.group_id);
+                self.outbox.push(packet.class(), to, |out| packet.encode(origin, group, view, out));
             }
         }
     }

@@ -4,11 +4,11 @@ use super::bins::Repair;
 use super::counters::Counters;
 use super::outbox::Outbox;
 use super::packet::Packet;
-use crate::{Class, Destination, GroupId, NodeId};
+use crate::{Class, Destination, GroupId, Origin};
 
 /// Puts a repair into the outbox, for each of its targets.
 pub(super) fn send(
-    sender: NodeId,
+    origin: Origin,
     repair: &Repair<'_>,
     outbox: &mut Outbox,
     counters: &mut Counters,
@@ -22,7 +22,7 @@ pub(super) fn send(
     let targets = repair.targets.iter().map(|(_, node)| Destination::Node(*node));
     outbox.push(Class::Repair, targets, |out| {
         let packet = Packet::Repair { ids: repair.ids, sum: repair.sum };
-        packet.encode(sender, GroupId::NONE, 0, out);
+        packet.encode(origin, GroupId::NONE, 0, out);
     });
     counters.repair_bytes_sent += outbox.sent_bytes() - before;
 }

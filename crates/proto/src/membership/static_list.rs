@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use super::{Membership, MembershipEvent};
 use crate::{
-    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Time, Transmit, ViewChange,
+    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Time, Transmit, ViewChange,
     ViewChangeKind, Wakeup,
 };
 
@@ -21,7 +21,11 @@ pub struct StaticMembership {
 impl StaticMembership {
     /// The membership of node `id` among `nodes`. The list may hold the node itself, so that all
     /// nodes can share one list; of two entries with the same id the last counts.
-    pub fn new(id: NodeId, nodes: impl IntoIterator<Item = (NodeId, Endpoint)>) -> Self {
+    pub fn new(
+        origin: impl Into<Origin>,
+        nodes: impl IntoIterator<Item = (NodeId, Endpoint)>,
+    ) -> Self {
+        let Origin { node: id, .. } = origin.into();
         let mut nodes: BTreeMap<_, _> = nodes.into_iter().collect();
         nodes.remove(&id);
         let met = nodes.iter().map(|(node, endpoint)| MembershipEvent::Met(*node, *endpoint));

@@ -8,7 +8,7 @@ use super::line::Line;
 use super::packet::Packet;
 use crate::outbox::Outbox;
 use crate::{
-    Class, Destination, Event, GroupId, LossCause, Lost, NodeId, Rng, SeqNo, Time, Transmit,
+    Class, Destination, Event, GroupId, LossCause, Lost, NodeId, Origin, Rng, SeqNo, Time, Transmit,
 };
 
 /// What is around one group while it is called.
@@ -17,6 +17,7 @@ pub(super) struct Around<'a> {
     /// Whether the network takes no data for now.
     pub(super) is_blocked: bool,
     pub(super) node: NodeId,
+    pub(super) origin: Origin,
     pub(super) group: GroupId,
     /// The number of the stream that is sent or received.
     pub(super) stream: u32,
@@ -52,9 +53,9 @@ impl Around<'_> {
             Packet::Data(_) => Class::Retransmission,
             _ => Class::Control,
         };
-        let (group, node, stream) = (self.group, self.node, self.stream);
+        let (group, origin, stream) = (self.group, self.origin, self.stream);
         let transmit = Transmit { destination, class };
-        self.outbox.push(transmit, |out| packet.encode(group, node, stream, out));
+        self.outbox.push(transmit, |out| packet.encode(group, origin, stream, out));
     }
 
     /// Tells the application that packets from `first` to before `end` will not come.

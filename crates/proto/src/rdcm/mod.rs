@@ -67,8 +67,8 @@ use crate::outbox::Outbox;
 use crate::wire::Header;
 use crate::{
     Class, Destination, Endpoint, Engine, Event, GroupId, GroupSettings, Hops, JoinError, NodeId,
-    Profile, Rng, SendError, SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind,
-    Wakeup,
+    Origin, Profile, Rng, SendError, SendOptions, SeqNo, Time, Transmit, ViewChange,
+    ViewChangeKind, Wakeup,
 };
 
 mod acks;
@@ -122,6 +122,7 @@ use self::tree::MulticastTree;
 /// The RDCM engine of one node.
 pub struct Rdcm {
     id: NodeId,
+    origin: Origin,
     config: Config,
     rng: Rng,
     groups: BTreeMap<GroupId, Group>,
@@ -147,10 +148,12 @@ impl Rdcm {
     ///
     /// # Panics
     /// If `config` is not [valid](Config::validate).
-    pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
+        let origin = origin.into();
         config.validate().expect("valid settings");
         Self {
-            id,
+            id: origin.node,
+            origin,
             config,
             rng: Rng::new(seed),
             groups: BTreeMap::new(),
@@ -158,7 +161,7 @@ impl Rdcm {
             events: VecDeque::new(),
             counters: Counters::default(),
             line: Line::default(),
-            streams: first_stream(id, seed),
+            streams: first_stream(origin, seed),
             now: Time::ZERO,
             due: Time::MAX,
             is_blocked: false,
@@ -292,6 +295,7 @@ impl Rdcm {
             now,
             is_blocked: self.is_blocked,
             node: self.id,
+            origin: self.origin,
             group,
             stream: state.stream,
             config: &self.config,
@@ -308,9 +312,10 @@ impl Rdcm {
     }
 }
 
-/// Where a node's streams begin to be counted.
-fn first_stream(id: NodeId, seed: u64) -> u32 {
-    (Rng::new(seed ^ id.0.rotate_left(32)).next_u64() >> 32) as u32
+/// Where a node's streams begin to be counted: elsewhere after each start, even with the same seed.
+fn first_stream(origin: Origin, seed: u64) -> u32 {
+    let Origin { node, incarnation } = origin;
+    (Rng::new(seed ^ incarnation.0 ^ node.0.rotate_left(32)).next_u64() >> 32) as u32
 }
 
 impl Engine for Rdcm {

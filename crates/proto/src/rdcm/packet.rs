@@ -11,7 +11,7 @@ pub(super) use self::place::PLACE_BYTES;
 pub use self::place::{MAX_RELAYS, Place, Seat};
 use super::having::Having;
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
-use crate::{GroupId, NodeId};
+use crate::{GroupId, NodeId, Origin};
 
 mod place;
 
@@ -64,8 +64,8 @@ pub enum Packet {
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
-/// | 28 | 8 | its number |
-/// | 36 | n | the piece of the message |
+/// | 36 | 8 | its number |
+/// | 44 | n | the piece of the message |
 ///
 /// Flags: 1 a message begins here, 2 it ends here, 4 a repair, 8 multicast again. The upper four
 /// bits of a packet that is multicast for the first time: how often one packet is to be doubled for
@@ -137,11 +137,11 @@ pub struct RingAck {
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
-/// | 28 | 4 | the epoch of the place that it is in |
-/// | 32 | 8 | the first packet that it lacks |
-/// | 40 | 8 | the number after the last packet that it expects |
-/// | 48 | 8 | packets that came by the tree |
-/// | 56 | 8 | packets that came as repairs |
+/// | 36 | 4 | the epoch of the place that it is in |
+/// | 40 | 8 | the first packet that it lacks |
+/// | 48 | 8 | the number after the last packet that it expects |
+/// | 56 | 8 | packets that came by the tree |
+/// | 64 | 8 | packets that came as repairs |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The epoch of the place that it is in; 0 if it has none.
@@ -158,10 +158,17 @@ pub struct Report {
 
 impl Packet {
     /// Appends the datagram to `out`.
-    pub fn encode(&self, group: GroupId, sender: NodeId, stream: u32, out: &mut Vec<u8>) {
+    pub fn encode(
+        &self,
+        group: GroupId,
+        origin: impl Into<Origin>,
+        stream: u32,
+        out: &mut Vec<u8>,
+    ) {
         let (kind, flags) = self.kind();
         let protocol = Protocol::Bulk;
-        let header = Header { protocol, kind, flags, group, sender, view: stream };
+        let Origin { node: sender, incarnation } = origin.into();
+        let header = Header { protocol, kind, flags, group, sender, incarnation, view: stream };
         let start = header.begin(out);
         match self {
             Self::Data(data) => {

@@ -2,6 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
+use crate::Incarnation;
 use crate::rdcm::config::MAX_PORTS;
 use crate::wire::MAX_DATAGRAM_BYTES;
 
@@ -37,10 +38,11 @@ fn a_data_packet_on_the_wire_is_this() {
         is_relayed: false,
     };
     let golden = [
-        0xCA, 0x70, 1, 5, 1, 5, 0, 38, // magic, version, protocol, kind, flags, length
-        0xDA, 0x21, 0xFE, 0x4D, // checksum
+        0xCA, 0x70, 2, 5, 1, 5, 0, 46, // magic, version, protocol, kind, flags, length
+        0x8E, 0xDC, 0x2A, 0xA9, // checksum
         1, 2, 3, 4, // group
         0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, // sender
+        0, 0, 0, 0, 0, 0, 0, 0, // incarnation
         0, 0, 0, 9, // stream
         0, 0, 0, 0, 0, 0, 0x0A, 0x0B, // number
         0xEE, 0xFF, // piece
@@ -262,7 +264,8 @@ proptest! {
         kind in 0..10_u8, flags: u8, body in vec(any::<u8>(), 0..200),
     ) {
         let (protocol, group, sender) = (Protocol::Bulk, GROUP, SENDER);
-        let header = Header { protocol, kind, flags, group, sender, view: 0 };
+        let incarnation = Incarnation::default();
+        let header = Header { protocol, kind, flags, group, sender, incarnation, view: 0 };
         let _ = Packet::decode(&header, &body);
     }
 }

@@ -217,7 +217,7 @@ impl Sending {
         let bytes = UDP_AND_IP_BYTES + DATA_BYTES + piece.bytes.len();
         let way = Way::tree(number - self.acknowledged() + 1);
         let data = DataPacket { number, piece, way, is_relayed: false };
-        Packet::Data(data).encode(around.group, around.node, around.stream, out);
+        Packet::Data(data).encode(around.group, around.origin, around.stream, out);
         around.counters.data_sent += 1;
         self.pacing.on_sent(bytes);
         self.next += 1;

@@ -11,13 +11,15 @@ use super::sending::Sizes;
 use super::{RingEvent, RingNews, parts};
 use crate::outbox::Outbox;
 use crate::{
-    Class, Destination, Event, GroupId, LossCause, Lost, NodeId, Rng, SeqNo, Time, Timers, Transmit,
+    Class, Destination, Event, GroupId, LossCause, Lost, NodeId, Origin, Rng, SeqNo, Time, Timers,
+    Transmit,
 };
 
 /// What is around one group while it is called.
 pub(super) struct Around<'a> {
     pub(super) now: Time,
     pub(super) node: NodeId,
+    pub(super) origin: Origin,
     pub(super) group: GroupId,
     /// The version of the ring's epoch, for the header.
     pub(super) version: u32,
@@ -154,8 +156,8 @@ impl Around<'_> {
             _ => Class::Control,
         };
         let transmit = Transmit { destination, class };
-        let (group, node, version) = (self.group, self.node, self.version);
-        let put = |out: &mut Vec<u8>| packet.encode_with(flags, out, group, node, version);
+        let (group, origin, version) = (self.group, self.origin, self.version);
+        let put = |out: &mut Vec<u8>| packet.encode_with(flags, out, group, origin, version);
         let bytes = self.outbox.push(transmit, put);
         let largest = self.config.datagram_bytes();
         if bytes <= largest {
@@ -165,7 +167,7 @@ impl Around<'_> {
         let id = self.rng.next_u64() as u32;
         for part in parts::cut(id, &whole, largest - PART_BYTES) {
             let part = Packet::Part(part);
-            self.outbox.push(transmit, |out| part.encode(out, group, node, version));
+            self.outbox.push(transmit, |out| part.encode(out, group, origin, version));
         }
     }
 }

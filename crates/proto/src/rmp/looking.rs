@@ -248,7 +248,7 @@ impl Rmp {
     }
 
     fn ask_to_see(&mut self, now: Time, look: Look) -> Look {
-        let (group, node) = (look.group, self.id);
+        let (group, node, origin) = (look.group, self.id, self.origin);
         // Who has an answer already asks as if for the first time: then few members answer.
         let tries = if look.rings.is_empty() { look.asked } else { 0 };
         let process = Process { node, life: self.lives };
@@ -258,7 +258,7 @@ impl Rmp {
         for destination in [Some(Destination::Group(group)), via].into_iter().flatten() {
             let flags = if matches!(destination, Destination::Node(_)) { FORWARD } else { 0 };
             let transmit = Transmit { destination, class: Class::Control };
-            self.outbox.push(transmit, |out| packet.encode_with(flags, out, group, node, 0));
+            self.outbox.push(transmit, |out| packet.encode_with(flags, out, group, origin, 0));
         }
         let wait = self.config.join_retry.saturating_mul(1 << tries.min(16)).min(MOST_RETRY);
         Look { asked: look.asked + 1, next_at: now + wait, has_news: false, ..look }

@@ -109,8 +109,8 @@ use bytes::Bytes;
 
 use crate::wire::Header;
 use crate::{
-    Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Profile, Rng, SendError, SendOptions,
-    SeqNo, Time, Timers, Transmit, ViewChange, ViewChangeKind, Wakeup,
+    Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, Profile, Rng, SendError,
+    SendOptions, SeqNo, Time, Timers, Transmit, ViewChange, ViewChangeKind, Wakeup,
 };
 
 mod answering;
@@ -170,6 +170,7 @@ use crate::outbox::Outbox;
 /// The RMP engine of one node.
 pub struct Rmp {
     id: NodeId,
+    origin: Origin,
     config: Config,
     rng: Rng,
     groups: BTreeMap<GroupId, Group>,
@@ -221,10 +222,12 @@ impl Rmp {
     ///
     /// # Panics
     /// If `config` is not [valid](Config::validate).
-    pub fn new(id: NodeId, config: Config, seed: u64) -> Self {
+    pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
+        let origin = origin.into();
         config.validate().expect("valid settings");
         Self {
-            id,
+            id: origin.node,
+            origin,
             config,
             rng: Rng::new(seed),
             groups: BTreeMap::new(),
@@ -328,6 +331,7 @@ impl Rmp {
         let mut around = Around {
             now,
             node: self.id,
+            origin: self.origin,
             group,
             version: state.version(),
             config: &self.config,

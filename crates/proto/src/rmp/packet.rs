@@ -14,7 +14,7 @@ use super::names::{Epoch, Process, Timestamp};
 use super::stream::Data;
 use super::view::RingView;
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
-use crate::{GroupId, NodeId, SeqNo};
+use crate::{GroupId, NodeId, Origin, SeqNo};
 
 mod decoding;
 mod encoding;
@@ -97,10 +97,10 @@ pub enum Packet {
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
-/// | 28 | 4 | which packet of the header's sender |
-/// | 32 | 1 | which piece, from 0 |
-/// | 33 | 1 | how many there are, at least 1 |
-/// | 34 | n | the piece of the packet's own datagram |
+/// | 36 | 4 | which packet of the header's sender |
+/// | 40 | 1 | which piece, from 0 |
+/// | 41 | 1 | how many there are, at least 1 |
+/// | 42 | n | the piece of the packet's own datagram |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Which packet.
@@ -117,14 +117,14 @@ pub struct Part {
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
-/// | 28 | 4 | life of the source |
-/// | 32 | 4 | number of the packet; 0 and of no meaning in unreliable ones |
-/// | 36 | 4 | number of the message |
-/// | 40 | 2 | [quality of service](super::Qos) |
-/// | 42 | 1 | handler plus 1, 0 for none |
-/// | 43 | 1 | flags: 1 first, 2 last piece of the message, 4 the source has more, 8 a call |
-/// | 44 | 8 | source, only with the header's flag 1 |
-/// | 44 or 52 | n | the piece |
+/// | 36 | 4 | life of the source |
+/// | 40 | 4 | number of the packet; 0 and of no meaning in unreliable ones |
+/// | 44 | 4 | number of the message |
+/// | 48 | 2 | [quality of service](super::Qos) |
+/// | 50 | 1 | handler plus 1, 0 for none |
+/// | 51 | 1 | flags: 1 first, 2 last piece of the message, 4 the source has more, 8 a call |
+/// | 52 | 8 | source, only with the header's flag 1 |
+/// | 52 or 52 | n | the piece |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataPacket {
     /// Who sent it first.
@@ -342,8 +342,14 @@ pub(super) const FORWARD: u8 = 2;
 
 impl Packet {
     /// Appends the datagram of `sender`, whose ring has this version, to `out`.
-    pub fn encode(&self, out: &mut Vec<u8>, group: GroupId, sender: NodeId, version: u32) {
-        self.encode_with(0, out, group, sender, version);
+    pub fn encode(
+        &self,
+        out: &mut Vec<u8>,
+        group: GroupId,
+        origin: impl Into<Origin>,
+        version: u32,
+    ) {
+        self.encode_with(0, out, group, origin.into(), version);
     }
 
     /// Appends the datagram with these flags in its header, too.
@@ -352,14 +358,15 @@ impl Packet {
         flags: u8,
         out: &mut Vec<u8>,
         group: GroupId,
-        sender: NodeId,
+        origin: Origin,
         version: u32,
     ) {
+        let Origin { node: sender, incarnation } = origin;
         let is_foreign = matches!(self, Self::Data(data) if data.source.node != sender);
         let flags = flags | if is_foreign { ON_BEHALF } else { 0 };
         let protocol = Protocol::Ordered;
         let kind = self.kind();
-        let header = Header { protocol, kind, flags, group, sender, view: version };
+        let header = Header { protocol, kind, flags, group, sender, incarnation, view: version };
         let start = header.begin(out);
         encoding::put_body(self, is_foreign, out);
         wire::seal(out, start);

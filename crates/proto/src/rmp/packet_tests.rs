@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::Incarnation;
 use crate::rmp::locks::{Handler, LockName, Locks};
 use crate::rmp::log::{ListChangeKind, What};
 use crate::rmp::qos::Qos;
@@ -400,6 +401,7 @@ proptest! {
     ) {
         let header = Header {
             protocol: Protocol::Ordered, kind, flags, group: GroupId(1), sender: NodeId(1), view: 0,
+            incarnation: Incarnation::default(),
         };
         let _ = Packet::decode(&header, &body);
     }

@@ -194,6 +194,7 @@ impl fmt::Debug for Rmp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             id,
+            origin,
             config,
             rng,
             groups,
@@ -209,6 +210,7 @@ impl fmt::Debug for Rmp {
         } = self;
         f.debug_struct("Rmp")
             .field("id", id)
+            .field("origin", origin)
             .field("config", config)
             .field("next_random", &rng.clone().next_u64())
             .field("groups", groups)

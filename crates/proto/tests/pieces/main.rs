@@ -19,7 +19,7 @@ const RATE: RateOfFire = RateOfFire::new(8, 5);
 const GROUP: GroupId = GroupId(100);
 /// Offsets in a datagram: its type, and a data packet's number.
 const KIND: usize = 4;
-const SEQNO: usize = 28;
+const SEQNO: usize = carom_proto::wire::HEADER_BYTES;
 /// Types of the lateral protocol.
 const DATA: u8 = 1;
 const REPAIR: u8 = 2;

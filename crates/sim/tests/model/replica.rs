@@ -208,6 +208,6 @@ impl Replica {
 fn encode_as(datagram: &[u8], packet: &Packet) -> Vec<u8> {
     let (header, _) = Header::decode(datagram).expect("an engine has written it");
     let mut out = Vec::new();
-    packet.encode(&mut out, header.group, header.sender, header.view);
+    packet.encode(&mut out, header.group, header.origin(), header.view);
     out
 }

@@ -43,13 +43,14 @@ use self::table::Table;
 use self::views::Views;
 use super::{Membership, MembershipEvent};
 use crate::{
-    Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, Timers,
-    Transmit, Wakeup,
+    Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Rng, Time,
+    Timers, Transmit, Wakeup,
 };
 
 /// Gossip membership of one node.
 pub struct Gossip {
     id: NodeId,
+    origin: Origin,
     config: Config,
     rng: Rng,
     swim: Swim,
@@ -119,12 +120,15 @@ impl Gossip {
     /// # Panics
     /// If `config` is not valid: a detection time below 100 ms, datagrams of fewer than 256 bytes,
     /// or a pause of zero.
-    pub fn new(id: NodeId, endpoint: Endpoint, config: Config, seed: u64) -> Self {
+    pub fn new(origin: impl Into<Origin>, endpoint: Endpoint, config: Config, seed: u64) -> Self {
+        let origin = origin.into();
+        let id = origin.node;
         config.validate();
         let mut rng = Rng::new(seed);
         let identity = Identity { node: id, bump: 0, endpoint };
         Self {
             id,
+            origin,
             swim: Swim::new(identity, &config, rng.fork(1)),
             rng,
             peers: BTreeMap::new(),
@@ -255,7 +259,7 @@ impl Gossip {
     }
 
     fn transmit(&mut self, destination: Destination, packet: &Packet) {
-        let datagram = packet.encode(self.id);
+        let datagram = packet.encode(self.origin);
         self.transmit_encoded(destination, packet, datagram);
     }
 

@@ -7,7 +7,7 @@ use super::identity::{IDENTITY_BYTES, Identity};
 use super::table::Row;
 use crate::settings::SETTINGS_BYTES;
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
-use crate::{GroupId, GroupSettings, NodeId, Time};
+use crate::{GroupId, GroupSettings, NodeId, Origin, Time};
 
 /// One datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,13 +155,15 @@ pub(super) fn pull_capacity(bytes: usize) -> usize {
 }
 
 impl Packet {
-    /// The datagram, as sent by node `sender`.
-    pub(super) fn encode(&self, sender: NodeId) -> Vec<u8> {
+    /// The datagram, as sent by `origin`.
+    pub(super) fn encode(&self, origin: impl Into<Origin>) -> Vec<u8> {
         let (kind, flags) = self.kind_and_flags();
         let protocol = Protocol::Membership;
         let mut out = Vec::new();
         let group = GroupId(0);
-        let start = Header { protocol, kind, flags, group, sender, view: 0 }.begin(&mut out);
+        let Origin { node: sender, incarnation } = origin.into();
+        let header = Header { protocol, kind, flags, group, sender, incarnation, view: 0 };
+        let start = header.begin(&mut out);
         self.encode_body(&mut out);
         wire::seal(&mut out, start);
         out

@@ -68,7 +68,7 @@ impl Gossip {
             self.exchange.pushed = changes.up_to;
             changes.answer_wanted = chunk == PUSH_CHUNKS || changes.up_to == version;
             let packet = Packet::Changes(changes);
-            let datagram = packet.encode(self.id);
+            let datagram = packet.encode(self.origin);
             for node in self.live.clone() {
                 let destination = Destination::Endpoint(self.peers[&node].identity.endpoint);
                 self.transmit_encoded(destination, &packet, datagram.clone());

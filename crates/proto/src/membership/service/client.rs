@@ -34,8 +34,8 @@ use super::pinger::Pinger;
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
 use crate::membership::{ManagerNews, Membership, MembershipEvent};
 use crate::{
-    Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, Timers,
-    Transmit, Wakeup,
+    Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Rng, Time,
+    Timers, Transmit, Wakeup,
 };
 
 /// Membership of one node by a service. Its driver has to carry links; see
@@ -98,8 +98,15 @@ impl Service {
     ///
     /// # Panics
     /// If `config` is not valid: no address, a name of more than 255 bytes, a pause of zero.
-    pub fn new(id: NodeId, endpoint: Endpoint, config: ServiceConfig, seed: u64) -> Self {
+    pub fn new(
+        origin: impl Into<Origin>,
+        endpoint: Endpoint,
+        config: ServiceConfig,
+        seed: u64,
+    ) -> Self {
         config.validate();
+        let origin = origin.into();
+        let id = origin.node;
         Self {
             member: Member { node: id, incarnation: 0, endpoint },
             rng: Rng::new(seed),
@@ -108,7 +115,7 @@ impl Service {
             groups: BTreeMap::new(),
             leaving: BTreeMap::new(),
             views: Views::new(id),
-            pinger: Pinger::new(id),
+            pinger: Pinger::new(origin),
             timers: Timers::new(),
             outbox: Outbox::default(),
             outgoing: VecDeque::new(),

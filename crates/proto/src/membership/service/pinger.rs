@@ -17,7 +17,7 @@ use bytes::BufMut;
 use super::fields::{Member, take_u64};
 use super::frame::{Frame, millis};
 use crate::wire::{self, Header, Protocol};
-use crate::{Endpoint, GroupId, NodeId, Time, Timers};
+use crate::{Endpoint, GroupId, NodeId, Origin, Time, Timers};
 
 const PING: u8 = 32;
 const PONG: u8 = 33;
@@ -25,7 +25,7 @@ const PONG: u8 = 33;
 /// The targets of one pinger.
 #[derive(Debug)]
 pub(super) struct Pinger {
-    own: NodeId,
+    own: Origin,
     detection_time: Duration,
     targets: BTreeMap<NodeId, Target>,
     timers: Timers<NodeId>,
@@ -55,9 +55,9 @@ struct Target {
 }
 
 impl Pinger {
-    pub(super) fn new(own: NodeId) -> Self {
+    pub(super) fn new(own: impl Into<Origin>) -> Self {
         Self {
-            own,
+            own: own.into(),
             detection_time: Duration::from_secs(3),
             targets: BTreeMap::new(),
             timers: Timers::new(),
@@ -99,12 +99,12 @@ impl Pinger {
         let Ok(meant) = take_u64(&mut body) else { return false };
         let is_sound = body.is_empty() && header.protocol == Protocol::Membership;
         match header.kind {
-            PING if is_sound && meant == self.own.0 => {
+            PING if is_sound && meant == self.own.node.0 => {
                 self.counters.pings_received += 1;
                 let pong = datagram_of(PONG, self.own, header.sender, header.view);
                 self.outgoing.push_back((source, pong));
             }
-            PONG if is_sound && meant == self.own.0 => {
+            PONG if is_sound && meant == self.own.node.0 => {
                 self.counters.pongs_received += 1;
                 if let Some(target) = self.targets.get_mut(&header.sender) {
                     (target.heard, target.is_suspected) = (now, false);
@@ -152,10 +152,12 @@ impl Pinger {
     }
 }
 
-fn datagram_of(kind: u8, sender: NodeId, meant: NodeId, number: u32) -> Vec<u8> {
+fn datagram_of(kind: u8, origin: Origin, meant: NodeId, number: u32) -> Vec<u8> {
     let (protocol, group) = (Protocol::Membership, GroupId::NONE);
     let mut out = Vec::new();
-    let start = Header { protocol, kind, flags: 0, group, sender, view: number }.begin(&mut out);
+    let Origin { node: sender, incarnation } = origin;
+    let header = Header { protocol, kind, flags: 0, group, sender, incarnation, view: number };
+    let start = header.begin(&mut out);
     out.put_u64(meant.0);
     wire::seal(&mut out, start);
     out
@@ -164,6 +166,7 @@ fn datagram_of(kind: u8, sender: NodeId, meant: NodeId, number: u32) -> Vec<u8> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Incarnation;
 
     fn member(node: u64) -> Member {
         let endpoint = Endpoint(core::net::SocketAddr::from(([10, 0, 0, node as u8], 7400)));
@@ -176,13 +179,15 @@ mod tests {
 
     #[test]
     fn a_ping_on_the_wire_is_this() {
-        let ping = datagram_of(PING, NodeId(1), NodeId(2), 7);
+        let own = Origin { node: NodeId(1), incarnation: Incarnation(9) };
+        let ping = datagram_of(PING, own, NodeId(2), 7);
         let golden = [
-            &[0xCA, 0x70, 1, 2, 32, 0, 0, 36][..],
-            &[0x6a, 0x2a, 0x45, 0xbb],
-            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 2],
+            &[0xCA, 0x70, 2, 2, 32, 0, 0, 44][..],
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], // group, sender
+            &[0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 7], // incarnation, number
+            &[0, 0, 0, 0, 0, 0, 0, 2],             // the node meant
         ];
-        assert_eq!((&ping[..8], &ping[12..]), (golden[0], golden[2]));
+        assert_eq!((&ping[..8], &ping[12..]), (golden[0], &golden[1..].concat()[..]));
         assert!(Header::decode(&ping).is_ok(), "the checksum is right");
     }
 

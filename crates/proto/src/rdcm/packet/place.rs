@@ -13,13 +13,13 @@ use crate::wire::{DecodeError, HEADER_BYTES};
 ///
 /// | bytes | field |
 /// |---|---|
-/// | 4 | epoch |
-/// | 8 | the first packet for it |
-/// | 4 | receivers in the group |
-/// | 28 | seat in the leaf ring: ring u32, predecessor, successor and parent u64 each |
-/// | 1 | whether it has another in a proxy ring |
+/// | 12 | epoch |
+/// | 16 | the first packet for it |
+/// | 12 | receivers in the group |
+/// | 36 | seat in the leaf ring: ring u32, predecessor, successor and parent u64 each |
+/// | 9 | whether it has another in a proxy ring |
 /// | 0 or 28 | that seat |
-/// | 4 | the ring of the overlay children |
+/// | 12 | the ring of the overlay children |
 /// | 2 + 8 each | the overlay children |
 /// | 2 + 8 each | to whom it passes on what comes by the tree |
 #[derive(Clone, Debug, PartialEq, Eq)]

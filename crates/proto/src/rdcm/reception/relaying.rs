@@ -84,7 +84,7 @@ impl Reception {
                 continue;
             }
             around.counters.data_relayed += 1;
-            Packet::Data(data).encode(around.group, around.node, around.stream, out);
+            Packet::Data(data).encode(around.group, around.origin, around.stream, out);
             return true;
         }
         false

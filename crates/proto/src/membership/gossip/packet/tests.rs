@@ -2,7 +2,7 @@ use core::net::{Ipv6Addr, SocketAddr};
 
 use super::super::identity::tests::any_identity;
 use super::*;
-use crate::{Endpoint, Profile, RateOfFire};
+use crate::{Endpoint, Incarnation, Profile, RateOfFire};
 use proptest::prelude::*;
 
 const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
@@ -20,15 +20,15 @@ fn subscription() -> Subscription {
     }
 }
 
-/// The datagram in hexadecimal without what precedes the length: `CA70 01 02`.
+/// The datagram in hexadecimal without what precedes the length: `CA70 02 02`.
 fn hex(packet: &Packet) -> String {
     let datagram = packet.encode(SENDER);
-    assert_eq!(datagram[..4], [0xCA, 0x70, 1, 2]);
+    assert_eq!(datagram[..4], [0xCA, 0x70, 2, 2]);
     assert_eq!(Packet::decode(&datagram), Ok((SENDER, packet.clone())));
     let header = &datagram[4..HEADER_BYTES];
     assert_eq!(
         header[8..],
-        [0, 0, 0, 0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0, 0, 0]
+        [&[0, 0, 0, 0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88][..], &[0; 12]].concat()
     );
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     format!("{} {}", hex(&header[..8]), hex(&datagram[HEADER_BYTES..]))
@@ -62,31 +62,31 @@ fn every_packet_on_the_wire_is_this() {
     let far = Hello { from: Identity { endpoint: ipv6, ..identity(1) }, ..hello };
     let (by, suspect) = (identity(1), identity(2));
     let golden = [
-        (Packet::Swim(vec![0xAB]), "0100001d1c1e466e ab"),
-        (Packet::Hello(hello), "0201002faef41597 0000000000000001000000031ce8040a000007"),
+        (Packet::Swim(vec![0xAB]), "010000255f27ad9c ab"),
+        (Packet::Hello(hello), "020100374f164ad4 0000000000000001000000031ce8040a000007"),
         (
             Packet::Hello(far),
-            "0201003b7a1ac3ae 00000000000000010000000300010600000000000000000\
+            "020100432b745b51 00000000000000010000000300010600000000000000000\
              000000000000001",
         ),
         (
             Packet::Digest(digest),
-            "0303003b12d52b41 000100020000000000000002000000031ce8040a0000070\
+            "03030043a6546f59 000100020000000000000002000000031ce8040a0000070\
              000000500000004",
         ),
         (
             Packet::Changes(changes),
-            "04020052b3ffa848 00000000000000020000000400000008000000010000000\
+            "0402005a6da2773a 00000000000000020000000400000008000000010000000\
              5010203040101080500aabbccdd0000000000000009000000070506070800",
         ),
         (
             Packet::Pull(vec![Wanted { node: NodeId(2), after: 4, up_to: 8, floor: 1 }]),
-            "05000030993c07a9 0000000000000002000000040000000800000001",
+            "05000038519e9c8e 0000000000000002000000040000000800000001",
         ),
-        (Packet::Goodbye(NodeId(2)), "060000242662c3dd 0000000000000002"),
+        (Packet::Goodbye(NodeId(2)), "0600002cef878553 0000000000000002"),
         (
             Packet::Suspicion { by, suspect, incarnation: 6 },
-            "070000443f0c55cb 0000000000000001000000031ce8040a000007000000000\
+            "0700004c07d3c581 0000000000000001000000031ce8040a000007000000000\
              0000002000000031ce8040a0000070006",
         ),
     ];
@@ -202,7 +202,10 @@ proptest! {
     ) {
         let (protocol, group) = (Protocol::Membership, GroupId(0));
         let mut datagram = Vec::new();
-        Header { protocol, kind, flags, group, sender: SENDER, view: 0 }.begin(&mut datagram);
+        let header = Header {
+            protocol, kind, flags, group, view: 0, sender: SENDER, incarnation: Incarnation::default(),
+        };
+        header.begin(&mut datagram);
         datagram.extend_from_slice(&body);
         wire::seal(&mut datagram, 0);
         if let Ok((sender, packet)) = Packet::decode(&datagram) {
