@@ -2,8 +2,8 @@
 
 mod rig;
 
-use carom_proto::lateral::block::{Arena, Block};
-use carom_proto::lateral::packet::{Packet, WireId};
+use carom_proto::lateral::block::{Arena, BLOCK_HEADER_BYTES, Block};
+use carom_proto::lateral::packet::{DATA_BYTES, Packet, WireId};
 use carom_proto::lateral::{Config, Lateral};
 use carom_proto::loss::Loss;
 use carom_proto::*;
@@ -27,7 +27,7 @@ fn ids(sender: u64, numbers: &[u32]) -> Vec<WireId> {
 fn a_data_packet_as_long_as_udp_allows_panics_nobody() {
     let mut world = World::new(3, &Config::default(), Loss::None, 1);
     (0..3).for_each(|host| world.join(host, GROUP, RATE));
-    let longest = 65_507 - 32 - 20;
+    let longest = 65_507 - DATA_BYTES - BLOCK_HEADER_BYTES;
     let block = Block::of_message(&mut Arena::default(), world.now, None, &vec![7; longest]);
     let data = Packet::Data { seqno: SeqNo(1), confirm: false, block: block.bytes() };
     world.inject(0, &datagram(data, 2, GROUP));

@@ -119,7 +119,7 @@ fn a_guest_carries_its_groups_and_nothing_else() {
         format!("join {group:?} guest"),
         "view node-2".into(),
         format!("send {group:?} b\"guest\""),
-        "datagram of 28".into(),
+        "datagram of 36".into(),
         format!("confirm {group:?}"),
         format!("leave {group:?}"),
     ];

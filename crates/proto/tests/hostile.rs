@@ -50,7 +50,7 @@ fn well_made_nonsense_panics_nobody_and_breaks_no_invariant() {
 /// Changes a few bytes behind the checksum, mostly to numbers nearby, or the length; and seals it.
 fn distort(rng: &mut Rng, datagram: &mut Vec<u8>) {
     for _ in 0..rng.below(4) {
-        let place = 23 + rng.below(datagram.len().min(130) - 23);
+        let place = HEADER_BYTES - 5 + rng.below(datagram.len().min(130) - (HEADER_BYTES - 5));
         let byte = &mut datagram[place];
         *byte = match rng.below(4) {
             0 => byte.wrapping_add(1),

@@ -114,7 +114,9 @@ impl OwnStream {
         let Ok(place) = self.place(node) else { return };
         let member = &mut self.members[place];
         // A number beyond the next is nonsense; one that lies back is an ack that was overtaken.
-        if settled_to.is_after(next) || member.settled_to.is_after(settled_to) {
+        // Half the circle away is neither after nor before, and nonsense as well.
+        let settled = settled_to.distance_from(member.settled_to);
+        if settled < 0 || next.distance_from(settled_to) < 0 {
             return;
         }
         member.settled_to = settled_to;
@@ -272,6 +274,8 @@ mod tests {
         own.on_ack(NodeId(1), SeqNo(7), 0, WINDOW);
         own.on_ack(NodeId(1), SeqNo(4), 1, WINDOW);
         own.on_ack(NodeId(1), SeqNo(3), 0, WINDOW);
+        own.on_ack(NodeId(1), SeqNo(4).plus(1 << 31), 0, WINDOW);
+        own.on_ack(NodeId(1), SeqNo(6).plus(1 << 31), 0, WINDOW);
         assert_eq!((own.members()[0].settled_to, own.members()[0].lost), (SeqNo(4), 1));
         own.check();
     }

@@ -41,7 +41,10 @@ fn what_waits_behind_a_large_message_is_bounded_and_refused_beyond() {
     assert_eq!(world.hosts[0].engine.held_bytes() / large.len(), 1);
     world.run_for(SECOND);
     assert_eq!(send(&mut world, 0, &message_of(2, 150)), SeqNo(401));
-    assert_eq!(world.send(0, GROUP, b"small"), Err(SendError::QueueFull { waiting_bytes: 191_399 }));
+    assert_eq!(
+        world.send(0, GROUP, b"small"),
+        Err(SendError::QueueFull { waiting_bytes: 191_399 })
+    );
     world.run_for(SECOND);
     assert_eq!(send(&mut world, 0, b"small"), SeqNo(551));
     world.run_for(SECOND);
