@@ -72,9 +72,9 @@ impl Node {
         }
         let joined = self.begin(now, group, settings, options);
         match &joined {
-            Ok(()) => tracing::debug!(node = %self.origin.node, %group, name, %profile, "joined"),
+            Ok(()) => tracing::debug!(node = %self.id(), %group, name, %profile, "joined"),
             Err(error) => {
-                tracing::debug!(node = %self.origin.node, %group, name, %error, "join refused");
+                tracing::debug!(node = %self.id(), %group, name, %error, "join refused");
                 if was_in {
                     // It is not about to leave any more: it is out.
                     self.events.push_back(NodeEvent::Out(group));
@@ -123,7 +123,7 @@ impl Node {
     /// group sends what was accepted first, and leaves its ring in order.
     pub fn leave(&mut self, now: Time, group: GroupId) {
         let Some(joined) = self.groups.get_mut(&group) else { return };
-        tracing::debug!(node = %self.origin.node, %group, "leaves");
+        tracing::debug!(node = %self.id(), %group, "leaves");
         let is_ring = joined.is_ring();
         match (is_ring, joined.stage) {
             (true, Stage::In) => {
@@ -175,7 +175,7 @@ impl Node {
         }
         let Some(ring) = self.ordered.view(group) else { return Vec::new() };
         let mut members: Vec<NodeId> = ring.processes().map(|process| process.node).collect();
-        members.retain(|node| *node != self.origin.node);
+        members.retain(|node| *node != self.id());
         members.sort_unstable();
         members
     }
@@ -200,15 +200,15 @@ impl Node {
                 }
                 MembershipEvent::Settled => self.events.push_back(NodeEvent::Settled),
                 MembershipEvent::Away => {
-                    tracing::info!(node = %self.origin.node, "the membership service is away");
+                    tracing::info!(node = %self.id(), "the membership service is away");
                     self.events.push_back(NodeEvent::Away);
                 }
                 MembershipEvent::Returned => {
-                    tracing::info!(node = %self.origin.node, "the membership service is back");
+                    tracing::info!(node = %self.id(), "the membership service is back");
                     self.events.push_back(NodeEvent::Returned);
                 }
                 MembershipEvent::Refused(group, error) => {
-                    tracing::debug!(node = %self.origin.node, %group, %error, "refused");
+                    tracing::debug!(node = %self.id(), %group, %error, "refused");
                     self.drop_engine(now, group);
                     self.groups.remove(&group);
                     self.events.push_back(NodeEvent::Refused(group, error));
@@ -226,7 +226,7 @@ impl Node {
         let Some(joined) = self.groups.get_mut(&change.group) else { return };
         if joined.view.apply(&change) {
             let ViewChange { group, node: member, kind, version } = change;
-            tracing::info!(node = %self.origin.node, %group, %member, ?kind, version, "view change");
+            tracing::info!(node = %self.id(), %group, %member, ?kind, version, "view change");
             let is_ring = joined.is_ring();
             let is_known = joined.stage != Stage::Seeking;
             if let Some(engine) = self.engine_of(group).filter(|_| is_known) {
@@ -254,7 +254,7 @@ impl Node {
         for (group, settings, options) in ready {
             // The profile fits and the group is new to the engine: there is nothing to refuse.
             if let Err(error) = self.ordered.join_with(now, group, settings, options) {
-                tracing::error!(node = %self.origin.node, %group, %error, "the ring engine refuses");
+                tracing::error!(node = %self.id(), %group, %error, "the ring engine refuses");
             }
             self.enter(now, group);
         }

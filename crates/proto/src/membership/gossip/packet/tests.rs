@@ -202,9 +202,8 @@ proptest! {
     ) {
         let (protocol, group) = (Protocol::Membership, GroupId(0));
         let mut datagram = Vec::new();
-        let header = Header {
-            protocol, kind, flags, group, view: 0, sender: SENDER, incarnation: Incarnation::default(),
-        };
+        let (sender, incarnation) = (SENDER, Incarnation::default());
+        let header = Header { protocol, kind, flags, group, sender, incarnation, view: 0 };
         header.begin(&mut datagram);
         datagram.extend_from_slice(&body);
         wire::seal(&mut datagram, 0);
