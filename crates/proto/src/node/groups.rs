@@ -122,8 +122,9 @@ impl Node {
     /// Leaves the group, if the node is in it; [`NodeEvent::Out`] tells when it is out. An ordered
     /// group sends what was accepted first, and leaves its ring in order.
     pub fn leave(&mut self, now: Time, group: GroupId) {
+        let own = self.id();
         let Some(joined) = self.groups.get_mut(&group) else { return };
-        tracing::debug!(node = %self.id(), %group, "leaves");
+        tracing::debug!(node = %own, %group, "leaves");
         let is_ring = joined.is_ring();
         match (is_ring, joined.stage) {
             (true, Stage::In) => {
@@ -223,10 +224,11 @@ impl Node {
     }
 
     fn on_view_change(&mut self, now: Time, change: ViewChange) {
+        let own = self.id();
         let Some(joined) = self.groups.get_mut(&change.group) else { return };
         if joined.view.apply(&change) {
             let ViewChange { group, node: member, kind, version } = change;
-            tracing::info!(node = %self.id(), %group, %member, ?kind, version, "view change");
+            tracing::info!(node = %own, %group, %member, ?kind, version, "view change");
             let is_ring = joined.is_ring();
             let is_known = joined.stage != Stage::Seeking;
             if let Some(engine) = self.engine_of(group).filter(|_| is_known) {
