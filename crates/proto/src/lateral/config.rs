@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use super::block::{BLOCK_HEADER_BYTES, MAX_MESSAGE_BYTES, PIECE_HEADER_BYTES};
 use super::packet::{DATA_BYTES, ID_BYTES, REPAIR_BYTES};
-use crate::RateOfFire;
+use crate::{RateOfFire, SeqNo};
 
 /// The settings of a [`Lateral`](super::Lateral) engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +56,9 @@ pub struct Config {
     pub heartbeat: Option<Duration>,
     /// What a node that hears a stream for the first time is owed of it.
     pub stream_start: StreamStart,
+    /// The number of the first packet of this node's streams. Default 1. Tests and simulations set
+    /// it just below 2^31 or 2^32, so that numbers wrap early; nothing else depends on it.
+    pub first_number: SeqNo,
     /// A missing packet is given up after this time, whatever else is tried. Default 10 s.
     pub give_up_after: Duration,
     /// Bytes of packets kept to decode repairs and to answer NAKs. Default 64 MiB.
@@ -172,6 +175,7 @@ impl Default for Config {
             nak: Some(NakConfig::default()),
             heartbeat: Some(Duration::from_millis(100)),
             stream_start: StreamStart::AskSender,
+            first_number: SeqNo::FIRST,
             give_up_after: Duration::from_secs(10),
             buffer_bytes: 64 << 20,
             buffer_age: Duration::from_secs(10),

@@ -191,7 +191,7 @@ impl Lateral {
         own.taken_to = first.plus(message.packets());
         self.cutter.push(ix, message);
         self.send_what_waits(now);
-        Ok(first)
+        Ok(first.seqno())
     }
 
     /// Sends of the messages that wait what the pace and the members allow.

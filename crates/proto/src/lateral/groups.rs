@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
+use super::Config;
 use super::members::Members;
 use super::sending::OwnStream;
 use crate::{GroupId, IdMap, NodeId, RateOfFire, Rng, SeqNo, Time};
@@ -100,14 +101,14 @@ impl Groups {
 }
 
 impl Group {
-    pub(super) fn new(id: GroupId, rate: RateOfFire, partial_view: Option<usize>) -> Self {
+    pub(super) fn new(id: GroupId, rate: RateOfFire, config: &Config) -> Self {
         Self {
             id,
             rate,
             view_version: 0,
             members: Members::default(),
-            sample: Sample { limit: partial_view, chosen: Vec::new() },
-            own: OwnStream::new(),
+            sample: Sample { limit: config.partial_view, chosen: Vec::new() },
+            own: OwnStream::new(config.first_number),
             streams: 0,
             heard_to: BTreeMap::new(),
         }
@@ -179,7 +180,8 @@ mod tests {
         let mut chosen = [0; 30];
         for seed in 0..6_000 {
             let mut rng = Rng::new(seed);
-            let mut group = Group::new(GroupId(1), RateOfFire::default(), Some(5));
+            let config = Config { partial_view: Some(5), ..Config::default() };
+            let mut group = Group::new(GroupId(1), RateOfFire::default(), &config);
             (0..30).for_each(|node| {
                 group.add_member(Time(1), NodeId(node), &mut rng);
             });
@@ -197,7 +199,7 @@ mod tests {
     #[test]
     fn a_full_view_follows_the_group() {
         let mut rng = Rng::new(1);
-        let mut group = Group::new(GroupId(1), RateOfFire::default(), None);
+        let mut group = Group::new(GroupId(1), RateOfFire::default(), &Config::default());
         let change = group.add_member(Time(1), NodeId(4), &mut rng).expect("it is new");
         assert_eq!(change.added, Some(NodeId(4)));
         assert_eq!(group.add_member(Time(1), NodeId(4), &mut rng), None);

@@ -85,6 +85,7 @@ use missing::MissingPackets;
 use outbox::Outbox;
 use packet::Packet;
 use pending::PendingRepairs;
+use sending::Position;
 use streams::{StreamIx, Streams};
 
 /// The lateral engine of one node, for all its groups.
@@ -119,7 +120,7 @@ pub struct Lateral {
 #[derive(Debug)]
 struct LeftAt {
     /// The number of this node's next message.
-    next: SeqNo,
+    next: Position,
     /// How far it had come with each sender, [`Config::streams_per_group`] of them at most.
     heard_to: BTreeMap<NodeId, SeqNo>,
 }
@@ -131,6 +132,7 @@ enum TimerKey {
     Open(StreamIx),
     Assembly(StreamIx),
     Pace,
+    Joiners(GroupIx),
 }
 
 impl Lateral {
@@ -217,6 +219,7 @@ impl Lateral {
             added.into_iter().for_each(|node| self.bins.add_node(node, ix));
             self.look_whether_safe(now, ix);
             self.look_whether_free(now, ix);
+            self.on_joined(now, ix);
         }
     }
 
@@ -248,6 +251,7 @@ impl Lateral {
             TimerKey::Open(ix) => self.ask_to_open(now, ix),
             TimerKey::Assembly(ix) => self.look_after_messages_of(now, ix),
             TimerKey::Pace => self.send_what_waits(now),
+            TimerKey::Joiners(ix) => self.on_joiners_due(now, ix),
         }
     }
 
@@ -280,7 +284,7 @@ impl Engine for Lateral {
             self.r = Some(rate.r);
             self.bins.set_r(rate.r);
         }
-        let mut joined = Group::new(group, rate, self.config.partial_view);
+        let mut joined = Group::new(group, rate, &self.config);
         if let Some(left) = self.left_at.remove(&group) {
             joined.own.resume_at(left.next);
             joined.heard_to = left.heard_to;
@@ -304,6 +308,7 @@ impl Engine for Lateral {
             }
         }
         self.timers.cancel(TimerKey::Heartbeat(ix));
+        self.timers.cancel(TimerKey::Joiners(ix));
         self.timers.cancel(TimerKey::Patience(ix));
         let left = self.groups.remove(ix).expect("the index was looked up just now");
         left.sample.nodes().iter().for_each(|node| self.bins.remove_node(*node, ix));

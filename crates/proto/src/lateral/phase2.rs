@@ -176,7 +176,7 @@ impl Lateral {
 
     pub(super) fn on_open(&mut self, from: NodeId, ix: GroupIx) {
         let group = self.groups.get(ix);
-        let (next, first) = (group.own.next, Some(group.own.first_for(from)));
+        let (next, first) = (group.own.next.seqno(), Some(group.own.first_for(from)));
         let (id, confirm) = (group.id, group.own.confirm.is_some());
         self.counters.heartbeats_sent += 1;
         let packet = Packet::Heartbeat { next, first, confirm };
@@ -250,7 +250,9 @@ impl Lateral {
         if own.confirm.is_some() || own.held_back_since.is_some() {
             return;
         }
-        if let Some(interval) = self.config.heartbeat {
+        if let Some(interval) = self.config.heartbeat
+            && !own.are_all_informed()
+        {
             own.heartbeat_interval = interval;
             self.timers.set(TimerKey::Heartbeat(ix), now + interval);
         }
@@ -258,23 +260,67 @@ impl Lateral {
 
     pub(super) fn on_heartbeat_due(&mut self, now: Time, ix: GroupIx) {
         let group = self.groups.get_mut(ix);
-        let (id, next) = (group.id, group.own.next);
-        let confirm = group.own.confirm.is_some() || group.own.held_back_since.is_some();
+        let (id, next) = (group.id, group.own.next.seqno());
+        let is_waiting = group.own.confirm.is_some() || group.own.held_back_since.is_some();
+        if !is_waiting && group.own.are_all_informed() {
+            return;
+        }
         let interval = group.own.heartbeat_interval;
         let longest = match self.config.heartbeat {
-            _ if confirm => Some(CONFIRM_INTERVAL * 16),
-            heartbeat => heartbeat.map(|first| first * 64),
+            _ if is_waiting => Some(CONFIRM_INTERVAL * 16),
+            heartbeat => heartbeat.map(|first| first * LONGEST_HEARTBEAT),
         };
         let doubled = longest.map(|longest| (interval * 2).min(longest));
         group.own.heartbeat_interval = doubled.unwrap_or(interval);
-        // They go on at the longest interval: who was cut off for longer than all the others took
-        // would otherwise never learn that it lost something.
+        // At the longest interval the members are asked to confirm, once for a stream that has
+        // paused: when all of them know its end, there is nothing more to say.
+        let confirm = is_waiting || longest.is_some_and(|longest| interval >= longest);
+        // They continue until then: a member that was cut off would otherwise never learn that it
+        // lost something.
         if doubled.is_some() {
             self.timers.set(TimerKey::Heartbeat(ix), now + interval);
         }
         self.counters.heartbeats_sent += 1;
         let packet = Packet::Heartbeat { next, first: None, confirm };
         self.transmit(Destination::Group(id), id, packet);
+    }
+
+    /// A member joined: it is told soon where the stream ends, for it may have been a member before
+    /// and have missed something, and its sender may be silent from now on.
+    pub(super) fn on_joined(&mut self, now: Time, ix: GroupIx) {
+        let Some(interval) = self.config.heartbeat else { return };
+        let own = &mut self.groups.get_mut(ix).own;
+        if own.joiners().next().is_some() {
+            own.joiners_interval = interval;
+            // Not all senders at once.
+            let at = now + interval / 2 + interval.mul_f64(self.rng.fraction() / 2.0);
+            self.timers.set_no_later(TimerKey::Joiners(ix), at);
+        }
+    }
+
+    /// Tells the joiners that are not known to know it where the stream ends.
+    pub(super) fn on_joiners_due(&mut self, now: Time, ix: GroupIx) {
+        let Some(first_interval) = self.config.heartbeat else { return };
+        let group = self.groups.get_mut(ix);
+        let (id, next) = (group.id, group.own.next.seqno());
+        let joiners: Vec<NodeId> = group.own.joiners().collect();
+        if joiners.is_empty() {
+            return;
+        }
+        let interval = group.own.joiners_interval;
+        group.own.joiners_interval = (interval * 2).min(first_interval * LONGEST_HEARTBEAT);
+        self.timers.set(TimerKey::Joiners(ix), now + interval);
+        // One multicast where that is less than a copy for each.
+        let is_most = joiners.len() > 1 && joiners.len() * 2 > group.own.members().len();
+        let destinations = match is_most {
+            true => vec![Destination::Group(id)],
+            false => joiners.into_iter().map(Destination::Node).collect(),
+        };
+        self.counters.heartbeats_sent += destinations.len() as u64;
+        for destination in destinations {
+            let packet = Packet::Heartbeat { next, first: None, confirm: true };
+            self.transmit(destination, id, packet);
+        }
     }
 
     /// The application was refused: asks the members to confirm, and begins to lose patience.
@@ -321,11 +367,11 @@ impl Lateral {
         group.own.confirm = None;
         let safe = Safe {
             group: group.id,
-            up_to: up_to.minus(1),
+            up_to: up_to.seqno().minus(1),
             members: group.own.members().len(),
             incomplete: group.own.take_incomplete(),
         };
-        let sent_since = group.own.next.is_after(up_to);
+        let sent_since = group.own.next > up_to;
         let is_held_back = group.own.held_back_since.is_some();
         self.events.push_back(Event::Safe(safe));
         if is_held_back {
@@ -347,6 +393,8 @@ enum Answer {
     Expired,
 }
 
+/// The longest interval between heartbeats, as a multiple of the first.
+const LONGEST_HEARTBEAT: u32 = 64;
 /// The time from the first open to the second; it doubles four times.
 const OPEN_INTERVAL: Duration = Duration::from_millis(10);
 /// Opens sent in a row at most.

@@ -131,7 +131,7 @@ impl Lateral {
         joined.streams += 1;
         let (id, heard_to) = (joined.id, joined.heard_to.remove(&sender));
         let from_first = self.config.stream_start == StreamStart::FromFirst;
-        let base = if from_first { SeqNo::FIRST } else { base };
+        let base = if from_first { self.config.first_number } else { base };
         let ix = self.streams.open(sender, group, id, base, from_first);
         if let Some(floor) = heard_to {
             self.streams.get_mut(ix).resume_at(floor);

@@ -5,27 +5,36 @@ use core::time::Duration;
 
 use crate::{NodeId, SeqNo, Time};
 
+/// A position in a node's own stream. It does not wrap, so that a member that has been silent for
+/// 2^31 packets is still behind. The low half is the [`SeqNo`] on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position(u64);
+
 /// What this node sends in a group, and how far each member has come with it.
 #[derive(Debug)]
 pub(super) struct OwnStream {
-    /// The number of the next packet.
-    pub(super) next: SeqNo,
-    /// The number after those of all messages that were taken: beyond `next` while packets of
+    /// The position of the first packet.
+    start: Position,
+    /// The position of the next packet.
+    pub(super) next: Position,
+    /// The position after those of all messages that were taken: beyond `next` while packets of
     /// them wait.
-    pub(super) taken_to: SeqNo,
+    pub(super) taken_to: Position,
     /// In the order of their ids.
     members: Vec<Member>,
     /// What the members are asked to confirm: everything before this number.
-    pub(super) confirm: Option<SeqNo>,
+    pub(super) confirm: Option<Position>,
     /// Since when sending is held back.
     pub(super) held_back_since: Option<Time>,
     /// The time from the last heartbeat to the next.
     pub(super) heartbeat_interval: Duration,
-    /// The number before which members were last asked to confirm on their way.
-    asked_to: SeqNo,
+    /// The time from the last heartbeat to the joiners to the next.
+    pub(super) joiners_interval: Duration,
+    /// The position before which members were last asked to confirm on their way.
+    asked_to: Position,
     /// No member that is waited for has confirmed less: while the window holds from here, nobody
     /// need be looked at.
-    confirmed_to: SeqNo,
+    confirmed_to: Position,
     /// Members that have gone and lost packets before, with how many each, the latest first.
     departed: VecDeque<(NodeId, u32)>,
 }
@@ -34,10 +43,16 @@ pub(super) struct OwnStream {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub(super) node: NodeId,
-    /// The first number that it is owed.
-    pub(super) first: SeqNo,
-    /// Everything before this number is settled there.
-    pub(super) settled_to: SeqNo,
+    /// The first position that it is owed.
+    pub(super) first: Position,
+    /// Everything before this position is settled there.
+    pub(super) settled_to: Position,
+    /// It has confirmed everything before this position since it joined; `None` before its first
+    /// acknowledgement. At the end of the stream it knows the end.
+    acked_to: Option<Position>,
+    /// The end of the stream when it joined, until it is known to know it: it may have been a
+    /// member before, and have missed what came before the end.
+    join_end: Option<Position>,
     /// How many packets it lost.
     pub(super) lost: u32,
     /// Whether it is no longer waited for.
@@ -47,28 +62,65 @@ pub(super) struct Member {
 impl Member {
     /// How many packets before `next` it has not settled. One that came while a message was on its
     /// way is not owed the rest of it.
-    fn behind(&self, next: SeqNo) -> u32 {
-        next.distance_from(self.settled_to).max(0) as u32
+    fn behind(&self, next: Position) -> u32 {
+        next.distance_from(self.settled_to)
+    }
+}
+
+impl Position {
+    /// The position of a stream's first packet.
+    pub(super) fn of_first(seqno: SeqNo) -> Self {
+        // A turn of the circle lies before it, so that every number has a position before any
+        // other.
+        Self((1 << 32) + u64::from(seqno.0))
+    }
+
+    /// The number on the wire.
+    pub(super) fn seqno(self) -> SeqNo {
+        SeqNo(self.0 as u32)
+    }
+
+    /// The position `count` places on.
+    pub(super) fn plus(self, count: u32) -> Self {
+        Self(self.0 + u64::from(count))
+    }
+
+    fn minus(self, count: u32) -> Self {
+        Self(self.0.saturating_sub(u64::from(count)))
+    }
+
+    /// How many places it lies after `other`: 0 if before, at most `u32::MAX`.
+    fn distance_from(self, other: Self) -> u32 {
+        self.0.saturating_sub(other.0).try_into().unwrap_or(u32::MAX)
+    }
+
+    /// The last position that has this number and does not lie after this one.
+    fn latest(self, seqno: SeqNo) -> Self {
+        self.minus(self.seqno().0.wrapping_sub(seqno.0))
     }
 }
 
 impl OwnStream {
-    pub(super) fn new() -> Self {
+    /// A stream whose first packet has this number.
+    pub(super) fn new(first: SeqNo) -> Self {
+        let start = Position::of_first(first);
         Self {
-            next: SeqNo::FIRST,
-            taken_to: SeqNo::FIRST,
+            start,
+            next: start,
+            taken_to: start,
             members: Vec::new(),
             confirm: None,
             held_back_since: None,
             heartbeat_interval: Duration::ZERO,
-            asked_to: SeqNo::FIRST,
-            confirmed_to: SeqNo::FIRST,
+            joiners_interval: Duration::ZERO,
+            asked_to: start,
+            confirmed_to: start,
             departed: VecDeque::new(),
         }
     }
 
     /// The stream goes on where it stood when this node left the group.
-    pub(super) fn resume_at(&mut self, next: SeqNo) {
+    pub(super) fn resume_at(&mut self, next: Position) {
         self.next = next;
         self.taken_to = next;
         self.asked_to = next;
@@ -77,17 +129,19 @@ impl OwnStream {
 
     /// Gives the next packet its number.
     pub(super) fn take_number(&mut self) -> SeqNo {
-        let seqno = self.next;
-        self.next = seqno.next();
-        self.taken_to = self.taken_to.later(self.next);
-        seqno
+        let taken = self.next;
+        self.next = taken.plus(1);
+        self.taken_to = self.taken_to.max(self.next);
+        taken.seqno()
     }
 
     /// `node` is owed everything from the next message on: nothing of those that were taken before.
     pub(super) fn add_member(&mut self, node: NodeId) {
         if let Err(place) = self.place(node) {
             let (first, settled_to) = (self.taken_to, self.taken_to);
-            let member = Member { node, first, settled_to, lost: 0, slow: false };
+            let join_end = (self.next > self.start).then_some(self.next);
+            let (acked_to, lost, slow) = (None, 0, false);
+            let member = Member { node, first, settled_to, acked_to, join_end, lost, slow };
             self.members.insert(place, member);
         }
     }
@@ -105,7 +159,7 @@ impl OwnStream {
     /// From where on the stream is owed to `node`: what its record says, or if it is not known
     /// as a member, from now on.
     pub(super) fn first_for(&self, node: NodeId) -> SeqNo {
-        self.place(node).map_or(self.taken_to, |place| self.members[place].first)
+        self.place(node).map_or(self.taken_to, |place| self.members[place].first).seqno()
     }
 
     /// A member has told how far it has come.
@@ -113,17 +167,30 @@ impl OwnStream {
         let next = self.next;
         let Ok(place) = self.place(node) else { return };
         let member = &mut self.members[place];
-        // A number beyond the next is nonsense; one that lies back is an ack that was overtaken.
-        // Half the circle away is neither after nor before, and nonsense as well.
-        let settled = settled_to.distance_from(member.settled_to);
-        if settled < 0 || next.distance_from(settled_to) < 0 {
+        // A number beyond the next stands for a position long ago.
+        let settled_to = next.latest(settled_to);
+        member.acked_to = member.acked_to.max(Some(settled_to));
+        member.join_end = member.join_end.filter(|end| settled_to < *end);
+        // One that lies back is an ack that was overtaken, or of what the member is not owed.
+        if settled_to < member.settled_to {
             return;
         }
         member.settled_to = settled_to;
         member.lost = lost;
-        let behind = next.distance_from(settled_to) as u32;
+        let behind = next.distance_from(settled_to);
         member.slow &= behind > window / 4;
-        self.confirmed_to = self.confirmed_to.earlier(settled_to);
+        self.confirmed_to = self.confirmed_to.min(settled_to);
+    }
+
+    /// Returns `true` if every member is known to know the end of the stream.
+    pub(super) fn are_all_informed(&self) -> bool {
+        self.next == self.start
+            || self.members.iter().all(|member| member.acked_to >= Some(self.next))
+    }
+
+    /// Members that are not known to know where the stream ended when they joined.
+    pub(super) fn joiners(&self) -> impl Iterator<Item = NodeId> {
+        self.members.iter().filter(|it| it.join_end.is_some()).map(|member| member.node)
     }
 
     /// The member that is furthest behind, among those that are waited for, with by how much.
@@ -136,7 +203,7 @@ impl OwnStream {
 
     /// Who holds the sender back under this window.
     pub(super) fn held_back_by(&mut self, window: u32) -> Option<(NodeId, u32)> {
-        if window == 0 || (self.next.distance_from(self.confirmed_to) as u32) < window {
+        if window == 0 || self.next.distance_from(self.confirmed_to) < window {
             return None;
         }
         let furthest = self.furthest_behind();
@@ -147,8 +214,7 @@ impl OwnStream {
     /// Whether the message numbered `next` asks the members to confirm: one in every eighth of a
     /// window does.
     pub(super) fn asks_to_confirm(&mut self, window: u32) -> bool {
-        let due =
-            window > 0 && self.next.distance_from(self.asked_to) as u32 >= (window / 8).max(1);
+        let due = window > 0 && self.next.distance_from(self.asked_to) >= (window / 8).max(1);
         if due {
             self.asked_to = self.next;
         }
@@ -171,8 +237,8 @@ impl OwnStream {
     }
 
     /// Members that have not confirmed everything before `up_to`.
-    pub(super) fn unconfirmed(&self, up_to: SeqNo) -> impl Iterator<Item = NodeId> {
-        let behind = move |member: &&Member| up_to.is_after(member.settled_to);
+    pub(super) fn unconfirmed(&self, up_to: Position) -> impl Iterator<Item = NodeId> {
+        let behind = move |member: &&Member| up_to > member.settled_to;
         self.members.iter().filter(behind).map(|member| member.node)
     }
 
@@ -191,9 +257,9 @@ impl OwnStream {
     pub(super) fn check(&self) {
         assert!(self.members.is_sorted_by_key(|member| member.node), "members are out of order");
         for member in &self.members {
-            assert!(!member.settled_to.is_after(self.taken_to), "a member confirmed the future");
+            assert!(member.settled_to <= self.taken_to, "a member confirmed the future");
         }
-        assert!(!self.next.is_after(self.taken_to), "a packet went out that nobody gave");
+        assert!(self.next <= self.taken_to, "a packet went out that nobody gave");
     }
 
     fn place(&self, node: NodeId) -> Result<usize, usize> {
@@ -211,7 +277,7 @@ mod tests {
     const WINDOW: u32 = 80;
 
     fn stream() -> OwnStream {
-        let mut own = OwnStream::new();
+        let mut own = OwnStream::new(SeqNo::FIRST);
         own.add_member(NodeId(1));
         own.add_member(NodeId(2));
         own
@@ -246,25 +312,25 @@ mod tests {
         assert_eq!(own.first_for(NodeId(1)), SeqNo(1));
         assert_eq!(own.first_for(NodeId(3)), SeqNo(6));
         assert_eq!(own.first_for(NodeId(99)), SeqNo(6));
-        assert!(own.unconfirmed(SeqNo(6)).eq([NodeId(1), NodeId(2)]));
+        assert!(own.unconfirmed(own.next).eq([NodeId(1), NodeId(2)]));
     }
 
     #[test]
     fn a_member_that_comes_while_packets_wait_is_owed_nothing_of_their_messages() {
         let mut own = stream();
         send(&mut own, 5);
-        own.taken_to = SeqNo(106);
+        own.taken_to = own.next.plus(100);
         own.add_member(NodeId(3));
         assert_eq!((own.first_for(NodeId(3)), own.first_for(NodeId(9))), (SeqNo(106), SeqNo(106)));
         own.on_ack(NodeId(3), SeqNo(6), 0, WINDOW);
         (1..3).for_each(|node| own.on_ack(NodeId(node), SeqNo(6), 0, WINDOW));
         assert_eq!(own.held_back_by(1), None, "it is not behind");
         send(&mut own, 100);
-        assert_eq!(own.taken_to, SeqNo(106));
+        assert_eq!(own.taken_to.seqno(), SeqNo(106));
         own.check();
         send(&mut own, 1);
-        assert_eq!(own.taken_to, SeqNo(107));
-        assert!(own.unconfirmed(SeqNo(107)).eq([1, 2, 3].map(NodeId)));
+        assert_eq!(own.taken_to.seqno(), SeqNo(107));
+        assert!(own.unconfirmed(own.next).eq([1, 2, 3].map(NodeId)));
     }
 
     #[test]
@@ -276,7 +342,7 @@ mod tests {
         own.on_ack(NodeId(1), SeqNo(3), 0, WINDOW);
         own.on_ack(NodeId(1), SeqNo(4).plus(1 << 31), 0, WINDOW);
         own.on_ack(NodeId(1), SeqNo(6).plus(1 << 31), 0, WINDOW);
-        assert_eq!((own.members()[0].settled_to, own.members()[0].lost), (SeqNo(4), 1));
+        assert_eq!((own.members()[0].settled_to.seqno(), own.members()[0].lost), (SeqNo(4), 1));
         own.check();
     }
 
@@ -290,5 +356,40 @@ mod tests {
         }
         assert_eq!(asked, 79);
         assert!(!own.asks_to_confirm(0));
+    }
+
+    #[test]
+    fn member_silent_for_half_the_numbers_has_not_confirmed() {
+        let mut own = stream();
+        send(&mut own, 5);
+        (1..3).for_each(|node| own.on_ack(NodeId(node), SeqNo(6), 0, 0));
+        own.next = own.next.plus(1 << 31);
+        own.taken_to = own.next;
+        own.on_ack(NodeId(1), own.next.seqno(), 0, 0);
+        assert!(own.unconfirmed(own.next).eq([NodeId(2)]));
+        assert_eq!(own.furthest_behind(), Some((NodeId(2), 1 << 31)));
+        send(&mut own, 1 << 8);
+        own.next = own.next.plus(u32::MAX);
+        own.taken_to = own.next;
+        assert!(own.unconfirmed(own.next).eq([NodeId(1), NodeId(2)]));
+        own.check();
+    }
+
+    #[test]
+    fn joiner_is_uninformed_until_it_confirms_the_end_at_its_join() {
+        let mut own = stream();
+        own.add_member(NodeId(3));
+        assert_eq!(own.joiners().count(), 0, "nothing was sent before");
+        send(&mut own, 5);
+        (1..4).for_each(|node| own.on_ack(NodeId(node), SeqNo(6), 0, 0));
+        assert!(own.are_all_informed());
+        own.remove_member(NodeId(3));
+        own.add_member(NodeId(3));
+        assert!(own.joiners().eq([NodeId(3)]) && !own.are_all_informed());
+        own.on_ack(NodeId(3), SeqNo(4), 0, 0);
+        assert!(own.joiners().eq([NodeId(3)]));
+        own.on_ack(NodeId(3), SeqNo(6), 2, 0);
+        assert!(own.joiners().next().is_none() && own.are_all_informed());
+        assert_eq!(own.take_incomplete(), [(NodeId(3), 2)]);
     }
 }

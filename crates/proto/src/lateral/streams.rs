@@ -32,7 +32,8 @@ pub(super) struct Stream {
     pub(super) sender: NodeId,
     pub(super) group: GroupIx,
     pub(super) group_id: GroupId,
-    /// The first number that was ever in the window.
+    /// The first number that was ever in the window, or later once that lies far behind: it
+    /// follows the window, for numbers half the circle apart cannot be compared.
     start: SeqNo,
     /// Whether it is known from where on the stream is owed to this node.
     pub(super) opened: bool,
@@ -197,6 +198,16 @@ impl Stream {
         self.slots.clear();
         self.base = seqno;
         self.settled_to = seqno;
+        self.follow();
+    }
+
+    /// Moves the start after the window. It stays behind it by more than a message has pieces, and
+    /// so tells what came before the window from what came before the stream.
+    fn follow(&mut self) {
+        if !(0..=2 * START_LAG as i32).contains(&self.base.distance_from(self.start)) {
+            self.start = self.base.minus(START_LAG);
+            self.floor = None;
+        }
     }
 
     fn slot_mut(&mut self, seqno: SeqNo) -> &mut Slot {
@@ -216,6 +227,7 @@ impl Stream {
             self.slots.pop_front();
             self.base = self.base.next();
         }
+        self.follow();
     }
 
     /// The packets of the window that are in the data buffer.
@@ -444,6 +456,10 @@ impl Streams {
         stream.trim();
     }
 }
+
+/// How far a stream's start stays behind its window once it follows it: more packets than a message
+/// can have.
+const START_LAG: u32 = 1 << 24;
 
 #[cfg(test)]
 #[path = "streams_tests.rs"]

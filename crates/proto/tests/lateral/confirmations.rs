@@ -79,3 +79,77 @@ fn a_dead_member_holds_a_sender_back_for_its_patience_and_no_longer() {
     assert_eq!(world.hosts[0].slow, [Slow { group: group(0), node: NodeId(3), behind: 64 }]);
     assert_eq!(world.hosts[1].got(NodeId(1), group(0)).len(), sent);
 }
+
+/// Cuts host 2 off while host 0 sends and confirms, and heals; returns the world a while later.
+fn cut_off_while_confirmed(rejoins: bool) -> World {
+    let mut world = World::new(3, &Config::default(), Loss::None, 9);
+    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    let send = |world: &mut World, count: u32| {
+        (0..count).for_each(|number| {
+            world.send(0, group(0), &payload(number)).expect("nobody holds back");
+            world.run_for(MILLISECOND);
+        });
+    };
+    send(&mut world, 30);
+    world.filter = Box::new(|from, to, _| from != NodeId(3) && to != NodeId(3));
+    send(&mut world, 30);
+    world.announce(2, group(0), ViewChangeKind::Failed);
+    world.confirm(0, group(0));
+    world.run_for(15 * SECOND);
+    assert_eq!(world.hosts[0].safe.len(), 1, "host 2 is not waited for");
+    world.filter = Box::new(|_, _, _| true);
+    if rejoins {
+        world.announce(2, group(0), ViewChangeKind::Joined);
+    }
+    world
+}
+
+#[test]
+fn joiner_is_told_the_end_of_a_confirmed_stream() {
+    let mut world = cut_off_while_confirmed(true);
+    world.run_for(10 * SECOND);
+    let host = &world.hosts[2];
+    assert_eq!(host.got(NodeId(1), group(0)), Vec::from_iter(1..=30));
+    let mut lost: Vec<_> = host.lost.iter().map(|lost| (lost.first.0, lost.last.0)).collect();
+    lost.sort_unstable();
+    let each: Vec<_> = (31..=60).map(|number| (number, number)).collect();
+    assert_eq!(lost, each, "the others keep packets for ten seconds");
+}
+
+#[test]
+fn joiner_is_told_the_end_though_heartbeats_are_lost() {
+    let mut world = cut_off_while_confirmed(false);
+    let heartbeats = std::rc::Rc::new(std::cell::Cell::new(0));
+    let count = heartbeats.clone();
+    world.filter = Box::new(move |_, to, datagram| {
+        let is_heartbeat = to == NodeId(3) && datagram[4] == 6;
+        count.set(count.get() + i32::from(is_heartbeat));
+        !is_heartbeat || count.get() > 3
+    });
+    world.announce(2, group(0), ViewChangeKind::Joined);
+    world.run_for(20 * SECOND);
+    assert_eq!(world.hosts[2].lost.iter().map(Lost::count).sum::<u32>(), 30);
+    let told = heartbeats.get();
+    world.run_for(100 * SECOND);
+    assert_eq!(heartbeats.get(), told, "a member that knows the end is told no more");
+}
+
+#[test]
+fn heartbeats_end_when_every_member_knows_the_end() {
+    for hosts in [1, 2, 5] {
+        let mut world = World::new(hosts, &Config::default(), Loss::Uniform(0.3), 9);
+        (0..hosts).for_each(|host| world.join(host, group(0), RATE));
+        for host in 0..hosts {
+            world.send(host, group(0), b"x").expect("nobody holds back");
+        }
+        world.run_for(120 * SECOND);
+        let sent = |world: &World| -> u64 {
+            let counters = world.hosts.iter().map(|host| host.engine.counters());
+            counters.map(|it| it.heartbeats_sent + it.acks_sent).sum()
+        };
+        let before = sent(&world);
+        assert_eq!(before == 0, hosts == 1, "{before} of {hosts}");
+        world.run_for(1_000 * SECOND);
+        assert_eq!(sent(&world), before);
+    }
+}

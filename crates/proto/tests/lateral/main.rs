@@ -8,6 +8,7 @@ mod members;
 mod nonsense;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod wrap;
 
 use carom_proto::{GroupId, RateOfFire};
 

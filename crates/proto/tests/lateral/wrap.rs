@@ -1,0 +1,136 @@
+//! Streams whose numbers wrap, and streams that have advanced by more than half of all numbers.
+
+use carom_proto::lateral::Config;
+use carom_proto::lateral::block::{Arena, Block, Piece};
+use carom_proto::lateral::packet::Packet;
+use carom_proto::loss::Loss;
+use carom_proto::*;
+
+use crate::rig::{MILLISECOND, SECOND, World, payload_of};
+use crate::{RATE, group};
+
+/// Just below 2^31 and just below 2^32.
+const FIRST_NUMBERS: [SeqNo; 2] = [SeqNo((1 << 31) - 40), SeqNo(u32::MAX - 40)];
+
+fn world(first_number: SeqNo, hosts: usize, loss: f64) -> World {
+    let config = Config { first_number, ..Config::default() };
+    let mut world = World::new(hosts, &config, Loss::Uniform(loss), 5);
+    (0..hosts).for_each(|host| world.join(host, group(0), RATE));
+    world
+}
+
+/// Payloads of the messages from host 0 that `host` got, each with its number, in order of content.
+fn got(world: &World, host: usize) -> Vec<(Vec<u8>, SeqNo)> {
+    let messages = world.hosts[host].messages.iter();
+    let from_0 = messages.filter(|message| message.sender == NodeId(1));
+    let mut all: Vec<_> = from_0.map(|it| (it.payload.to_vec(), it.seqno)).collect();
+    all.sort_by_key(|(payload, _)| payload.clone());
+    all
+}
+
+#[test]
+fn every_message_arrives_once_across_the_wrap() {
+    for first in FIRST_NUMBERS {
+        let mut world = world(first, 4, 0.1);
+        let mut sent = Vec::new();
+        for number in 0..200_u32 {
+            let bytes = if number % 20 == 7 { 6_000 } else { 100 };
+            let payload = [&number.to_be_bytes()[..], &payload_of(number, bytes)].concat();
+            let seqno = world.send(0, group(0), &payload).expect("nobody holds back");
+            sent.push((payload, seqno));
+            world.run_for(MILLISECOND);
+        }
+        assert_eq!(sent[0].1, first);
+        world.confirm(0, group(0));
+        world.run_for(10 * SECOND);
+        for host in 1..4 {
+            assert_eq!(world.hosts[host].lost, []);
+            assert!(got(&world, host) == sent, "{first:?}: host {host}");
+        }
+        let safe: Vec<_> = world.hosts[0].safe.iter().map(|safe| safe.up_to).collect();
+        assert_eq!(safe, [first.plus(239)]);
+    }
+}
+
+#[test]
+fn joiner_and_returning_member_are_owed_the_rest_across_the_wrap() {
+    for first in FIRST_NUMBERS {
+        let mut world = world(first, 3, 0.1);
+        let mut sent = Vec::new();
+        let mut send = |world: &mut World, sender: usize, count: u32| {
+            for _ in 0..count {
+                let payload = (sent.len() as u32).to_be_bytes().to_vec();
+                let seqno = world.send(sender, group(0), &payload).expect("nobody holds back");
+                sent.push((payload, seqno));
+                world.run_for(MILLISECOND);
+            }
+            sent.clone()
+        };
+        send(&mut world, 0, 30);
+        world.run_for(2 * SECOND);
+        world.leave(2, group(0));
+        send(&mut world, 0, 20);
+        world.run_for(2 * SECOND);
+        world.join(2, group(0), RATE);
+        world.leave(0, group(0));
+        world.run_for(MILLISECOND);
+        world.join(0, group(0), RATE);
+        let all = send(&mut world, 0, 30);
+        world.run_for(5 * SECOND);
+        assert!(got(&world, 1) == all);
+        assert!(got(&world, 2) == [&all[..30], &all[50..]].concat());
+        assert!(world.hosts.iter().all(|host| host.lost.is_empty()));
+    }
+}
+
+#[test]
+fn window_holds_back_and_frees_across_the_wrap() {
+    for first_number in FIRST_NUMBERS {
+        let config = Config { first_number, window: 32, ..Config::default() };
+        let mut world = World::new(3, &config, Loss::None, 9);
+        (0..3).for_each(|host| world.join(host, group(0), RATE));
+        world.crash(2);
+        let mut sent = 0;
+        for _ in 0..1_000 {
+            sent += u32::from(world.send(0, group(0), b"x").is_ok());
+            world.run_for(MILLISECOND);
+        }
+        assert_eq!(world.hosts[0].slow.len(), 1);
+        assert_eq!(sent, 500, "patience is half a second by default");
+        assert_eq!(world.hosts[1].messages.len(), 500);
+    }
+}
+
+#[test]
+fn large_message_arrives_after_half_of_all_numbers() {
+    let mut world = World::new(2, &Config::default(), Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    world.send(0, group(0), b"the first").expect("nobody holds back");
+    world.run_for(SECOND);
+    world.filter = Box::new(|_, _, _| false);
+    let mut next = SeqNo(2);
+    for _ in 0..4 {
+        next = next.plus((1 << 29) + 100);
+        for count in 0..2 {
+            let next = next.plus(count);
+            let packet = Packet::Heartbeat { next, first: None, confirm: false };
+            let mut datagram = Vec::new();
+            packet.encode(NodeId(1), group(0), 0, &mut datagram);
+            world.inject(1, &datagram);
+        }
+        world.run_for(20 * SECOND);
+    }
+    let first = next.plus(1);
+    let message = payload_of(7, 2_500);
+    for index in 0..3 {
+        let piece = Piece { index, piece_bytes: 1_000, message_bytes: 2_500 };
+        let block = Block::of_piece(&mut Arena::default(), world.now, None, piece, &message);
+        let (seqno, confirm) = (first.plus(index), false);
+        let mut datagram = Vec::new();
+        let packet = Packet::Data { seqno, confirm, block: block.bytes() };
+        packet.encode(NodeId(1), group(0), 0, &mut datagram);
+        world.inject(1, &datagram);
+    }
+    let last = world.hosts[1].messages.last().expect("a message came before");
+    assert_eq!((last.seqno, &last.payload[..]), (first, &message[..]));
+}
