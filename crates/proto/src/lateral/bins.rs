@@ -5,13 +5,18 @@
 //! anything; a fill that drew none only counts. After r packets the fill is sent to its targets
 //! and the next begins.
 //!
-//! Two guarantees (section 3): a packet of group A goes to c_A members on average, and to each of
-//! them in one repair only. The first is Algorithm 1's (see [`regions`](super::regions)). For the
-//! second, a fill never draws a node that another fill of the same lane has drawn from the same
-//! region and not yet sent to: fills that are open at the same time are those that can share a
-//! packet. What a fill could not draw for that reason it owes, and draws the next time, so that
-//! the mean holds. Where that is impossible (c_A close to |A| in unequally overlapping groups) the
-//! mean falls short rather than a node getting a packet twice; `targets_short` counts it.
+//! Two guarantees (section 3). A packet of group A goes to c_A members on average: Algorithm 1's
+//! (see [`regions`](super::regions)). And it goes to each of them in one repair only: a fill draws
+//! no node that another fill of the same lane has drawn from the same region and not yet sent to,
+//! for fills that are open at the same time are those that can share a packet.
+//!
+//! What a fill could not draw for that reason its source *owes*, and draws as soon as it can: a bin
+//! that has to wait for a node gets the next one that its region gives back, in the middle of a
+//! count if need be. Debts are never forgiven while the region stands, so that the mean is exact.
+//! They have a limit, [`MAX_OWED`], for where some group of the region wants every node to get
+//! every packet, a node would have to change bins without a gap. What goes beyond the limit is
+//! drawn from the nodes that other fills hold: there a packet may go to a node twice, rather than
+//! the mean fall short. `targets_shared` counts those draws, `targets_short` those that are owed.
 //!
 //! How they follow the view: `rebuild`.
 
@@ -23,7 +28,7 @@ use core::time::Duration;
 use super::block::{Block, xor_growing};
 use super::chain::{Link, SetId};
 use super::config::RepairScope;
-use super::fills::{BinIx, Cell, Lane, MAX_FILLS_AHEAD, draw_free};
+use super::fills::{BinIx, Cell, Lane, MAX_FILLS_AHEAD, draw_free, draw_shared};
 use super::groups::GroupIx;
 use super::packet::WireId;
 use super::regions::{RegionIx, Regions};
@@ -56,8 +61,20 @@ pub(super) struct Bins {
     full: Vec<BinIx>,
     /// How many targets a draw gives to each source of the bin.
     wanted: Vec<usize>,
-    targets_short: u64,
-    flushed: u64,
+    /// Regions that got nodes back for which bins wait.
+    freed: Vec<RegionIx>,
+    counts: Counts,
+}
+
+/// What the bins count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Targets that were drawn later, because open fills held all nodes of the region.
+    pub(super) targets_short: u64,
+    /// Targets that were drawn although another open fill held them.
+    pub(super) targets_shared: u64,
+    /// Bins that were sent part-filled.
+    pub(super) flushed: u64,
 }
 
 /// A repair that is to be sent.
@@ -90,8 +107,9 @@ struct Flush {
     generation: u32,
 }
 
-/// What a fill may owe at most, so that a debt which cannot be paid does not grow for ever.
-const MAX_OWED: f64 = 8.0;
+/// Targets that a bin may owe a region in a lane. What it should draw beyond that it draws from the
+/// nodes of other fills.
+const MAX_OWED: usize = 8;
 
 impl Bins {
     pub(super) fn new(
@@ -118,8 +136,8 @@ impl Bins {
             rng,
             full: Vec::new(),
             wanted: Vec::new(),
-            targets_short: 0,
-            flushed: 0,
+            freed: Vec::new(),
+            counts: Counts::default(),
         }
     }
 
@@ -182,10 +200,15 @@ impl Bins {
         for bin in &full {
             if self.lanes[lane].cells[bin.0 as usize].is_wanted() {
                 self.finish(*bin, lane, &mut send);
+                self.lanes[lane].cells[bin.0 as usize] = Cell::idle(0);
             }
         }
+        self.hand_over(lane);
         for bin in full.drain(..) {
-            self.draw(bin, lane);
+            // Not those to which a node was handed over.
+            if self.lanes[lane].cells[bin.0 as usize].left() == 0 {
+                self.draw(bin, lane);
+            }
         }
         self.full = full;
         self.forget_stale_flushes();
@@ -213,17 +236,18 @@ impl Bins {
         while let Some(flush) = self.to_flush.front().copied().filter(|flush| flush.due <= now) {
             self.to_flush.pop_front();
             if !self.is_stale(&flush) {
-                self.flushed += 1;
+                self.counts.flushed += 1;
                 self.finish(flush.bin, flush.lane, &mut send);
+                self.hand_over(flush.lane);
                 self.draw(flush.bin, flush.lane);
             }
         }
         self.forget_stale_flushes();
     }
 
-    /// How many targets could not be had, and how many bins were sent part-filled, so far.
-    pub(super) fn counts(&self) -> (u64, u64) {
-        (self.targets_short, self.flushed)
+    /// What was counted so far.
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// How many bins there are.
@@ -231,9 +255,8 @@ impl Bins {
         self.by_set.len()
     }
 
-    /// The invariants: fills that are open at once have drawn different nodes of a region, no fill
-    /// holds more than r packets or any without having targets, and groups, regions and bins know
-    /// each other.
+    /// The invariants: what is held is what open fills have drawn, no fill holds more than r
+    /// packets or any without having targets, and groups, regions and bins know each other.
     pub(super) fn check(&self) {
         self.regions.check();
         self.check_links();
@@ -243,12 +266,15 @@ impl Bins {
 
     /// Sends what the fill holds to those of its targets who are still there, and empties it.
     fn finish(&mut self, bin: BinIx, lane: usize, send: &mut impl FnMut(Repair<'_>)) {
-        let Lane { cells, fills, held } = &mut self.lanes[lane];
+        let Lane { cells, fills, held, waiting } = &mut self.lanes[lane];
         let fill = &mut fills[bin.0 as usize];
         for (region, node) in &fill.targets {
             let held = &mut held[region.0 as usize];
             if let Some(at) = held.iter().position(|other| other == node) {
                 held.swap_remove(at);
+            }
+            if !waiting[region.0 as usize].is_empty() {
+                self.freed.push(*region);
             }
         }
         if !fill.ids.is_empty() {
@@ -271,10 +297,14 @@ impl Bins {
         if self.is_blocked(bin, lane) {
             return;
         }
+        if self.lanes[lane].fills[bin.0 as usize].waits {
+            let region = self.lanes[lane].fills[bin.0 as usize].sources[0].region;
+            self.lanes[lane].stop_waiting(bin, region);
+        }
         let due = self.lanes[lane].fills[bin.0 as usize].due;
         let idle = self.fills_without_target(bin, lane, due);
         let r = u32::from(self.r);
-        let Lane { cells, fills, held } = &mut self.lanes[lane];
+        let Lane { cells, fills, held, .. } = &mut self.lanes[lane];
         let (cell, fill) = (&mut cells[bin.0 as usize], &mut fills[bin.0 as usize]);
         fill.due = (1..MAX_FILLS_AHEAD).contains(&idle);
         if idle > 0 {
@@ -285,32 +315,62 @@ impl Bins {
         for (source, wanted) in fill.sources.iter_mut().zip(&self.wanted) {
             let held = &mut held[source.region.0 as usize];
             let nodes = self.regions.nodes_mut(source.region);
-            let drawn = draw_free(&mut self.rng, nodes, held, *wanted, |node| {
-                fill.targets.push((source.region, node));
-            });
-            let short = wanted - drawn;
-            source.owed = (short as f64).min(MAX_OWED);
-            self.targets_short += short as u64;
+            let mut take = |node| fill.targets.push((source.region, node));
+            let drawn = draw_free(&mut self.rng, nodes, held, *wanted, &mut take);
+            let mut short = wanted - drawn;
+            if short > MAX_OWED {
+                let shared = draw_shared(nodes, held, drawn, short - MAX_OWED, &mut take);
+                self.counts.targets_shared += shared as u64;
+                short -= shared;
+            }
+            source.owed = short as f64;
+            self.counts.targets_short += short as u64;
         }
-        *cell = if fill.targets.is_empty() { Cell::idle(r) } else { Cell::wanted(r) };
+        if fill.targets.is_empty() {
+            *cell = Cell::idle(r);
+            self.lanes[lane].wait(bin);
+        } else {
+            *cell = Cell::wanted(r);
+        }
     }
 
     /// Whether the bin owes targets that cannot be had, because other fills have drawn all nodes of
-    /// its only region. It owes more by that, and tries again after a fill's worth of packets.
+    /// its only region. It owes more by that, and tries again when a node is given back, or after a
+    /// fill's worth of packets.
     fn is_blocked(&mut self, bin: BinIx, lane: usize) -> bool {
-        let Lane { cells, fills, held } = &mut self.lanes[lane];
+        let Lane { cells, fills, held, .. } = &mut self.lanes[lane];
         let [source] = &mut fills[bin.0 as usize].sources[..] else { return false };
-        if source.owed < 1.0 {
+        if source.owed < 1.0 || source.owed + source.targets > MAX_OWED as f64 {
             return false;
         }
-        let held = held[source.region.0 as usize].len();
-        let blocked = held == self.regions.nodes(source.region).len();
+        let held = &held[source.region.0 as usize];
+        let nodes = self.regions.nodes(source.region);
+        let blocked = held.len() >= nodes.len() && nodes.iter().all(|node| held.contains(node));
         if blocked {
-            self.targets_short += source.owed as u64;
-            source.owed = (source.owed + source.targets).min(MAX_OWED);
+            self.counts.targets_short += source.owed as u64;
+            source.owed += source.targets;
             cells[bin.0 as usize] = Cell::idle(u32::from(self.r));
+            self.lanes[lane].wait(bin);
         }
         blocked
+    }
+
+    /// Gives the nodes that fills have just given back to the bins that wait for them, each that
+    /// has waited longest in its region. Their fills begin with the next packet.
+    fn hand_over(&mut self, lane: usize) {
+        while let Some(region) = self.freed.pop() {
+            let Some(bin) = self.lanes[lane].waiting[region.0 as usize].first().copied() else {
+                continue;
+            };
+            self.lanes[lane].stop_waiting(bin, region);
+            let Lane { cells, fills, .. } = &mut self.lanes[lane];
+            // The count that was to pass without a target ends early, so that it owes less.
+            let rest = f64::from(cells[bin.0 as usize].left()) / f64::from(self.r);
+            for source in &mut fills[bin.0 as usize].sources {
+                source.owed = (source.owed - source.targets * rest).max(0.0);
+            }
+            self.draw(bin, lane);
+        }
     }
 
     /// Draws how many targets each source gives, until one gives any; returns how many fills draw

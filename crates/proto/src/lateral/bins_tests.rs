@@ -179,40 +179,78 @@ fn run(memberships: &[(u64, u32)], cs: &[u8], stagger: u8, packets: usize) -> (R
     (rig, means)
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+/// 24 cases, for each of these is 40,000 packets, unless the environment asks for a number.
+fn few_cases() -> ProptestConfig {
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    if asked { ProptestConfig::default() } else { ProptestConfig::with_cases(24) }
+}
 
-    /// Both guarantees of section 3, for random memberships: each node that gets a packet gets it
-    /// in one repair only, and a packet of A goes to c_A members on average where c_A leaves room
-    /// in the group. The tolerance is five standard deviations of the mean: each of the group's
-    /// members is drawn or not for a fill, and a fill holds 4 packets.
+proptest! {
+    #![proptest_config(few_cases())]
+
+    /// The guarantees of section 3, for random memberships: a packet of A goes to c_A members on
+    /// average, or to all if there are fewer, and where no group of the node wants more than four
+    /// fifths of its members, hardly ever to one of them twice. The tolerance is five standard
+    /// deviations of the mean: each of the group's members is drawn or not for a fill, and a fill
+    /// holds 4 packets.
     #[test]
-    fn a_packet_goes_to_c_members_on_average_and_to_none_twice(
+    fn a_packet_goes_to_c_members_on_average_and_hardly_ever_twice(
         memberships in prop::collection::vec((0..24_u64, 0..4_u32), 40..90),
         cs in prop::collection::vec(1..5_u8, 4),
         stagger in 1..4_u8,
     ) {
-        let (rig, means) = run(&memberships, &cs, stagger, 40_000);
-        for (group, mean) in means.iter().enumerate() {
-            let group = GroupIx(group as u32);
-            for (number, targets) in rig.copies(group) {
-                let mut distinct = targets.clone();
-                distinct.sort_unstable();
-                distinct.dedup();
-                prop_assert_eq!(distinct.len(), targets.len(), "packet {} twice", number);
-            }
-            let of_group = |(_, other): &&(u64, u32)| *other == group.0;
-            let members = memberships.iter().filter(of_group).collect::<BTreeSet<_>>();
-            let size = members.len();
-            let c = usize::from(cs[group.0 as usize]);
-            let target = c.min(size) as f64;
-            let tolerance = 5.0 * (size as f64 * 0.25 * 4.0 / 10_000.0).sqrt();
-            prop_assert!(*mean <= target + tolerance, "{:?}: {} of {}", group, mean, target);
-            if c * 10 <= size * 8 {
-                prop_assert!(*mean >= target - tolerance, "{:?}: {} of {}", group, mean, target);
-            }
+        assert_mean_and_repeats(&memberships, &cs, stagger)?;
+    }
+}
+
+fn assert_mean_and_repeats(
+    memberships: &[(u64, u32)],
+    cs: &[u8],
+    stagger: u8,
+) -> Result<(), TestCaseError> {
+    let (rig, means) = run(memberships, cs, stagger, 40_000);
+    let size = |group: usize| {
+        let of_group = |(_, other): &&(u64, u32)| *other == group as u32;
+        memberships.iter().filter(of_group).collect::<BTreeSet<_>>().len()
+    };
+    for (group, mean) in means.iter().enumerate() {
+        let target = size(group).min(usize::from(cs[group])) as f64;
+        let tolerance = 5.0 * (size(group) as f64 * 0.25 * 4.0 / 10_000.0).sqrt();
+        prop_assert!((mean - target).abs() <= tolerance, "{group}: {mean} of {target}");
+    }
+    let (copies, repeats) = copies_and_repeats(&rig, cs.len());
+    let leaves_room = |group| usize::from(cs[group]) * 10 <= size(group) * 8;
+    let limit = if (0..cs.len()).all(leaves_room) { 0.01 } else { 0.05 };
+    let share = repeats as f64 / copies.max(1) as f64;
+    prop_assert!(share <= limit, "{repeats} of {copies} copies are second ones");
+    Ok(())
+}
+
+/// How many copies of packets went out, and how many of them to a node that had got one.
+fn copies_and_repeats(rig: &Rig, groups: usize) -> (usize, usize) {
+    let (mut copies, mut repeats) = (0, 0);
+    for group in (0..groups as u32).map(GroupIx) {
+        for (_, targets) in rig.copies(group) {
+            let distinct: BTreeSet<NodeId> = targets.iter().copied().collect();
+            copies += targets.len();
+            repeats += targets.len() - distinct.len();
         }
     }
+    (copies, repeats)
+}
+
+/// Of three to five wanted targets, a group got 0.13 too few in these memberships when targets that
+/// could not be had were given up.
+#[test]
+fn the_mean_holds_in_groups_that_overlap_unequally() -> Result<(), TestCaseError> {
+    #[rustfmt::skip]
+    const MEMBERSHIPS: [(u64, u32); 40] = [
+        (18, 3), (22, 1), (1, 1), (16, 2), (7, 3), (22, 3), (21, 1), (1, 2), (2, 2), (14, 2),
+        (11, 1), (11, 3), (9, 3), (23, 1), (9, 3), (3, 1), (23, 2), (8, 0), (4, 3), (5, 3),
+        (20, 2), (20, 3), (0, 1), (1, 1), (4, 1), (7, 1), (8, 3), (21, 2), (15, 1), (9, 1),
+        (23, 2), (16, 3), (14, 0), (5, 0), (4, 3), (14, 1), (12, 0), (7, 1), (20, 3), (17, 3),
+    ];
+    assert_mean_and_repeats(&MEMBERSHIPS, &[4, 2, 3, 3], 2)
 }
 
 #[test]
@@ -298,13 +336,11 @@ fn churn(
     rig
 }
 
-fn assert_no_packet_twice(rig: &Rig, groups: u32) {
-    for group in (0..groups).map(GroupIx) {
-        for (number, targets) in rig.copies(group) {
-            let distinct: BTreeSet<NodeId> = targets.iter().copied().collect();
-            assert_eq!(distinct.len(), targets.len(), "packet {number} went to a node twice");
-        }
-    }
+/// A packet goes to a node twice at most as often as a fill has drawn a node of another one's.
+fn assert_no_packet_twice(rig: &Rig, groups: usize, r: usize) {
+    let (_, repeats) = copies_and_repeats(rig, groups);
+    let shared = rig.bins.counts().targets_shared as usize;
+    assert!(repeats <= shared * r, "{repeats} second copies from {shared} shared targets");
 }
 
 proptest! {
@@ -318,7 +354,7 @@ proptest! {
         every in 1..5_usize,
     ) {
         let rig = churn(&changes, &cs, scope, stagger, every);
-        assert_no_packet_twice(&rig, 5);
+        assert_no_packet_twice(&rig, 5, 4);
     }
 
     /// Many groups: every node has a region to itself, and every bin one region.
@@ -330,7 +366,7 @@ proptest! {
         every in 1..5_usize,
     ) {
         let rig = churn(&changes, &cs, RepairScope::Regions, stagger, every);
-        assert_no_packet_twice(&rig, 60);
+        assert_no_packet_twice(&rig, 60, 4);
     }
 }
 

@@ -19,8 +19,12 @@ pub struct Counters {
     pub xors: u64,
     /// Repairs that were sent before they were full.
     pub bins_flushed: u64,
-    /// Repair targets that were drawn but not to be had: all of the region were taken.
+    /// Repair targets that had to be drawn later because open fills held all nodes of the region;
+    /// counted again at each attempt.
     pub targets_short: u64,
+    /// Repair targets that were drawn although another open fill held them: the two repairs may
+    /// have packets in common.
+    pub targets_shared: u64,
     /// Repairs received.
     pub repairs_received: u64,
     /// Repairs whose packets were all there.
@@ -122,6 +126,7 @@ impl Counters {
             ("xors", self.xors),
             ("bins_flushed", self.bins_flushed),
             ("targets_short", self.targets_short),
+            ("targets_shared", self.targets_shared),
             ("repairs_received", self.repairs_received),
             ("repairs_redundant", self.repairs_redundant),
             ("repairs_unusable", self.repairs_unusable),

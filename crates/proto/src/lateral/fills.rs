@@ -19,8 +19,11 @@ pub(super) struct Lane {
     pub(super) cells: Vec<Cell>,
     /// The rest of it, by bin.
     pub(super) fills: Vec<Fill>,
-    /// Nodes drawn by open fills, by region.
+    /// Nodes drawn by open fills, by region; twice if two fills share one.
     pub(super) held: Vec<Vec<NodeId>>,
+    /// Bins that owe the region targets and found all of its nodes held, by region. The one that
+    /// waited longest gets the next node that a fill gives back.
+    pub(super) waiting: Vec<Vec<BinIx>>,
 }
 
 /// How many packets a bin still counts, in one lane: until its fill is full, or, if it draws no
@@ -49,6 +52,8 @@ pub(super) struct Fill {
     pub(super) generation: u32,
     /// Whether the next fill is known to draw a target.
     pub(super) due: bool,
+    /// Whether the bin is in [`Lane::waiting`] of its only region.
+    pub(super) waits: bool,
 }
 
 /// A region that a bin selects targets from.
@@ -91,6 +96,23 @@ impl Cell {
 }
 
 impl Lane {
+    /// The bin, which has one region, gets the next node of it that is given back.
+    pub(super) fn wait(&mut self, bin: BinIx) {
+        let fill = &mut self.fills[bin.0 as usize];
+        if let [source] = &fill.sources[..]
+            && !core::mem::replace(&mut fill.waits, true)
+        {
+            self.waiting[source.region.0 as usize].push(bin);
+        }
+    }
+
+    /// The bin waits no longer for a node of the region, if it did.
+    pub(super) fn stop_waiting(&mut self, bin: BinIx, region: RegionIx) {
+        if core::mem::take(&mut self.fills[bin.0 as usize].waits) {
+            self.waiting[region.0 as usize].retain(|other| *other != bin);
+        }
+    }
+
     /// Counts a packet in all of `bins`; `noted` are those that have to be looked at. Nothing else
     /// is done for each bin of a packet, of which there are a hundred in a thousand groups, and
     /// that without a branch: which bins are noted cannot be predicted.
@@ -108,6 +130,7 @@ impl Lane {
     /// The invariants, for the `bins` there are: see [`super::bins::Bins::check`].
     pub(super) fn check(&self, bins: impl Iterator<Item = usize>, r: u32) {
         let mut drawn: BTreeMap<RegionIx, Vec<NodeId>> = BTreeMap::new();
+        let mut waiting = 0;
         for bin in bins {
             let (cell, fill) = (&self.cells[bin], &self.fills[bin]);
             assert_eq!(cell.is_wanted(), !fill.targets.is_empty(), "a fill counts for nobody");
@@ -116,9 +139,13 @@ impl Lane {
             assert!((1..=most).contains(&cell.left()), "a full bin was not sent");
             let holds = if cell.is_wanted() { r - cell.left() } else { 0 };
             assert_eq!(fill.ids.len(), holds as usize, "a fill lost or gained packets");
-            for (region, node) in &fill.targets {
+            for (place, (region, node)) in fill.targets.iter().enumerate() {
+                let twice = fill.targets[..place].contains(&(*region, *node));
+                assert!(!twice, "a fill has drawn a node twice");
                 drawn.entry(*region).or_default().push(*node);
             }
+            waiting += usize::from(fill.waits);
+            assert!(!(fill.waits && cell.is_wanted()), "a fill with targets waits for one");
         }
         for (held, region) in self.held.iter().zip(0..) {
             let mut held = held.clone();
@@ -126,9 +153,9 @@ impl Lane {
             held.sort_unstable();
             drawn.sort_unstable();
             assert_eq!(held, drawn, "a region's held nodes are not those that fills have drawn");
-            drawn.dedup();
-            assert_eq!(held, drawn, "a node was drawn by two open fills");
         }
+        let listed: usize = self.waiting.iter().map(Vec::len).sum();
+        assert_eq!(listed, waiting, "not all bins that wait are those on the lists");
     }
 }
 
@@ -159,4 +186,28 @@ pub(super) fn draw_free(
         }
     }
     drawn
+}
+
+/// Draws up to `wanted` of the nodes that only other fills hold, adds them to `held` and gives them
+/// to `take`; returns how many there were. The last `own` of `held` are the fill's own. `nodes` are
+/// in random order, for [`draw_free`] has just looked at all of them.
+pub(super) fn draw_shared(
+    nodes: &[NodeId],
+    held: &mut Vec<NodeId>,
+    own: usize,
+    wanted: usize,
+    mut take: impl FnMut(NodeId),
+) -> usize {
+    let own = held.len() - own..held.len();
+    let before = held.len();
+    for node in nodes {
+        if held.len() - before == wanted {
+            break;
+        }
+        if !held[own.clone()].contains(node) {
+            held.push(*node);
+            take(*node);
+        }
+    }
+    held.len() - before
 }

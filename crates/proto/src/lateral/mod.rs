@@ -26,8 +26,8 @@
 //!   protect a packet only when enough others follow ([`Config::flush_after`],
 //!   [`Config::heartbeat`]).
 //! * Pending repairs are solved together as equations ([`Solver::Elimination`]).
-//! * A fill never draws a node that another open fill of the same region holds, so that "exactly
-//!   one repair packet that includes d" (Ricochet 3) holds to the letter; see `bins`.
+//! * A fill draws no node that another open fill of the same region holds while it can wait for
+//!   one: "exactly one repair packet that includes d" (Ricochet 3); see `bins`.
 //! * A receiver asks each sender from where on it is owed the stream (`Open`), so that a loss
 //!   right after a join is noticed while nothing from before it is ever asked for.
 //! * A sender may be held back by members that fall a whole window behind ([`Config::window`]).
@@ -177,7 +177,10 @@ impl Lateral {
     /// The counters so far.
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters;
-        (counters.targets_short, counters.bins_flushed) = self.bins.counts();
+        let bins = self.bins.counts();
+        counters.targets_short = bins.targets_short;
+        counters.targets_shared = bins.targets_shared;
+        counters.bins_flushed = bins.flushed;
         (counters.evicted_by_age, counters.evicted_by_bytes) = self.streams.evictions();
         counters.repairs_dropped = self.pending.dropped();
         counters.outbox_dropped = self.outbox.dropped();

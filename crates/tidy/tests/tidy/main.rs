@@ -26,6 +26,12 @@ fn no_line_is_wider_than_100_columns() {
 }
 
 #[test]
+fn property_tests_draw_from_a_seed_that_is_set() {
+    let seed = std::env::var("PROPTEST_RNG_SEED");
+    assert!(seed.is_ok(), ".cargo/config.toml does not reach the tests: run them with cargo");
+}
+
+#[test]
 fn no_function_is_longer_than_70_lines() {
     assert_none(&findings(rules::long_functions));
 }

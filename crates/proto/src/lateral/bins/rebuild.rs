@@ -32,7 +32,10 @@ impl Bins {
         self.regions.settle();
         let regions = self.regions.slots();
         self.of_region.resize_with(regions, Vec::new);
-        self.lanes.iter_mut().for_each(|lane| lane.held.resize_with(regions, Vec::new));
+        for lane in &mut self.lanes {
+            lane.held.resize_with(regions, Vec::new);
+            lane.waiting.resize_with(regions, Vec::new);
+        }
         while let Some((region, change)) = self.regions.next_change() {
             self.relink(region, &change, send);
         }
@@ -47,6 +50,8 @@ impl Bins {
             }
         }
         self.changed = changed;
+        // Bins that wait for a node of a region that changed try again by themselves.
+        self.freed.clear();
         self.forget_stale_flushes();
     }
 
@@ -189,6 +194,7 @@ impl Bins {
             if fill.targets.iter().any(|(other, _)| *other == region) {
                 self.finish(bin, lane, send);
             }
+            self.lanes[lane].stop_waiting(bin, region);
             let sources = &mut self.lanes[lane].fills[bin.0 as usize].sources;
             sources.retain(|source| source.region != region);
         }
@@ -204,6 +210,11 @@ impl Bins {
         };
         self.bins[bin.0 as usize].regions += 1;
         for lane in &mut self.lanes {
+            if let [only] = &lane.fills[bin.0 as usize].sources[..] {
+                // Bins of several regions do not wait.
+                let only = only.region;
+                lane.stop_waiting(bin, only);
+            }
             let source = Source { region, targets: link.targets, owed: 0.0 };
             lane.fills[bin.0 as usize].sources.push(source);
         }
