@@ -354,6 +354,9 @@ fn because(why: &Option<String>) -> String {
 fn refused_fix(error: &JoinError) -> String {
     match error {
         JoinError::RateOfFire { .. } => "choose r from 1 to 32, such as (8,5)".into(),
+        JoinError::Partition { .. } => {
+            "choose how many members, or voters, from 1 on; or a majority".into()
+        }
         JoinError::DifferentR { existing, .. } => {
             format!("use r = {existing} in all groups of this node, or another node")
         }

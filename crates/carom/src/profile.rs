@@ -10,6 +10,7 @@ use carom_proto::{self as proto, RateOfFire};
 pub struct Profile {
     settings: proto::Profile,
     rejoins: bool,
+    is_voter: bool,
 }
 
 impl Profile {
@@ -42,6 +43,35 @@ impl Profile {
         Self { settings: proto::Profile::Ordered(partition), ..self }
     }
 
+    /// The group has so many voters, 1 to [`Partition::MAX_ELECTORATE`]; the same for all members.
+    /// While fewer than a majority of them are in the ring nothing is ordered, acknowledged or
+    /// locked, not even before the first two have met. [`RingNews::Minority`](crate::RingNews)
+    /// tells how many are waited for. The group is ordered then.
+    ///
+    /// A ring admits no more voters than that, and it is up to whoever starts them that there are
+    /// no more: two rings of different voters do not know of each other. Clients
+    /// ([`Profile::voter`]) may come and go in any number.
+    #[must_use]
+    pub fn quorum_of(self, voters: u16) -> Self {
+        self.partition(Partition::QuorumOf(voters))
+    }
+
+    /// Whether this node is one of the voters of [`Profile::quorum_of`], or a client: one that
+    /// publishes, calls and locks, and whose coming and going moves no quorum. Without an
+    /// electorate every member counts. Default: a voter.
+    #[must_use]
+    pub fn voter(self, is_voter: bool) -> Self {
+        Self { is_voter, ..self }
+    }
+
+    /// How many voters must be in the ring for it to work; `None` without an electorate.
+    pub fn quorum(self) -> Option<usize> {
+        match self.settings {
+            proto::Profile::Ordered(partition) => partition.quorum(),
+            _ => None,
+        }
+    }
+
     /// Much data from one member to all others: the first who publishes is the sender, and the
     /// others' messages are refused ([`LossCause::AnotherSender`](crate::LossCause)) until it has
     /// left. Messages are delivered in order; receivers repair for each other; who publishes waits
@@ -65,11 +95,15 @@ impl Profile {
     }
 
     fn of(settings: proto::Profile) -> Self {
-        Self { settings, rejoins: true }
+        Self { settings, rejoins: true, is_voter: true }
     }
 
     pub(crate) fn settings(self) -> proto::Profile {
         self.settings
+    }
+
+    pub(crate) fn is_voter(self) -> bool {
+        self.is_voter
     }
 
     pub(crate) fn rejoins(self) -> bool {

@@ -15,7 +15,7 @@ use crate::error::{CliError, Outcome};
 use crate::frames::Framing;
 use crate::interrupt::{self, Interrupt};
 use crate::node::{self, NodeArgs, ServiceWatch};
-use crate::ring::{self, OrderedArgs, RingWatch};
+use crate::ring::{self, OrderedArgs, Part, RingWatch};
 use crate::{output, units};
 use confirmed::Confirmed;
 use pace::Pace;
@@ -77,7 +77,9 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = if qos.is_some() { ring::listen() } else { interrupt::listen() }?;
     let node = args.node.start(args.node.builder(), interrupt)?;
     let group = match qos {
-        Some(_) => ring::join(&node, &args.group, args.ordered.ordered_profile(), interrupt)?,
+        Some(_) => {
+            ring::join(&node, &args.group, args.ordered.ordered_profile(Part::Client), interrupt)?
+        }
         None => node::join(&node, &args.group, args.rate_of_fire)?,
     };
     let mut publisher = Publisher::new(args, &node, &group, qos, interrupt);
@@ -96,7 +98,7 @@ impl Args {
     /// What each message is promised; `None` if the group is not an ordered one.
     fn qos(&self) -> Result<Option<Qos>, CliError> {
         let is_promised = self.order.is_some() || self.resilience.is_some();
-        if !is_promised && self.ordered.profile().is_none() {
+        if !is_promised && self.ordered.profile(Part::Client).is_none() {
             return Ok(None);
         }
         let fix = "leave --resilience away, or say --order total";
@@ -106,6 +108,9 @@ impl Args {
         if self.resilience == Some(Resilience::Majority) && !self.ordered.has_majorities() {
             let cause = "--resilience majority, but with --partition N a minority goes on as well";
             return Err(CliError::new(cause, "leave --partition away, here and at all members"));
+        }
+        if self.resilience == Some(Resilience::Majority) {
+            self.ordered.warn_of_majority();
         }
         Ok(Some(promises::qos(self.order, self.resilience)))
     }

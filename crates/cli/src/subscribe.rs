@@ -13,7 +13,7 @@ use crate::frames::Framing;
 use crate::interrupt::{self, Interrupt};
 use crate::loss::LossArgs;
 use crate::node::{self, NodeArgs, ServiceWatch};
-use crate::ring::{self, OrderedArgs, RingWatch};
+use crate::ring::{self, OrderedArgs, Part, RingWatch};
 use crate::{output, units};
 
 /// Write the messages of a group to standard output
@@ -51,7 +51,7 @@ pub(crate) struct Args {
 /// # Errors
 /// If the group cannot be joined, or the output does not take the messages.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
-    let profile = args.order.profile();
+    let profile = args.order.profile(Part::Voter);
     let interrupt = if profile.is_some() { ring::listen() } else { interrupt::listen() }?;
     let node = args.node.start(args.node.builder().loss(args.loss.model()), interrupt)?;
     let group = match profile {

@@ -61,7 +61,7 @@ use core::time::Duration;
 use bytes::Bytes;
 
 use crate::membership::service::Unserved;
-use crate::rmp::{Qos, RingEvent};
+use crate::rmp::{Partition, Qos, RingEvent};
 use crate::{
     Endpoint, GroupId, GroupSettings, NodeId, Profile, RateOfFire, SeqNo, Time, ViewChange,
 };
@@ -381,6 +381,16 @@ pub enum JoinError {
     RateOfFire {
         /// What was asked for.
         given: RateOfFire,
+    },
+    /// The partition, or the electorate, is out of bounds.
+    #[error(
+        "partition {given:?} is invalid: expected 1 to {} members, or 1 to {} voters",
+        Partition::MAX_AT_LEAST,
+        Partition::MAX_ELECTORATE
+    )]
+    Partition {
+        /// What was asked for.
+        given: Partition,
     },
     /// Another group of this node has another r.
     #[error("rate-of-fire with r = {given} in a node whose groups have r = {existing}")]

@@ -165,7 +165,8 @@ impl<N: Network> Host<N> {
         name: &str,
         profile: Profile,
     ) -> Result<(GroupId, GroupParts), JoinGroupError> {
-        let options = JoinOptions { rejoin: profile.rejoins(), ..JoinOptions::default() };
+        let (rejoin, is_voter) = (profile.rejoins(), profile.is_voter());
+        let options = JoinOptions { rejoin, is_voter, ..JoinOptions::default() };
         let group = self.node.join_with(now, name, profile.settings(), options)?;
         // What is still being left is heard already.
         let address = match self.state.leaving.remove(&group) {

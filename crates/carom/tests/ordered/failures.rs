@@ -28,7 +28,7 @@ fn a_majority_goes_on_without_a_crashed_member_and_a_minority_says_that_it_may_n
     world.crash(&world.host(1));
     let program = async {
         let needed = until(&groups[0], |event| match news(event) {
-            Some(RingNews::Minority { members, needed }) => Some((members, needed)),
+            Some(RingNews::Minority { members, needed, .. }) => Some((members, needed)),
             _ => None,
         });
         assert_eq!(needed.await, (2, 2));

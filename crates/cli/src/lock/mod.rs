@@ -11,7 +11,7 @@ use carom::{Group, Lock, LockError};
 use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
-use crate::ring::{self, RingArgs, RingWatch};
+use crate::ring::{self, Part, RingArgs, RingWatch};
 use crate::{units, waiting};
 use holding::Holding;
 
@@ -65,8 +65,9 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 }
 
 fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
+    args.ring.warn("others may hold this lock at the same time");
     let node = args.node.start(args.node.builder(), interrupt)?;
-    let group = ring::join(&node, &args.group, args.ring.profile(), interrupt)?;
+    let group = ring::join(&node, &args.group, args.ring.profile(Part::Client), interrupt)?;
     let watch = if args.verbose { RingWatch::new } else { RingWatch::quiet };
     let mut asking = Asking { args, group: &group, interrupt, ring: watch(node.id()) };
     let ended = asking.get().and_then(|lock| match lock {

@@ -71,6 +71,7 @@ impl Look<'_> {
                 "life": member.process.life,
                 "endpoint": endpoints.get(&node),
                 "token": member.process == ring.token,
+                "voter": view.is_voter(member.process),
             })
         });
         object["members"] = members.collect::<Vec<Value>>().into();
@@ -91,9 +92,19 @@ impl Look<'_> {
             view.epoch.version,
             view.version,
             view.len(),
-            view.least()
+            ring::news::needed(view)
         );
-        if !ring.is_working {
+        if let Some(electorate) = view.electorate() {
+            let voters = view.voters().count();
+            text += &format!("{voters} of {electorate} voters, the others are clients\n");
+        }
+        if view.is_forced {
+            text += "an operator has forced the quorum\n";
+        }
+        if !view.has_quorum() {
+            let (voters, needed) = (view.voters().count(), ring::news::needed(view));
+            text += &format!("{}\n", ring::news::waiting_for_quorum(voters, needed));
+        } else if !ring.is_working {
             text += "it does not go on now: members are missing, or just being replaced\n";
         }
         let endpoints = endpoints(status);

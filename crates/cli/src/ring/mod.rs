@@ -33,30 +33,71 @@ pub(crate) struct RingArgs {
     /// all (none goes on without one), or N, every part of at least so many [default: majority]
     #[arg(long, value_name = "PART", value_parser = partition, allow_hyphen_values = true)]
     partition: Option<Partition>,
+    /// How many voters the group has, the same at all members: nothing is ordered, acknowledged or
+    /// locked while fewer than a majority of them are in the ring, also at the beginning
+    #[arg(long, value_name = "N", conflicts_with = "partition", allow_hyphen_values = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=i64::from(Partition::MAX_ELECTORATE)))]
+    quorum_of: Option<u16>,
+    /// Count this member among the voters of --quorum-of [default: sub and serve are voters]
+    #[arg(long, requires = "quorum_of", conflicts_with = "client")]
+    voter: bool,
+    /// Do not count this member among the voters of --quorum-of [default: pub and lock are clients]
+    #[arg(long, requires = "quorum_of")]
+    client: bool,
+}
+
+/// Whether a member is a voter of an electorate unless its flags say otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// It stays, and counts.
+    Voter,
+    /// It comes and goes, and does not.
+    Client,
 }
 
 impl OrderedArgs {
     /// The profile of the group; `None` if it is not an ordered one.
-    pub(crate) fn profile(&self) -> Option<Profile> {
-        let is_ordered = self.ordered || self.ring.partition.is_some() || self.no_rejoin;
-        is_ordered.then(|| self.ordered_profile())
+    pub(crate) fn profile(&self, part: Part) -> Option<Profile> {
+        let has_part = self.ring.partition.is_some() || self.ring.quorum_of.is_some();
+        let is_ordered = self.ordered || has_part || self.no_rejoin;
+        is_ordered.then(|| self.ordered_profile(part))
     }
 
     /// The profile of the group, which is ordered because another flag says so.
-    pub(crate) fn ordered_profile(&self) -> Profile {
-        self.ring.profile().rejoin(!self.no_rejoin)
+    pub(crate) fn ordered_profile(&self, part: Part) -> Profile {
+        self.ring.profile(part).rejoin(!self.no_rejoin)
     }
 
     /// Whether messages may be promised to be known to a majority.
     pub(crate) fn has_majorities(&self) -> bool {
         !matches!(self.ring.partition, Some(Partition::AtLeast(_)))
     }
+
+    /// Says on standard error what a majority cannot promise without an electorate.
+    pub(crate) fn warn_of_majority(&self) {
+        self.ring.warn("a majority is one of the members that this ring happens to have");
+    }
 }
 
 impl RingArgs {
     /// The profile of the group.
-    pub(crate) fn profile(&self) -> Profile {
-        Profile::ordered().partition(self.partition.unwrap_or(Partition::Majority))
+    pub(crate) fn profile(&self, part: Part) -> Profile {
+        let partition = match self.quorum_of {
+            Some(voters) => Partition::QuorumOf(voters),
+            None => self.partition.unwrap_or(Partition::Majority),
+        };
+        let is_voter = self.voter || (part == Part::Voter && !self.client);
+        Profile::ordered().partition(partition).voter(is_voter)
+    }
+
+    /// Says on standard error, in one line, what cannot be promised without an electorate.
+    pub(crate) fn warn(&self, what: &str) {
+        if self.quorum_of.is_none() {
+            eprintln!(
+                "warning: {what}: machines that start apart do not know of each other; \
+                       give --quorum-of N to all members"
+            );
+        }
     }
 }
 
@@ -89,7 +130,12 @@ pub(crate) fn join(
             Some(_) => {}
         }
         if started.elapsed() >= TELL_AFTER && !std::mem::replace(&mut told, true) {
-            eprintln!("waiting for the ring of {group}: it lets nobody in while it may not go on");
+            match profile.quorum() {
+                Some(needed) => eprintln!("{}", news::waiting_for_quorum(0, needed)),
+                None => eprintln!(
+                    "waiting for the ring of {group}: it lets nobody in while it may not go on"
+                ),
+            }
         }
         if interrupt.wait(STEP) {
             return Err(CliError::interrupted());
@@ -116,6 +162,7 @@ pub(crate) fn flags(partition: Partition) -> String {
         Partition::Majority => "--ordered".to_owned(),
         Partition::All => "--ordered --partition all".to_owned(),
         Partition::AtLeast(least) => format!("--ordered --partition {least}"),
+        Partition::QuorumOf(voters) => format!("--ordered --quorum-of {voters}"),
     }
 }
 
@@ -155,11 +202,24 @@ mod tests {
 
     #[test]
     fn a_group_is_ordered_as_soon_as_one_flag_says_so() {
-        assert_eq!(OrderedArgs::default().profile(), None);
-        let ring = RingArgs { partition: Some(Partition::All) };
+        assert_eq!(OrderedArgs::default().profile(Part::Voter), None);
+        let ring = RingArgs { partition: Some(Partition::All), ..RingArgs::default() };
         let args = OrderedArgs { ring, ..OrderedArgs::default() };
-        assert_eq!(args.profile(), Some(Profile::ordered().partition(Partition::All)));
+        let all = Profile::ordered().partition(Partition::All);
+        assert_eq!(args.profile(Part::Voter), Some(all));
         let args = OrderedArgs { no_rejoin: true, ..OrderedArgs::default() };
-        assert_eq!(args.profile(), Some(Profile::ordered().rejoin(false)));
+        assert_eq!(args.profile(Part::Voter), Some(Profile::ordered().rejoin(false)));
+    }
+
+    #[test]
+    fn a_member_is_a_voter_or_a_client_as_its_verb_or_its_flags_say() {
+        let profile = Profile::ordered().quorum_of(3);
+        let ring = RingArgs { quorum_of: Some(3), ..RingArgs::default() };
+        assert_eq!(ring.profile(Part::Voter), profile);
+        assert_eq!(ring.profile(Part::Client), profile.voter(false));
+        let voter = RingArgs { voter: true, ..ring.clone() };
+        assert_eq!(voter.profile(Part::Client), profile);
+        let client = RingArgs { client: true, ..ring };
+        assert_eq!(client.profile(Part::Voter), profile.voter(false));
     }
 }

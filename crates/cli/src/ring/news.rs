@@ -16,6 +16,8 @@ pub(crate) struct RingWatch {
     pub(crate) removals: u64,
     /// Whether this partition may not go on.
     pub(crate) is_minority: bool,
+    /// Whether the last view was forced by an operator.
+    is_forced: bool,
     /// Whether this node is out of the ring for good.
     pub(crate) is_out: bool,
 }
@@ -23,7 +25,15 @@ pub(crate) struct RingWatch {
 impl RingWatch {
     /// For the node of this id.
     pub(crate) fn new(own: NodeId) -> Self {
-        Self { own, tells_all: true, views: 0, removals: 0, is_minority: false, is_out: false }
+        Self {
+            own,
+            tells_all: true,
+            views: 0,
+            removals: 0,
+            is_minority: false,
+            is_forced: false,
+            is_out: false,
+        }
     }
 
     /// For a verb whose standard error is another's, too: who comes and goes is not told.
@@ -42,7 +52,15 @@ impl RingWatch {
     fn words(&mut self, news: &RingNews) -> Option<String> {
         match news {
             RingNews::View(event) => self.on_view(event),
-            RingNews::Minority { members, needed } => {
+            RingNews::Minority { needed, voters: Some(voters), .. } => {
+                self.is_minority = true;
+                Some(waiting_for_quorum(*voters, *needed))
+            }
+            RingNews::ElectorateFull { voters } => Some(format!(
+                "not let in as a voter: the group has all its {voters} voters; asking again until \
+                 one is gone (a client need not wait)"
+            )),
+            RingNews::Minority { members, needed, voters: None } => {
                 self.is_minority = true;
                 Some(format!(
                     "minority: this partition may not go on, as it takes {needed} of {members} \
@@ -61,6 +79,21 @@ impl RingWatch {
     }
 
     fn on_view(&mut self, event: &ViewEvent) -> Option<String> {
+        let was_forced = std::mem::replace(&mut self.is_forced, event.view.is_forced);
+        let line = self.line_of_view(event);
+        if !event.view.is_forced || was_forced {
+            return line;
+        }
+        let voters = event.view.voters().count();
+        let forced = format!(
+            "warning: an operator has forced the quorum: the ring goes on with {voters} of {} \
+             voters",
+            event.view.electorate().unwrap_or(voters)
+        );
+        Some(line.map_or(forced.clone(), |line| format!("{forced}\n{line}")))
+    }
+
+    fn line_of_view(&mut self, event: &ViewEvent) -> Option<String> {
         let count = event.view.len();
         let members = if count == 1 { "1 member".to_owned() } else { format!("{count} members") };
         let changes = [(&event.joined, "joined"), (&event.left, "left"), (&event.failed, "failed")];
@@ -104,8 +137,15 @@ pub(crate) fn object(news: &RingNews) -> Option<Value> {
             object["by"] = event.by.node.to_string().into();
             Some(object)
         }
-        RingNews::Minority { members, needed } => Some(json!({
-            "event": "ring", "news": "minority", "members": members, "needed": needed,
+        RingNews::Minority { members, needed, voters } => Some(json!({
+            "event": "ring",
+            "news": "minority",
+            "members": members,
+            "needed": needed,
+            "voters": voters,
+        })),
+        RingNews::ElectorateFull { voters } => Some(json!({
+            "event": "ring", "news": "electorate-full", "voters": voters,
         })),
         RingNews::Removed { why, unsent, rejoins } => Some(json!({
             "event": "ring",
@@ -148,9 +188,22 @@ pub(crate) fn view(view: &RingView) -> Value {
         "creator": view.epoch.creator.node.to_string(),
         "version": view.version,
         "members": ids(&members),
-        "needed": view.least(),
+        "needed": needed(view),
+        "electorate": view.electorate(),
+        "voters": ids(&view.voters().collect::<Vec<Process>>()),
+        "forced": view.is_forced,
         "locks": locks,
     })
+}
+
+/// How many voters the ring must have to work or, without an electorate, to continue after a fault.
+pub(crate) fn needed(view: &RingView) -> usize {
+    view.quorum().unwrap_or_else(|| view.least())
+}
+
+/// The state of a ring with too few voters.
+pub(crate) fn waiting_for_quorum(voters: usize, needed: usize) -> String {
+    format!("waiting for quorum: {voters} of {needed}")
 }
 
 fn ids(processes: &[Process]) -> Value {
@@ -181,7 +234,7 @@ mod tests {
 
     fn event(joined: &[u64], failed: &[u64]) -> RingNews {
         let partition = Partition::Majority;
-        let founder = Member { process: process(1), partition, is_multicast: true };
+        let founder = Member { process: process(1), partition, is_multicast: true, is_voter: true };
         let view = RingView::founded_by(founder, 0);
         let all = |nodes: &[u64]| nodes.iter().map(|node| process(*node)).collect();
         let (joined, left, failed) = (all(joined), Vec::new(), all(failed));
@@ -205,11 +258,21 @@ mod tests {
     #[test]
     fn a_minority_is_told_and_so_is_its_end() {
         let mut watch = RingWatch::new(NodeId(1));
-        let line = watch.words(&RingNews::Minority { members: 5, needed: 3 });
+        let line = watch.words(&RingNews::Minority { members: 5, needed: 3, voters: None });
         assert!(line.expect("it is for people").contains("3 of 5"));
         assert!(watch.is_minority);
         let line = watch.words(&event(&[], &[])).expect("it is for people");
         assert_eq!((line.as_str(), watch.is_minority), ("the ring goes on: 1 member", false));
+    }
+
+    #[test]
+    fn too_few_voters_are_told_by_number() {
+        let mut watch = RingWatch::new(NodeId(1));
+        let news = RingNews::Minority { members: 3, needed: 2, voters: Some(1) };
+        assert_eq!(watch.words(&news).as_deref(), Some("waiting for quorum: 1 of 2"));
+        assert!(watch.is_minority);
+        let object = object(&news).expect("it has a form");
+        assert_eq!((&object["voters"], &object["needed"]), (&json!(1), &json!(2)));
     }
 
     #[test]

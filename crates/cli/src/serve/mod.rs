@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use crate::error::{CliError, Outcome, plain};
 use crate::interrupt::{self, Interrupt};
 use crate::node::{self, NodeArgs};
-use crate::ring::{self, RingArgs, RingWatch};
+use crate::ring::{self, Part, RingArgs, RingWatch};
 use crate::units;
 pub(crate) use job::code;
 use job::{Done, FAILED, Program};
@@ -59,8 +59,9 @@ pub(crate) struct Args {
 /// If the group cannot be joined.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen_to_all()?;
+    args.ring.warn("other servers may reply at the same time");
     let node = args.node.start(args.node.builder(), interrupt)?;
-    let group = ring::join(&node, &args.group, args.ring.profile(), interrupt)?;
+    let group = ring::join(&node, &args.group, args.ring.profile(Part::Voter), interrupt)?;
     let (handler, name) = (args.handler.number(), &args.group);
     eprintln!("stands by for handler {handler} of {name} at {}", node.endpoint());
     let mut server = Server::new(args, &node, &group, interrupt);

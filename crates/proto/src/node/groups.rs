@@ -94,7 +94,10 @@ impl Node {
     ) -> Result<(), JoinError> {
         let profile = settings.profile;
         let stage = match profile {
-            Profile::Ordered(_) => Stage::Seeking,
+            Profile::Ordered(partition) => {
+                partition.validate()?;
+                Stage::Seeking
+            }
             Profile::TimeCritical(_) | Profile::Bulk | Profile::Guest => {
                 let engine = self.engine_for(profile).ok_or(JoinError::NoEngine { profile })?;
                 engine.join(now, group, settings)?;

@@ -34,7 +34,7 @@ impl Group {
         }
         // Later messages get places too, which must not be waited for.
         let place = *self.confirming.place.get_or_insert(self.confirming.last_place);
-        if ring.settled() < place {
+        if ring.settled() < place || ring.shortage().is_some() {
             return;
         }
         (self.confirming.up_to, self.confirming.place) = (None, None);

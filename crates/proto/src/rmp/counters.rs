@@ -55,6 +55,15 @@ pub struct Counters {
     pub messages_given_up: u64,
     pub minorities: u64,
     pub removals: u64,
+    /// Times that the number of voters changed and was too small for a quorum.
+    pub quorums_lacked: u64,
+    /// Reformations that an operator let continue without a quorum.
+    pub quorums_forced: u64,
+    /// Requests of operators to continue without a quorum that did not name this node's ring, or
+    /// came while it worked.
+    pub forces_refused: u64,
+    /// Requests to join of voters that were more than the electorate.
+    pub voters_refused: u64,
     pub delivered: u64,
     pub bytes_delivered: u64,
     pub foreign: u64,
@@ -113,6 +122,10 @@ impl Counters {
             ("joins_contradicting", self.joins_contradicting),
             ("messages_given_up", self.messages_given_up),
             ("minorities", self.minorities),
+            ("quorums_lacked", self.quorums_lacked),
+            ("quorums_forced", self.quorums_forced),
+            ("forces_refused", self.forces_refused),
+            ("voters_refused", self.voters_refused),
             ("removals", self.removals),
             ("delivered", self.delivered),
             ("bytes_delivered", self.bytes_delivered),

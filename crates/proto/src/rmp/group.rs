@@ -21,6 +21,7 @@ use super::names::{Epoch, Process, Timestamp};
 use super::notices::Notices;
 use super::packet::{DataPacket, NewList, Packet};
 use super::qos::Qos;
+use super::quorum::Quorum;
 use super::reach::Reach;
 use super::reforming::{Reforming, Start};
 use super::repairs::Repairs;
@@ -76,6 +77,7 @@ pub(super) struct Group {
     pub(super) notices: Notices,
     /// When this node has last known of a ring that it is not in.
     pub(super) elsewhere: Option<Time>,
+    pub(super) quorum: Quorum,
     pub(super) is_leaving: bool,
     /// The others were asked to let it go: nothing more is sent.
     pub(super) is_leave_asked: bool,
@@ -127,6 +129,7 @@ impl Group {
             repairs: Repairs::default(),
             notices: Notices::default(),
             elsewhere: None,
+            quorum: Quorum::default(),
             is_leaving: false,
             is_leave_asked: false,
             merging: None,
@@ -157,8 +160,8 @@ impl Group {
 
     /// This node as a member.
     pub(super) fn member(&self) -> Member {
-        let Terms { partition, is_multicast, .. } = self.terms;
-        Member { process: self.me, partition, is_multicast }
+        let Terms { partition, is_multicast, is_voter, .. } = self.terms;
+        Member { process: self.me, partition, is_multicast, is_voter }
     }
 
     /// Takes a message of this node's own.
@@ -196,6 +199,7 @@ impl Group {
             Packet::RecoveryAbort { ballot, seen } => {
                 self.on_recovery_abort(cx, sender, ballot, seen);
             }
+            Packet::ForceQuorum { epoch, lost } => self.on_force_quorum(cx, sender, epoch, lost),
             Packet::NonMemberData(packet) => self.on_non_member_data(cx, sender, packet),
             Packet::NonMemberAck(ack) => self.on_non_member_ack(cx, sender, ack),
             // The engine has put it together before it came here: a part of a part is nonsense.
@@ -241,6 +245,9 @@ impl Group {
                 self.on_applied(cx, &round);
             }
             let Some(ring) = &mut self.ring else { return };
+            if ring.leave_unseen() {
+                return self.on_out(cx);
+            }
             // What comes after a list was accepted is not in it: it waits for its place, so that
             // all who go on with the list have delivered the same.
             let now = arrived.take().filter(|_| !self.reforming.has_accepted());
@@ -261,6 +268,7 @@ impl Group {
         self.reformation_advanced(cx);
         self.answer_confirm(cx);
         self.tell_stable(cx);
+        self.tell_shortage(cx);
     }
 
     fn apply_next(&mut self, cx: &mut Around<'_>) -> Option<Round> {
@@ -389,7 +397,8 @@ impl Group {
     fn send_next(&mut self, cx: &mut Around<'_>) -> Option<SeqNo> {
         let ring = self.ring.as_ref()?;
         let is_going = self.is_leave_asked || self.merging.is_some();
-        if !self.reforming.is_idle() || is_going || !ring.view().contains(self.me) {
+        let may_send = self.reforming.is_idle() && ring.shortage().is_none();
+        if !may_send || is_going || !ring.view().contains(self.me) {
             return None;
         }
         self.send_unreliable(cx);
@@ -405,7 +414,7 @@ impl Group {
 
     pub(super) fn watch_own(&mut self, cx: &mut Around<'_>) {
         match self.sending.due() {
-            Some(at) if self.reforming.is_idle() => {
+            Some(at) if self.reforming.is_idle() && !self.is_short() => {
                 cx.timers.set((cx.group, Timer::Retransmit), at.max(cx.now));
             }
             _ => cx.cancel(Timer::Retransmit),
@@ -419,7 +428,8 @@ impl Group {
     }
 
     fn on_retransmit_timer(&mut self, cx: &mut Around<'_>) {
-        if self.sending.due().is_none_or(|due| due > cx.now) || !self.reforming.is_idle() {
+        let may_send = self.reforming.is_idle() && !self.is_short();
+        if self.sending.due().is_none_or(|due| due > cx.now) || !may_send {
             return self.watch_own(cx);
         }
         let (again, tries) = self.sending.on_timeout(cx.now, RESENT_AT_ONCE);
@@ -452,8 +462,8 @@ impl Group {
 
     /// Whether a partition as small as this member accepts would be a minority.
     pub(super) fn allows(&self, qos: Qos) -> bool {
-        let is_agreed = matches!(self.terms.partition, Partition::Majority | Partition::All);
-        is_agreed || qos != Qos::MajorityResilient
+        let has_parts = matches!(self.terms.partition, Partition::AtLeast(_));
+        !has_parts || qos != Qos::MajorityResilient
     }
 
     /// Whether this member may ask for another lock now. It may always leave, and give back what it

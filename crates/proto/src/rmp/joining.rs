@@ -42,6 +42,11 @@ impl Group {
             self.tries.join = 0;
             return self.ask_to_join(cx);
         }
+        if !self.may_begin_ring() {
+            self.tries.join = 0;
+            self.tell_shortage(cx);
+            return self.ask_to_join(cx);
+        }
         // A ring that has let this node in without its hearing of it waits for a life that is over.
         *cx.lives += 1;
         self.me = Process { node: cx.node, life: *cx.lives };

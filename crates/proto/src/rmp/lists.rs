@@ -8,6 +8,7 @@ use super::log::{ListChange, ListChangeKind, Round};
 use super::names::{Epoch, Process, Timestamp};
 use super::packet::{NewList, Packet, Snapshot};
 use super::ring::{Lacks, Ring};
+use super::view::RingView;
 use super::{Removal, RingNews};
 use crate::{NodeId, SeqNo};
 
@@ -26,7 +27,9 @@ impl Group {
         }
         if self.ring.is_none() {
             // Of several that begin at the same time the smallest begins the ring.
-            if matches!(change.kind, ListChangeKind::Join { .. }) && sender < cx.node {
+            let begins = matches!(change.kind, ListChangeKind::Join { member, .. }
+                if member.is_voter || member.partition.quorum().is_none());
+            if begins && sender < cx.node {
                 self.tries.join = 0;
             }
             return;
@@ -137,6 +140,13 @@ impl Group {
                 cx.counters.foreign += 1;
                 None
             }
+            // A voter too many is no voter: it waits until one of the others is gone.
+            ListChangeKind::Join { member, .. } if self.is_refused(&member) => {
+                self.requests.remove(&change.process);
+                cx.counters.voters_refused += 1;
+                self.notify_anyway(cx, change.process.node);
+                None
+            }
             ListChangeKind::Join { .. } => match view.process_of(change.process.node) {
                 Some(old) if old.life > change.process.life => {
                     self.requests.remove(&change.process);
@@ -154,6 +164,14 @@ impl Group {
             // Nobody waits any more for who has left to hold what comes before.
             ListChangeKind::Leave => {
                 (ring.may_change_members() && ring.has_all(change.process)).then_some(change)
+            }
+            // A ring without its quorum changes nobody's locks.
+            ListChangeKind::Lock { .. }
+            | ListChangeKind::Unlock(_)
+            | ListChangeKind::Refused(_)
+                if ring.shortage().is_some() =>
+            {
+                None
             }
             ListChangeKind::Lock { name, waits } => {
                 let is_admitted = view.locks.admits(name, change.process, waits);
@@ -196,10 +214,9 @@ impl Group {
     }
 
     fn repeat_request(&mut self, cx: &mut Around<'_>) {
-        let (Some(change), Some(ring)) = (self.wishes.front(), &self.ring) else {
+        let (Some(change), Some(ring)) = (self.next_wish(), &self.ring) else {
             return cx.cancel(Timer::Request);
         };
-        let change = *change;
         let packet = Packet::ListChangeRequest { epoch: Some(ring.view().epoch), change };
         self.requests.insert(self.me, change);
         cx.counters.requests_sent += 1;
@@ -211,7 +228,8 @@ impl Group {
         if !self.reforming.is_idle() {
             return cx.set(Timer::Request, cx.config.largest_timeout);
         }
-        self.tries.request += 1;
+        // Locks wait for a quorum as long as it takes.
+        self.tries.request += u32::from(!self.is_short() || self.is_leave_asked);
         // One change of the members after the other: each takes a round of the token.
         let members = self.ring.as_ref().map_or(0, |ring| ring.view().len() as u32);
         if self.tries.request > cx.config.tries + members {
@@ -262,6 +280,7 @@ impl Group {
                 self.tries.join = 0;
             }
             self.elsewhere = Some(cx.now);
+            self.tell_if_full(cx, &snapshot.view);
             if snapshot.view.contains(self.me) && snapshot.token == self.me {
                 self.answering.enter(snapshot.seen.clone());
                 let ring = Ring::entered(self.me, snapshot);
@@ -298,11 +317,7 @@ impl Group {
             // Members of this ring have gone on. If it was idle, nobody here has missed them.
             return self.suspect(cx, "members of the ring are in another");
         }
-        // Two rings of one group: the larger one stays, of equal ones that with the smaller name.
-        let is_theirs_larger = match theirs.len().cmp(&ours.len()) {
-            core::cmp::Ordering::Equal => theirs.epoch < ours.epoch,
-            order => order.is_gt(),
-        };
+        let is_theirs_larger = is_larger((theirs, snapshot.ordered), (ours, ring.ordered()));
         if self.is_leaving || !snapshot.is_working {
             // A ring that may not go on has to join this one.
             return;
@@ -339,7 +354,8 @@ impl Group {
     pub(super) fn leave_when_done(&mut self, cx: &mut Around<'_>) -> bool {
         let is_done = match self.is_leaving {
             true => self.sending.unplaced_from().is_none(),
-            false => self.merging.is_some() && self.sending.has_all_placed(),
+            // Without a quorum nothing gets a place here.
+            false => self.merging.is_some() && (self.sending.has_all_placed() || self.is_short()),
         };
         let Some(ring) = self.ring.as_ref().filter(|_| is_done) else { return false };
         if self.is_over || core::mem::replace(&mut self.is_leave_asked, true) {
@@ -417,6 +433,9 @@ impl Group {
 
     /// The ring goes on without this member.
     pub(super) fn on_removed(&mut self, cx: &mut Around<'_>, why: Removal) {
+        if why == Removal::Merged && self.has_done_nothing() {
+            return self.dissolve(cx);
+        }
         cx.counters.removals += 1;
         let unsent = self.undelivered_messages();
         tracing::info!(me = ?self.me, group = %cx.group, ?why, "removed");
@@ -472,5 +491,22 @@ impl Group {
             cx.cancel(timer);
         }
         self.lacked = Lacks::default();
+    }
+}
+
+/// Whether one ring of a group is the larger of two: that one stays when they meet. Of an electorate
+/// it is the one that has its quorum, or has ordered more. Of equal ones it is that with the smaller
+/// name.
+fn is_larger(theirs: (&RingView, Timestamp), ours: (&RingView, Timestamp)) -> bool {
+    let size = |(view, ordered): (&RingView, Timestamp)| {
+        let has_electorate = view.electorate().is_some();
+        let is_whole = view.has_quorum() && !view.is_forced;
+        let rank = (is_whole, view.is_forced, ordered, view.voters().count());
+        let of_electorate = has_electorate.then_some(rank);
+        (of_electorate, view.len())
+    };
+    match size(theirs).cmp(&size(ours)) {
+        core::cmp::Ordering::Equal => theirs.0.epoch < ours.0.epoch,
+        order => order.is_gt(),
     }
 }

@@ -42,7 +42,7 @@ pub struct RingSight {
     pub view: RingView,
     /// Whose turn it is.
     pub token: Process,
-    /// Whether it works: it is not being reformed, and may go on.
+    /// Whether it works: it is not being reformed, may go on, and has its quorum.
     pub is_working: bool,
 }
 
@@ -106,7 +106,8 @@ struct Seen {
 impl RingSight {
     fn of(snapshot: &Snapshot) -> Self {
         let Snapshot { view, token, is_working, .. } = snapshot;
-        Self { view: view.clone(), token: *token, is_working: *is_working }
+        let is_working = *is_working && view.has_quorum();
+        Self { view: view.clone(), token: *token, is_working }
     }
 }
 
@@ -231,7 +232,8 @@ impl Rmp {
 
     /// Whether this node's ring of a group works: it is not being reformed, and may go on.
     pub fn is_working(&self, group: GroupId) -> bool {
-        self.groups.get(&group).is_some_and(|it| it.ring.is_some() && it.reforming.is_idle())
+        let state = self.groups.get(&group);
+        state.is_some_and(|it| it.ring.is_some() && it.reforming.is_idle() && !it.is_short())
     }
 
     /// Asks again, or no more.

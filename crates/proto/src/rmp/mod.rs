@@ -135,6 +135,7 @@ mod notices;
 pub mod packet;
 mod parts;
 mod qos;
+mod quorum;
 mod reach;
 mod reforming;
 mod repairs;
@@ -199,6 +200,10 @@ pub struct JoinOptions {
     pub is_multicast: bool,
     /// A node of the group, for a host without multicast that nobody tells of one.
     pub via: Option<NodeId>,
+    /// Whether it is a voter of the [electorate](Partition::QuorumOf), if the group has one, or a
+    /// client: that sends, calls and holds locks like others, is counted in no quorum, and begins
+    /// no ring. Default true.
+    pub is_voter: bool,
 }
 
 /// What a member of a group asks for.
@@ -208,12 +213,13 @@ struct Terms {
     rejoin: bool,
     is_multicast: bool,
     via: Option<NodeId>,
+    is_voter: bool,
     name_check: u32,
 }
 
 impl Default for JoinOptions {
     fn default() -> Self {
-        Self { rejoin: true, is_multicast: true, via: None }
+        Self { rejoin: true, is_multicast: true, via: None, is_voter: true }
     }
 }
 

@@ -47,8 +47,17 @@ pub enum RingNews {
     Minority {
         /// Members of the last view.
         members: usize,
-        /// How many of them it takes.
+        /// How many of them it takes; with an electorate how many voters.
         needed: usize,
+        /// With an electorate: the voters that this node knows to be here. It is told again
+        /// whenever that has changed.
+        voters: Option<usize>,
+    },
+    /// The [electorate](super::Partition::QuorumOf) of the group has all its voters: this node is
+    /// not let in as another one before one of them is gone. It asks again.
+    ElectorateFull {
+        /// How many voters there are.
+        voters: usize,
     },
     /// The ring goes on without this member.
     Removed {

@@ -85,6 +85,13 @@ pub enum Packet {
         /// The highest that the header's sender has seen.
         seen: Epoch,
     },
+    /// An operator lets the ring continue without a majority of its electorate.
+    ForceQuorum {
+        /// The ring.
+        epoch: Epoch,
+        /// The voters of it that are lost: all that do not answer any more have to be named.
+        lost: Vec<NodeId>,
+    },
     /// From a node that is not a member.
     NonMemberData(NonMemberData),
     /// An answer to that.
@@ -178,6 +185,8 @@ pub struct Snapshot {
     pub view: RingView,
     /// Where the next round begins.
     pub next: Timestamp,
+    /// The last round that has given a message its place, or changed a lock; 0 before the first.
+    pub ordered: Timestamp,
     /// Whose turn it is.
     pub token: Process,
     /// Whether the ring works: it is not being reformed, and may go on.
@@ -334,6 +343,7 @@ const RECOVERY_ABORT: u8 = 10;
 const NON_MEMBER_DATA: u8 = 11;
 const NON_MEMBER_ACK: u8 = 12;
 const PART: u8 = 13;
+const FORCE_QUORUM: u8 = 14;
 
 /// Flag of data packets: the source is not the header's sender.
 const ON_BEHALF: u8 = 1;
@@ -395,6 +405,7 @@ impl Packet {
             Self::NonMemberData(_) => NON_MEMBER_DATA,
             Self::NonMemberAck(_) => NON_MEMBER_ACK,
             Self::Part(_) => PART,
+            Self::ForceQuorum { .. } => FORCE_QUORUM,
         }
     }
 }

@@ -16,12 +16,15 @@ fn epochs() -> impl Strategy<Value = Epoch> {
 }
 
 fn members() -> impl Strategy<Value = Member> {
-    let partition = (1_u16..).prop_map(|it| Partition::from_wire(it).expect("not zero"));
-    (processes(), partition, any::<bool>()).prop_map(|(process, partition, is_multicast)| Member {
-        process,
-        partition,
-        is_multicast,
-    })
+    let partition = (1_u16..).prop_filter_map("no partition", Partition::from_wire);
+    (processes(), partition, any::<bool>(), any::<bool>()).prop_map(
+        |(process, partition, is_multicast, is_voter)| Member {
+            process,
+            partition,
+            is_multicast,
+            is_voter,
+        },
+    )
 }
 
 fn changes() -> impl Strategy<Value = ListChange> {
@@ -69,7 +72,8 @@ fn views() -> impl Strategy<Value = RingView> {
             let mut locks = Locks::default();
             asks.into_iter().for_each(|(name, process)| locks.ask(LockName(name), process));
             let name_check = version.rotate_left(7);
-            RingView { epoch, version, origin, name_check, members, locks }
+            let is_forced = version % 2 == 1;
+            RingView { epoch, version, origin, name_check, is_forced, members, locks }
         },
     )
 }
@@ -137,12 +141,15 @@ fn lists() -> impl Strategy<Value = NewList> {
     let seen = (any::<u64>(), any::<u32>(), any::<u128>())
         .prop_map(|(node, base, bits)| (NodeId(node), Seen { base, bits }));
     let seen = prop::collection::vec(seen, 0..3);
-    let whole = (views(), any::<u64>(), any::<bool>(), sources, guests, seen).prop_map(
-        |(view, next, is_working, sources, mut guests, seen)| {
+    let places = (any::<u64>(), any::<u64>());
+    let whole = (views(), places, any::<bool>(), sources, guests, seen).prop_map(
+        |(view, (next, ordered), is_working, sources, mut guests, seen)| {
             guests.retain(|guest| !view.contains(guest.source));
             let token = view.members[0].process;
-            let next = Timestamp(next);
-            NewList::Whole(Snapshot { view, next, token, is_working, sources, guests, seen })
+            let (next, ordered) = (Timestamp(next), Timestamp(ordered));
+            let snapshot =
+                Snapshot { view, next, ordered, token, is_working, sources, guests, seen };
+            NewList::Whole(snapshot)
         },
     );
     let refuted = prop::collection::vec(epochs(), 0..3);

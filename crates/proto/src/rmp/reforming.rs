@@ -35,6 +35,7 @@ use super::names::{Epoch, Process};
 use super::packet::{Accepted, NewList, Packet, Position, Proposal};
 use super::ring::Ring;
 use super::turns::Batch;
+use super::view::RingView;
 use crate::{NodeId, Time};
 
 mod initiator;
@@ -57,6 +58,8 @@ pub(super) struct Reforming {
     tries: u32,
     /// Since when this partition may not go on.
     minority_since: Option<Time>,
+    /// Voters that an operator knows to be lost: the ring is to continue without a quorum.
+    forced: Option<Vec<NodeId>>,
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +125,20 @@ impl Reforming {
     /// How long this partition may not go on.
     pub(super) fn is_minority_for(&self, now: Time) -> Duration {
         self.minority_since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// An operator lets the ring continue without these voters. Returns `false` if that is known.
+    pub(super) fn force(&mut self, lost: Vec<NodeId>) -> bool {
+        self.forced.replace(lost.clone()) != Some(lost)
+    }
+
+    /// Whether an operator lets these members of the view continue without a quorum: it has named
+    /// each voter that is not among them, and none that is.
+    fn is_forced_for(&self, view: &RingView, members: &[Process]) -> bool {
+        let Some(lost) = &self.forced else { return false };
+        let is_here = |voter: &Process| members.contains(voter);
+        view.voters_among(members) > 0
+            && view.voters().all(|voter| is_here(&voter) != lost.contains(&voter.node))
     }
 
     /// Whether the ring descends from that one.

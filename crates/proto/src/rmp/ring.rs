@@ -36,6 +36,8 @@ pub(super) struct Ring {
     me: Process,
     view: RingView,
     log: Log,
+    /// The last round that has given a message its place, or changed a lock.
+    ordered: Timestamp,
     token: Process,
     streams: BTreeMap<Process, Stream>,
     standings: BTreeMap<Process, Standing>,
@@ -70,7 +72,7 @@ pub(super) struct Ring {
     delivered: Timestamp,
     /// It was told that all members have all that was delivered up to here.
     told_stable: Timestamp,
-    /// When the members changed last, and how many there were before.
+    /// When the members changed last, and how many voters there were before.
     last_change: (Timestamp, usize),
     /// NULL ACKs in a row.
     nulls: usize,
@@ -97,6 +99,7 @@ impl Ring {
         let snapshot = Snapshot {
             view,
             next: Timestamp(1),
+            ordered: Timestamp(0),
             token: founder.process,
             is_working: true,
             sources: Vec::new(),
@@ -108,12 +111,13 @@ impl Ring {
 
     /// The ring of a snapshot, in which `me` is a member.
     pub(super) fn entered(me: Process, snapshot: Snapshot) -> Self {
-        let Snapshot { view, next, token, sources, guests, .. } = snapshot;
+        let Snapshot { view, next, ordered, token, sources, guests, .. } = snapshot;
         let last = Timestamp(next.0.saturating_sub(1));
         let standing = Standing { joined: Timestamp(0), accepted: last, request: 0 };
         let mut ring = Self {
             me,
             log: Log::new(next),
+            ordered,
             token,
             streams: view.processes().map(|it| (it, Stream::new(SeqNo(1), SeqNo(1)))).collect(),
             standings: view.processes().map(|process| (process, standing)).collect(),
@@ -133,7 +137,7 @@ impl Ring {
             delivered: Timestamp(0),
             // Whether the others have what came before, and this list, is not known here.
             told_stable: last,
-            last_change: (last, view.len()),
+            last_change: (last, view.voters().count()),
             nulls: 0,
             view,
         };
@@ -161,6 +165,7 @@ impl Ring {
         Snapshot {
             view: self.view.clone(),
             next: self.log.next(),
+            ordered: self.ordered,
             token: self.token,
             is_working,
             sources: sources.filter(|it| self.view.contains(it.source)).collect(),
@@ -172,6 +177,20 @@ impl Ring {
     /// The view after the last round that was applied.
     pub(super) fn view(&self) -> &RingView {
         &self.view
+    }
+
+    /// How many voters are here, and how many it takes, while those are too few for the ring to
+    /// work: it orders nothing, grants no lock, and delivers nothing until they are enough. A voter
+    /// that was let in is counted once it has taken the token: until then it may be in another ring.
+    pub(super) fn shortage(&self) -> Option<(usize, usize)> {
+        let quorum = self.view.quorum()?;
+        let here = self.view.voters().filter(|voter| self.has_spoken(*voter)).count();
+        (here < quorum).then_some((here, quorum))
+    }
+
+    /// The last round that has given a message its place, or changed a lock; 0 before the first.
+    pub(super) fn ordered(&self) -> Timestamp {
+        self.ordered
     }
 
     /// Whose turn it is.
@@ -233,6 +252,9 @@ impl Ring {
     /// gap, at most `limit` in all; and whether all of them may wait for more.
     pub(super) fn orderable(&self, limit: usize) -> (Vec<Run>, bool) {
         let (mut runs, mut left, mut may_wait) = (Vec::new(), limit, true);
+        if self.shortage().is_some() {
+            return (runs, false);
+        }
         for (source, stream) in self.streams.iter().filter(|(it, _)| self.may_order(**it)) {
             let (first, end) = (stream.ordered_to(), stream.received_to());
             let count = (end.distance_from(first).max(0) as usize).min(left);
@@ -273,6 +295,9 @@ impl Ring {
 
     /// Whether a message or a lock waits, here or elsewhere, for more members to take the token.
     pub(super) fn waits_for_passes(&self) -> bool {
+        if self.shortage().is_some() {
+            return false;
+        }
         let (round, takers) = self.awaited;
         let taken = self.standings.values().filter(|standing| standing.accepted >= round).count();
         let is_awaited = taken < takers.min(self.standings.len());
@@ -310,7 +335,7 @@ impl Ring {
         for standing in self.standings.values_mut() {
             (standing.joined, standing.accepted) = (at, at);
         }
-        (self.settled, self.last_change, self.nulls) = (at, (at, self.view.len()), 0);
+        (self.settled, self.last_change, self.nulls) = (at, (at, self.view.voters().count()), 0);
         self.give_up_open(at);
         for stream in self.streams.values_mut() {
             stream.settle_to(stream.ordered_to());
@@ -403,6 +428,9 @@ impl Ring {
         self.nulls = if round.is_null() { self.nulls + 1 } else { 0 };
         match &round.what {
             What::Order(runs) => {
+                if !runs.is_empty() {
+                    self.ordered = round.at;
+                }
                 let mut place = Place { ring: self.view.epoch, at: round.at.plus(1) };
                 for run in runs {
                     if let Some(stream) = self.streams.get_mut(&run.source) {
@@ -418,7 +446,7 @@ impl Ring {
     }
 
     fn change_list(&mut self, round: &Round, change: ListChange) {
-        let before = self.view.len();
+        let before = (self.view.len(), self.view.voters().count());
         let (mut joined, mut left) = (Vec::new(), Vec::new());
         if let Some(standing) = self.standings.get_mut(&change.process) {
             standing.request = change.request;
@@ -438,12 +466,16 @@ impl Ring {
                 self.standings.remove(&change.process);
                 left.push(change.process);
             }
-            ListChangeKind::Lock { name, .. } => self.view.locks.ask(name, change.process),
+            ListChangeKind::Lock { name, .. } => {
+                self.ordered = round.at;
+                self.view.locks.ask(name, change.process);
+            }
             ListChangeKind::Unlock(name) => self.view.locks.give_back(name, change.process),
             ListChangeKind::Refused(_) => {}
         }
-        if self.view.len() != before {
-            self.last_change = (round.at, before);
+        if self.view.len() != before.0 {
+            self.last_change = (round.at, before.1);
+            self.view.settle_force();
         }
         self.view.version += 1;
         let answered = Some(change);

@@ -31,14 +31,15 @@ impl Rmp {
         let Profile::Ordered(partition) = settings.profile else {
             return Err(JoinError::NoEngine { profile: settings.profile });
         };
+        partition.validate()?;
         if self.is_in(group) {
             return Err(JoinError::AlreadyJoined);
         }
         self.lives += 1;
         let me = Process { node: self.id, life: self.lives };
-        let JoinOptions { rejoin, is_multicast, via } = options;
+        let JoinOptions { rejoin, is_multicast, via, is_voter } = options;
         let name_check = settings.name_check;
-        let terms = Terms { partition, rejoin, is_multicast, via, name_check };
+        let terms = Terms { partition, rejoin, is_multicast, via, is_voter, name_check };
         let guest = self.groups.remove(&group).filter(|state| state.is_of_guest());
         for timer in [Timer::Linger, Timer::Retransmit, Timer::Forget] {
             self.timers.cancel((group, timer));
@@ -139,6 +140,7 @@ impl Rmp {
                 rejoin: false,
                 is_multicast: true,
                 via: None,
+                is_voter: false,
                 name_check: 0,
             };
             let mut state = Group::new(me, terms, &self.config);

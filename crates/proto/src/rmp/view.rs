@@ -5,6 +5,7 @@ use core::fmt;
 
 use super::locks::Locks;
 use super::names::{Epoch, Process};
+use crate::JoinError;
 
 /// A membership view.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,9 @@ pub struct RingView {
     /// The [check](crate::GroupId::name_check) of the group's name: a group of another name may
     /// have the same id.
     pub name_check: u32,
+    /// Whether an operator has let it continue without a majority of its electorate. Until it has
+    /// that majority again a majority of the voters that it has decides.
+    pub is_forced: bool,
     /// The members, in ring order; at least one.
     pub members: Vec<Member>,
     /// The locks, who holds them, and who waits.
@@ -33,13 +37,24 @@ pub struct Member {
     pub partition: Partition,
     /// Whether it hears multicast.
     pub is_multicast: bool,
+    /// Whether it is a voter of an [electorate](Partition::QuorumOf), not a client. Without an
+    /// electorate every member counts.
+    pub is_voter: bool,
 }
 
-/// How many members of the view before must remain for a partition to go on (4.4).
+/// How many members must remain for a partition to continue after a fault (4.4), or vote for a ring
+/// to work at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Partition {
-    /// So many; 1 lets every partition go on.
+    /// So many of the view before; 1 lets every partition continue. A ring that has no more members
+    /// than that is stopped by the failure of any of them: a part of fewer members never continues.
     AtLeast(u16),
+    /// An electorate of so many voters, 1 to [`Partition::MAX_ELECTORATE`]: fewer than a majority
+    /// of it order nothing, acknowledge nothing and grant no lock, from the first member on. So two
+    /// rings cannot work side by side, not even if they were begun apart, while there are no more
+    /// voters than that. A ring admits no more of them; other members are
+    /// [clients](super::JoinOptions::is_voter).
+    QuorumOf(u16),
     /// More than half.
     Majority,
     /// All: any failure stops the ring.
@@ -47,22 +62,51 @@ pub enum Partition {
 }
 
 impl Partition {
-    /// The wire form: a number of members, or one of two that no ring has.
+    /// The largest electorate.
+    pub const MAX_ELECTORATE: u16 = 4096;
+
+    /// The largest number of [`Partition::AtLeast`].
+    pub const MAX_AT_LEAST: u16 = QUORUM_OF - 1;
+
+    /// Checks the bounds.
+    ///
+    /// # Errors
+    /// [`JoinError::Partition`] if it cannot be sent to the other members.
+    pub fn validate(self) -> Result<(), JoinError> {
+        match Self::from_wire(self.to_wire()) == Some(self) {
+            true => Ok(()),
+            false => Err(JoinError::Partition { given: self }),
+        }
+    }
+
+    /// The number of voters that are a majority of the electorate; `None` without one.
+    pub fn quorum(self) -> Option<usize> {
+        match self {
+            Self::QuorumOf(voters) => Some(usize::from(voters) / 2 + 1),
+            Self::AtLeast(_) | Self::Majority | Self::All => None,
+        }
+    }
+
+    /// The wire form: a number of members, one of two that no ring has, or the size of an
+    /// electorate with the highest bit set.
     pub fn to_wire(self) -> u16 {
         match self {
             Self::AtLeast(least) => least,
+            Self::QuorumOf(voters) => QUORUM_OF | voters,
             Self::Majority => MAJORITY,
             Self::All => ALL,
         }
     }
 
-    /// Reads the wire form; a partition of no members is none.
+    /// Reads the wire form; a partition of no members is none, nor is an electorate.
     pub fn from_wire(value: u16) -> Option<Self> {
+        let voters = value & !QUORUM_OF;
         match value {
             0 => None,
             MAJORITY => Some(Self::Majority),
             ALL => Some(Self::All),
-            least => Some(Self::AtLeast(least)),
+            least if least < QUORUM_OF => Some(Self::AtLeast(least)),
+            _ => (1..=Self::MAX_ELECTORATE).contains(&voters).then_some(Self::QuorumOf(voters)),
         }
     }
 }
@@ -72,12 +116,14 @@ impl fmt::Display for Partition {
         match self {
             Self::AtLeast(1) => f.write_str("every partition goes on"),
             Self::AtLeast(least) => write!(f, "{least} go on"),
+            Self::QuorumOf(voters) => write!(f, "quorum of {voters}"),
             Self::Majority => f.write_str("a majority goes on"),
             Self::All => f.write_str("all or none go on"),
         }
     }
 }
 
+const QUORUM_OF: u16 = 1 << 15;
 const MAJORITY: u16 = u16::MAX - 1;
 const ALL: u16 = u16::MAX;
 
@@ -87,7 +133,7 @@ impl RingView {
         let epoch = Epoch::created_by(founder.process);
         let members = vec![founder];
         let locks = Locks::default();
-        Self { epoch, version: 0, origin: epoch, name_check, members, locks }
+        Self { epoch, version: 0, origin: epoch, name_check, is_forced: false, members, locks }
     }
 
     /// How many members there are.
@@ -121,16 +167,79 @@ impl RingView {
         self.members[next].process
     }
 
-    /// How many members of this view a part of it needs to go on: the largest of what its members
-    /// ask for.
+    /// How many voters the electorate has; `None` without one. It is the same for all members: who
+    /// contradicts is not let in.
+    pub fn electorate(&self) -> Option<usize> {
+        match self.members.first()?.partition {
+            Partition::QuorumOf(voters) => Some(usize::from(voters)),
+            Partition::AtLeast(_) | Partition::Majority | Partition::All => None,
+        }
+    }
+
+    /// The voters of an electorate; without one all members.
+    pub fn voters(&self) -> impl Iterator<Item = Process> {
+        let has_electorate = self.electorate().is_some();
+        let voters = self.members.iter().filter(move |it| it.is_voter || !has_electorate);
+        voters.map(|member| member.process)
+    }
+
+    /// Whether `process` is one of the [voters](Self::voters).
+    pub fn is_voter(&self, process: Process) -> bool {
+        let has_electorate = self.electorate().is_some();
+        let member = self.members.iter().find(|member| member.process == process);
+        member.is_some_and(|member| member.is_voter || !has_electorate)
+    }
+
+    /// How many of these are [voters](Self::voters).
+    pub fn voters_among(&self, members: &[Process]) -> usize {
+        self.voters().filter(|voter| members.contains(voter)).count()
+    }
+
+    /// How many voters must be in the ring for it to work: a majority of the electorate. `None`
+    /// without an electorate, and while an operator has let the ring continue with fewer.
+    pub fn quorum(&self) -> Option<usize> {
+        let voters = self.electorate().filter(|_| !self.is_forced)?;
+        Some(voters / 2 + 1)
+    }
+
+    /// Whether there are as many voters as it takes for the ring to work.
+    pub fn has_quorum(&self) -> bool {
+        self.quorum().is_none_or(|quorum| self.voters().count() >= quorum)
+    }
+
+    /// Whether some of the members are no voters.
+    pub fn has_clients(&self) -> bool {
+        self.electorate().is_some() && self.members.iter().any(|member| !member.is_voter)
+    }
+
+    /// Whether the electorate has all its voters: no other one is admitted.
+    pub fn is_full(&self) -> bool {
+        self.electorate().is_some_and(|voters| self.voters().count() >= voters)
+    }
+
+    /// How many [voters](Self::voters) of this view a part of it must have to form a ring: the
+    /// largest of what the members ask for.
+    ///
+    /// Of an electorate those are so many that no quorum is left without them: each message that a
+    /// quorum holds is held by one of them. If they are fewer than a quorum they form a ring that
+    /// does not work until more voters join.
     pub fn least(&self) -> usize {
-        let count = self.members.len();
+        let voters = self.voters().count();
+        if let Some(quorum) = self.quorum() {
+            return (voters + 1).saturating_sub(quorum).max(1);
+        }
         let needs = self.members.iter().map(|member| match member.partition {
-            Partition::AtLeast(least) => usize::from(least).min(count),
-            Partition::Majority => count / 2 + 1,
-            Partition::All => count,
+            Partition::AtLeast(least) => usize::from(least).min(voters),
+            Partition::Majority | Partition::QuorumOf(_) => voters / 2 + 1,
+            Partition::All => voters,
         });
         needs.max().unwrap_or(1).max(1)
+    }
+
+    /// An operator need not have let the ring continue any more once it has its quorum.
+    pub(super) fn settle_force(&mut self) {
+        let quorum = self.electorate().map_or(0, |voters| voters / 2 + 1);
+        self.is_forced &= self.voters().count() < quorum;
     }
 
     /// Adds a member behind `site`, whose turn is next (4.3).
@@ -157,7 +266,7 @@ mod tests {
 
     fn member(node: u64, partition: Partition) -> Member {
         let process = Process { node: NodeId(node), life: 1 };
-        Member { process, partition, is_multicast: true }
+        Member { process, partition, is_multicast: true, is_voter: true }
     }
 
     #[test]
@@ -180,5 +289,51 @@ mod tests {
         assert_eq!(view.least(), 3);
         view.members.push(member(6, Partition::All));
         assert_eq!(view.least(), 6);
+    }
+
+    #[test]
+    fn a_part_smaller_than_at_least_never_continues() {
+        let mut view = RingView::founded_by(member(1, Partition::AtLeast(3)), 0);
+        view.members.push(member(2, Partition::AtLeast(3)));
+        assert_eq!(view.least(), 2, "any failure stops a ring of two");
+    }
+
+    #[test]
+    fn a_part_meets_every_quorum_of_the_electorate_before_it() {
+        for electorate in 1..=9_u16 {
+            let quorum = usize::from(electorate) / 2 + 1;
+            let mut view = RingView::founded_by(member(1, Partition::QuorumOf(electorate)), 0);
+            for voters in 1..=usize::from(electorate) {
+                assert_eq!(view.voters().count(), voters);
+                assert!(view.least() <= quorum);
+                assert!(view.least() + quorum > voters, "{voters} of {electorate}");
+                assert_eq!(view.has_quorum(), voters >= quorum);
+                view.members.push(member(voters as u64 + 1, Partition::QuorumOf(electorate)));
+            }
+        }
+    }
+
+    #[test]
+    fn clients_are_counted_in_no_quorum() {
+        let mut view = RingView::founded_by(member(1, Partition::QuorumOf(3)), 0);
+        view.members.extend(
+            [2, 3, 4]
+                .map(|node| Member { is_voter: false, ..member(node, Partition::QuorumOf(3)) }),
+        );
+        assert_eq!((view.voters().count(), view.has_quorum(), view.least()), (1, false, 1));
+        view.members.push(member(5, Partition::QuorumOf(3)));
+        assert!(view.has_quorum() && !view.is_full());
+        view.members.push(member(6, Partition::QuorumOf(3)));
+        assert_eq!((view.least(), view.is_full()), (2, true));
+    }
+
+    #[test]
+    fn the_wire_form_of_a_partition_is_read_back() {
+        for value in 0..=u16::MAX {
+            if let Some(partition) = Partition::from_wire(value) {
+                assert_eq!(partition.to_wire(), value);
+            }
+        }
+        assert_eq!(Partition::from_wire(QUORUM_OF), None, "an electorate of nobody");
     }
 }

@@ -52,7 +52,9 @@ pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
             | Told::Safe { .. }
             | Told::Stable { .. }
             | Told::Lost { .. }
-            | Told::Minority => {}
+            | Told::Minority
+            | Told::Waiting { .. }
+            | Told::Full { .. } => {}
             Told::Removed => lives.push(Vec::new()),
         }
     }

@@ -6,6 +6,7 @@ mod healing;
 mod locks;
 mod looking;
 mod nonsense;
+mod quorum;
 mod random;
 mod reforming;
 mod resilience;

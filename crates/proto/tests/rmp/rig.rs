@@ -239,7 +239,11 @@ impl World {
                     RingNews::Request(request) => self.on_request(number, request),
                     RingNews::Answer(answer) => Told::Answer { answer },
                     RingNews::Lock(news) => self.hosts[number].on_lock(news),
-                    RingNews::Minority { .. } => Told::Minority,
+                    RingNews::Minority { voters: Some(voters), needed, .. } => {
+                        Told::Waiting { voters, needed }
+                    }
+                    RingNews::Minority { voters: None, .. } => Told::Minority,
+                    RingNews::ElectorateFull { voters } => Told::Full { voters },
                     RingNews::Removed { .. } => Told::Removed,
                 },
                 Event::Safe(safe) => Told::Safe { safe },

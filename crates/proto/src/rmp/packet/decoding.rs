@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use bytes::Buf;
 
 use super::{
-    ACK, Accepted, CONFIRM, DATA, DataPacket, FORWARD, GuestState, LIST_CHANGE_REQUEST, NACK,
-    NEW_LIST, NON_MEMBER_ACK, NON_MEMBER_DATA, Nack, NewList, NonMemberAck, NonMemberData,
-    ON_BEHALF, PART, Packet, Part, Position, Proposal, RECOVERY_ABORT, RECOVERY_ACK_NEW_LIST,
-    RECOVERY_START, RECOVERY_VOTE, Snapshot, SourceState,
+    ACK, Accepted, CONFIRM, DATA, DataPacket, FORCE_QUORUM, FORWARD, GuestState,
+    LIST_CHANGE_REQUEST, NACK, NEW_LIST, NON_MEMBER_ACK, NON_MEMBER_DATA, Nack, NewList,
+    NonMemberAck, NonMemberData, ON_BEHALF, PART, Packet, Part, Position, Proposal, RECOVERY_ABORT,
+    RECOVERY_ACK_NEW_LIST, RECOVERY_START, RECOVERY_VOTE, Snapshot, SourceState,
 };
 use crate::rmp::calls::Seen;
 use crate::rmp::locks::{Handler, LockName, Locks};
@@ -54,6 +54,10 @@ pub(super) fn take_body(header: &Header, body: &[u8]) -> Result<Packet, DecodeEr
             accepted: take_list(bytes, 20, take_accepted)?,
         },
         RECOVERY_ACK_NEW_LIST => Packet::RecoveryAckNewList { ballot: take_epoch(bytes)? },
+        FORCE_QUORUM => Packet::ForceQuorum {
+            epoch: take_epoch(bytes)?,
+            lost: take_list(bytes, size_of::<u64>(), take_node)?,
+        },
         RECOVERY_ABORT => {
             Packet::RecoveryAbort { ballot: take_epoch(bytes)?, seen: take_epoch(bytes)? }
         }
@@ -171,7 +175,8 @@ fn take_new_list(bytes: &mut &[u8]) -> Result<NewList, DecodeError> {
 
 fn take_snapshot(bytes: &mut &[u8]) -> Result<Snapshot, DecodeError> {
     let view = take_view(bytes)?;
-    let (next, token) = (take_timestamp(bytes)?, take_process(bytes)?);
+    let (next, ordered) = (take_timestamp(bytes)?, take_timestamp(bytes)?);
+    let token = take_process(bytes)?;
     let is_working = take_flag(bytes)?;
     if !view.contains(token) {
         return Err(DecodeError::Value);
@@ -194,7 +199,7 @@ fn take_snapshot(bytes: &mut &[u8]) -> Result<Snapshot, DecodeError> {
         let (base, bits) = (take_u32(bytes)?, take_u128(bytes)?);
         Ok((node, Seen { base, bits }))
     })?;
-    Ok(Snapshot { view, next, token, is_working, sources, guests, seen })
+    Ok(Snapshot { view, next, ordered, token, is_working, sources, guests, seen })
 }
 
 fn take_open(bytes: &mut &[u8]) -> Result<(SeqNo, SeqNo), DecodeError> {
@@ -251,7 +256,7 @@ fn take_change(bytes: &mut &[u8]) -> Result<ListChange, DecodeError> {
 
 fn take_view(bytes: &mut &[u8]) -> Result<RingView, DecodeError> {
     let (epoch, version, origin) = (take_epoch(bytes)?, take_u32(bytes)?, take_epoch(bytes)?);
-    let name_check = take_u32(bytes)?;
+    let (name_check, is_forced) = (take_u32(bytes)?, take_flag(bytes)?);
     let members = take_list(bytes, PROCESS_BYTES + 3, take_member)?;
     let queues = take_list(bytes, PROCESS_BYTES + 10, |bytes| {
         Ok((LockName(take_u64(bytes)?), take_list(bytes, PROCESS_BYTES, take_process)?))
@@ -269,13 +274,17 @@ fn take_view(bytes: &mut &[u8]) -> Result<RingView, DecodeError> {
         }
         queue.into_iter().for_each(|process| locks.ask(name, process));
     }
-    Ok(RingView { epoch, version, origin, name_check, members, locks })
+    Ok(RingView { epoch, version, origin, name_check, is_forced, members, locks })
 }
 
 fn take_member(bytes: &mut &[u8]) -> Result<Member, DecodeError> {
     let process = take_process(bytes)?;
     let partition = Partition::from_wire(take_u16(bytes)?).ok_or(DecodeError::Value)?;
-    Ok(Member { process, partition, is_multicast: take_flag(bytes)? })
+    let flags = take_u8(bytes)?;
+    if flags > 3 {
+        return Err(DecodeError::Value);
+    }
+    Ok(Member { process, partition, is_multicast: flags & 1 != 0, is_voter: flags & 2 != 0 })
 }
 
 fn take_position(bytes: &mut &[u8]) -> Result<Position, DecodeError> {

@@ -52,6 +52,10 @@ pub(super) fn put_body(packet: &Packet, is_foreign: bool, out: &mut Vec<u8>) {
             });
         }
         Packet::RecoveryAckNewList { ballot } => put_epoch(*ballot, out),
+        Packet::ForceQuorum { epoch, lost } => {
+            put_epoch(*epoch, out);
+            put_list(lost, out, |node, out| out.put_u64(node.0));
+        }
         Packet::RecoveryAbort { ballot, seen } => {
             put_epoch(*ballot, out);
             put_epoch(*seen, out);
@@ -137,6 +141,7 @@ fn put_new_list(list: &NewList, out: &mut Vec<u8>) {
 fn put_snapshot(snapshot: &Snapshot, out: &mut Vec<u8>) {
     put_view(&snapshot.view, out);
     out.put_u64(snapshot.next.0);
+    out.put_u64(snapshot.ordered.0);
     put_process(snapshot.token, out);
     out.put_u8(snapshot.is_working.into());
     put_list(&snapshot.sources, out, |state, out| {
@@ -217,6 +222,7 @@ fn put_view(view: &RingView, out: &mut Vec<u8>) {
     out.put_u32(view.version);
     put_epoch(view.origin, out);
     out.put_u32(view.name_check);
+    out.put_u8(view.is_forced.into());
     put_list(&view.members, out, put_member);
     let queues: Vec<_> = view.locks.queues().collect();
     put_list(&queues, out, |(name, queue), out| {
@@ -229,7 +235,7 @@ fn put_view(view: &RingView, out: &mut Vec<u8>) {
 fn put_member(member: &Member, out: &mut Vec<u8>) {
     put_process(member.process, out);
     out.put_u16(member.partition.to_wire());
-    out.put_u8(member.is_multicast.into());
+    out.put_u8(u8::from(member.is_multicast) | u8::from(member.is_voter) << 1);
 }
 
 fn put_position(position: &Position, out: &mut Vec<u8>) {

@@ -3,17 +3,17 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::super::RingNews;
 use super::super::around::{Around, Timer};
 use super::super::group::Group;
 use super::super::names::{Epoch, Process};
 use super::super::packet::{Accepted, NewList, Packet, Position, Proposal};
 use super::super::view::RingView;
+use super::super::{Removal, RingNews};
 use super::{State, Vote};
 use crate::NodeId;
 
 impl Group {
-    pub(super) fn initiate(&mut self, cx: &mut Around<'_>) {
+    pub(in crate::rmp) fn initiate(&mut self, cx: &mut Around<'_>) {
         let Some(ring) = &self.ring else { return };
         let (epoch, position) = (ring.view().epoch, self.position(ring));
         let version = self.reforming.highest.max(epoch.version) + 1;
@@ -106,12 +106,13 @@ impl Group {
         let is_somebody_whole = votes.values().any(|vote| vote.position.is_whole);
         if !mine.is_whole && (is_somebody_whole || !is_last) {
             // Somebody else must do it. What nobody has is given up.
-            return self.on_minority(cx);
+            return self.on_minority(cx, &here);
         }
+        let voted: Vec<Process> = votes.keys().copied().collect();
         let votes = core::mem::take(votes);
         match self.new_list(&view, here, &votes) {
             Some(members) => self.propose(cx, &view, mine, members),
-            None => self.on_minority(cx),
+            None => self.on_minority(cx, &voted),
         }
     }
 
@@ -129,7 +130,8 @@ impl Group {
             members.retain(|member| list.members.contains(member));
             least = least.max(list.least.into());
         }
-        let is_enough = members.len() >= least && self.may_go_on(view, &members);
+        let is_enough = view.voters_among(&members) >= least && self.may_go_on(view, &members);
+        let is_enough = is_enough || self.reforming.is_forced_for(view, &members);
         (is_enough && members.contains(&self.me)).then_some(members)
     }
 
@@ -138,10 +140,13 @@ impl Group {
     /// Of two majorities, with and without the one joiner that there can be, a member is in both.
     fn may_go_on(&self, view: &RingView, members: &[Process]) -> bool {
         let Some(ring) = &self.ring else { return false };
+        if view.quorum().is_some() {
+            return view.voters_among(members) >= view.least();
+        }
         let mut before = view.clone();
         before.members.retain(|member| ring.has_spoken(member.process));
-        let rest = members.iter().filter(|process| before.contains(**process));
-        members.len() >= view.least() || rest.count() >= before.least()
+        let has_all = view.voters_among(members) >= view.least();
+        has_all || before.voters_among(members) >= before.least()
     }
 
     fn propose(
@@ -157,6 +162,10 @@ impl Group {
             new.remove(gone);
         }
         (new.epoch, new.version) = (ballot, 0);
+        let is_forced = self.reforming.is_forced_for(view, &members);
+        cx.counters.quorums_forced += u64::from(is_forced);
+        new.is_forced |= is_forced;
+        new.settle_force();
         let refuted = self.reforming.refuted.clone();
         let proposal = Proposal { base: view.epoch, position, view: new, refuted };
         self.reforming.accepted.push(proposal.clone());
@@ -200,13 +209,26 @@ impl Group {
         self.back_off(cx, cx.config.back_off);
     }
 
-    fn on_minority(&mut self, cx: &mut Around<'_>) {
+    /// The members that have voted may not continue.
+    fn on_minority(&mut self, cx: &mut Around<'_>, voted: &[Process]) {
         let Some(ring) = &self.ring else { return };
-        let members = ring.view().len();
+        let (members, needed) = (ring.view().len(), ring.view().least());
+        let voters = ring.view().voters_among(voted);
+        let quorum = self.terms.partition.quorum();
         if !self.reforming.is_minority() {
             self.reforming.minority_since = Some(cx.now);
             cx.counters.minorities += 1;
-            cx.tell(RingNews::Minority { members, needed: ring.view().least() });
+            if quorum.is_none() {
+                cx.tell(RingNews::Minority { members, needed, voters: None });
+            }
+        }
+        if let Some(quorum) = quorum {
+            self.tell_voters(cx, voters, quorum);
+            let since = self.reforming.is_minority_for(cx.now);
+            if voters == 0 && since >= cx.config.patience {
+                // Clients alone keep nobody from beginning a ring.
+                return self.on_removed(cx, Removal::Removed);
+            }
         }
         self.give_up(cx);
         let wait = cx.config.minority_retry;

@@ -15,7 +15,9 @@ impl Ring {
     /// be delivered whatever is missing before it.
     pub(in crate::rmp) fn deliver(&mut self, arrived: Option<(Process, SeqNo)>) -> Vec<Delivery> {
         let mut out = Vec::new();
-        if self.is_out {
+        // Who has left is told so, whether those who stay are enough or not.
+        let is_in = self.view.contains(self.me);
+        if self.is_out || (self.shortage().is_some() && is_in) {
             return out;
         }
         if let Some((source, seqno)) = arrived {
@@ -43,6 +45,19 @@ impl Ring {
         }
         self.deliver_grants(&mut out);
         out
+    }
+
+    /// This member has left a ring that never had a quorum: nothing of it is delivered. Returns
+    /// whether that is so from now on.
+    pub(in crate::rmp) fn leave_unseen(&mut self) -> bool {
+        let is_in = self.view.contains(self.me);
+        let is_unused = self.ordered == Timestamp(0) && self.shortage().is_some();
+        if is_in || self.is_out || !is_unused {
+            return false;
+        }
+        self.queue.clear();
+        self.is_out = true;
+        true
     }
 
     /// Tells of locks that a majority knows to be granted: no reformation will forget them.
@@ -155,30 +170,43 @@ impl Ring {
         }
         let others =
             self.standings.iter().filter(|(process, it)| **process != self.me && it.joined < round);
+        let has_clients = self.view.has_clients();
+        let is_counted = |process| match qos {
+            Qos::MajorityResilient if has_clients => self.view.is_voter(process),
+            _ => true,
+        };
         let (mut count, mut holders) = (0, 0);
-        for (_, standing) in others {
+        for (process, standing) in others {
             count += 1;
-            holders += usize::from(standing.accepted >= round);
+            holders += usize::from(standing.accepted >= round && is_counted(*process));
         }
+        let counts_me = !self.view.contains(self.me) || self.view.is_voter(self.me);
         let needed = match qos {
             Qos::Resilient(k) => usize::from(k).min(count),
-            Qos::MajorityResilient => self.widest() / 2,
+            Qos::MajorityResilient => self.majority() - usize::from(counts_me),
             Qos::TotallyResilient => count,
             _ => 0,
         };
         if needed > 0 {
-            let takers = needed + 1;
+            // Clients take turns between the voters that are waited for.
+            let takers = if has_clients { self.view.len() } else { needed + 1 };
             let (last, most) = self.awaited;
             self.awaited = (round, if last == round { most.max(takers) } else { takers });
         }
         holders >= needed
     }
 
-    /// The members of the largest view that some member may still be in (MaxN, 3.2).
-    fn widest(&self) -> usize {
-        match self.may_change_members() {
-            true => self.view.len(),
-            false => self.view.len().max(self.last_change.1),
+    /// How many voters are a majority: of the electorate, or else of the largest view that some
+    /// member may still be in (MaxN, 3.2).
+    fn majority(&self) -> usize {
+        if let Some(quorum) = self.view.quorum() {
+            return quorum;
         }
+        let voters = self.view.voters().count();
+        let widest = match self.may_change_members() {
+            true => voters,
+            false => voters.max(self.last_change.1),
+        };
+        widest / 2 + 1
     }
 }

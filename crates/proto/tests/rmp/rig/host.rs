@@ -46,6 +46,8 @@ pub(crate) enum Told {
     Safe { safe: Safe },
     Lost { lost: Lost },
     Minority,
+    Waiting { voters: usize, needed: usize },
+    Full { voters: usize },
     Removed,
 }
 

@@ -181,6 +181,7 @@ impl Story {
                     let call = self.calls.entry((event.group, answer.id)).or_default();
                     call.answers.push(answer.outcome);
                 }
+                RingNews::ElectorateFull { .. } => {}
                 RingNews::Minority { .. } => self.life(event.group, node).is_minority = true,
                 RingNews::Lock(news) => {
                     self.life(event.group, node).told.push(Told::Lock(news));

@@ -24,7 +24,12 @@ const fn process(node: NodeId) -> Process {
 
 /// A ring of these nodes.
 fn ring(epoch: Epoch, nodes: &[NodeId], partition: Partition) -> RingView {
-    let member = |node: &NodeId| Member { process: process(*node), partition, is_multicast: true };
+    let member = |node: &NodeId| Member {
+        process: process(*node),
+        partition,
+        is_multicast: true,
+        is_voter: true,
+    };
     let mut view = RingView::founded_by(member(&A), 0);
     view.members = nodes.iter().map(member).collect();
     (view.epoch, view.version) = (epoch, 0);

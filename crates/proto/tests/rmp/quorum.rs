@@ -1,0 +1,261 @@
+//! Electorates: below a majority of the voters nothing is ordered, acknowledged or locked, from the
+//! first member on.
+
+use carom_proto::NodeId;
+use carom_proto::rmp::{JoinOptions, LockChange, LockName, Partition, Qos};
+
+use crate::rig::{GROUP, MS, Told, World};
+use crate::{checks, payloads};
+
+const CLIENT: JoinOptions =
+    JoinOptions { rejoin: true, is_multicast: true, via: None, is_voter: false };
+
+/// Hosts that have not joined, of which each two are in the part of the network of this number.
+fn world(hosts: usize, electorate: u16, seed: u64, part: &[u8]) -> World {
+    let mut world = World::new(hosts, Partition::QuorumOf(electorate), seed);
+    world.part = part.to_vec();
+    world
+}
+
+fn lock() -> LockName {
+    LockName::of_name("nightly")
+}
+
+fn has_lock(world: &World, number: usize) -> bool {
+    let is_granted = |told: &Told| match told {
+        Told::Lock { news } => matches!(news.change, LockChange::Granted { .. }),
+        _ => false,
+    };
+    world.hosts[number].story.iter().any(is_granted)
+}
+
+fn waits(world: &World, number: usize, voters: usize, needed: usize) -> bool {
+    let last = world.hosts[number].story.iter().rev().find_map(|told| match told {
+        Told::Waiting { voters, needed } => Some(Some((*voters, *needed))),
+        Told::View { .. } => Some(None),
+        _ => None,
+    });
+    last == Some(Some((voters, needed)))
+}
+
+fn is_working(world: &World, number: usize) -> bool {
+    world.hosts[number].engine.is_working(GROUP)
+}
+
+/// Two machines that start apart, each with a voter and a client that publishes and locks.
+#[test]
+fn halves_that_start_apart_order_and_lock_nothing() {
+    for seed in 0..20 {
+        let mut world = world(4, 3, seed, &[0, 1, 0, 1]);
+        (0..2).for_each(|number| world.join(number));
+        (2..4).for_each(|number| world.join_with(number, CLIENT));
+        world.run_for(1000 * MS);
+        for number in 0..4 {
+            for qos in [Qos::TotallyOrdered, Qos::MajorityResilient, Qos::Unordered] {
+                world.send(number, qos, 50);
+            }
+            world.lock(number, lock(), true);
+        }
+        world.run_for(20_000 * MS);
+        for number in 0..4 {
+            assert!(payloads(&world, number).is_empty(), "seed {seed}: {number} was given some");
+            assert!(!has_lock(&world, number) && !is_working(&world, number), "seed {seed}");
+            assert!(waits(&world, number, 1, 2), "{number}: {:?}", world.hosts[number].story);
+        }
+        world.part = vec![0; 4];
+        world.tell_views();
+        world.run_for(10_000 * MS);
+        let ordered = |number| {
+            let mut all = payloads(&world, number);
+            assert_eq!(all.len(), 12, "seed {seed}: {number}");
+            all.retain(|(_, payload)| payload[5] != 0);
+            all
+        };
+        for number in 0..4 {
+            assert_eq!(ordered(number), ordered(0), "seed {seed}: {number}");
+            assert!(!world.hosts[number].story.contains(&Told::Removed), "seed {seed}");
+        }
+        assert_eq!(world.holders(lock()).len(), 1, "seed {seed}");
+        checks::check_safety(&world);
+    }
+}
+
+#[test]
+fn the_part_with_a_majority_of_the_electorate_works_alone() {
+    for seed in 0..20 {
+        let mut world = world(5, 5, seed, &[0, 0, 0, 1, 1]);
+        (0..5).for_each(|number| world.join(number));
+        world.run_for(3000 * MS);
+        (0..5).for_each(|number| world.send(number, Qos::MajorityResilient, 50));
+        world.run_for(3000 * MS);
+        (0..3).for_each(|number| assert_eq!(payloads(&world, number).len(), 3, "seed {seed}"));
+        (3..5).for_each(|number| assert!(payloads(&world, number).is_empty(), "seed {seed}"));
+        assert!(waits(&world, 3, 2, 3) && waits(&world, 4, 2, 3), "seed {seed}");
+        world.part = vec![0; 5];
+        world.tell_views();
+        world.run_for(10_000 * MS);
+        assert_eq!(world.ring(0).map(|ring| ring.len()), Some(5), "seed {seed}");
+        checks::check_safety(&world);
+    }
+}
+
+#[test]
+fn clients_that_come_and_die_do_not_stop_the_voters() {
+    for seed in 0..10 {
+        let mut world = world(3, 3, seed, &[0; 3]);
+        (0..3).for_each(|number| world.join(number));
+        world.run_for(2000 * MS);
+        let clients: Vec<usize> = (0..6).map(|_| world.add()).collect();
+        clients.iter().for_each(|client| world.join_with(*client, CLIENT));
+        world.run_for(5000 * MS);
+        assert_eq!(world.ring(0).map(|ring| ring.len()), Some(9), "seed {seed}");
+        clients.iter().for_each(|client| world.crash(*client));
+        world.crash(2);
+        world.send(0, Qos::MajorityResilient, 50);
+        world.run_for(20_000 * MS);
+        assert_eq!(payloads(&world, 0).len(), 1, "seed {seed}");
+        assert_eq!(payloads(&world, 1).len(), 1, "seed {seed}");
+        assert_eq!(world.ring(0), world.ring(1));
+        // One of two voters that are left is too few, however many clients there are.
+        let clients: Vec<usize> = (0..4).map(|_| world.add()).collect();
+        clients.iter().for_each(|client| world.join_with(*client, CLIENT));
+        world.run_for(5000 * MS);
+        world.crash(1);
+        world.send(clients[0], Qos::TotallyOrdered, 50);
+        world.run_for(20_000 * MS);
+        assert!(waits(&world, 0, 1, 2), "seed {seed}: {:?}", world.hosts[0].story.last());
+        assert!(payloads(&world, 0).len() <= 2 && !is_working(&world, 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn clients_alone_begin_no_ring_and_say_so() {
+    let mut world = world(3, 1, 4, &[0; 3]);
+    (0..2).for_each(|number| world.join_with(number, CLIENT));
+    // The voter's id is larger than the clients', who ask all the time.
+    world.send(0, Qos::TotallyOrdered, 50);
+    world.run_for(20_000 * MS);
+    assert!(waits(&world, 0, 0, 1) && waits(&world, 1, 0, 1));
+    assert_eq!(world.ring(0), None);
+    world.join(2);
+    world.run_for(5000 * MS);
+    (0..3).for_each(|number| assert!(is_working(&world, number), "{number}"));
+    assert_eq!(payloads(&world, 2).len(), 1);
+    // The only voter dies: the clients wait for it, and let another begin anew after a while.
+    world.crash(2);
+    let next = world.add();
+    world.join(next);
+    world.send(0, Qos::TotallyOrdered, 50);
+    world.run_for(60_000 * MS);
+    assert!(is_working(&world, next));
+    (0..2).for_each(|number| assert_eq!(world.ring(number), world.ring(next)));
+}
+
+#[test]
+fn a_voter_that_leaves_below_the_quorum_stops_the_ring() {
+    for seed in 0..10 {
+        let mut world = world(3, 3, seed, &[0; 3]);
+        (0..2).for_each(|number| world.join(number));
+        world.run_for(2000 * MS);
+        world.lock(0, lock(), true);
+        world.send(0, Qos::TotallyOrdered, 50);
+        world.run_for(1000 * MS);
+        assert!(has_lock(&world, 0) && payloads(&world, 1).len() == 1, "seed {seed}");
+        world.leave(1);
+        world.run_for(3000 * MS);
+        assert!(waits(&world, 0, 1, 2), "seed {seed}: {:?}", world.hosts[0].story);
+        world.send(0, Qos::TotallyOrdered, 50);
+        world.confirm(0);
+        world.run_for(3000 * MS);
+        assert_eq!(payloads(&world, 0).len(), 1, "seed {seed}");
+        assert!(!world.hosts[0].story.iter().any(|told| matches!(told, Told::Safe { .. })));
+        world.join(2);
+        world.run_for(3000 * MS);
+        assert_eq!(payloads(&world, 0).len(), 2, "seed {seed}");
+        assert_eq!(world.holders(lock()), [0], "seed {seed}");
+        checks::check_safety(&world);
+    }
+}
+
+#[test]
+fn a_voter_that_dies_is_followed_by_another_of_two_of_three() {
+    for seed in 0..10 {
+        let mut world = world(3, 3, seed, &[0; 3]);
+        (0..2).for_each(|number| world.join(number));
+        world.run_for(2000 * MS);
+        world.send(0, Qos::MajorityResilient, 50);
+        world.run_for(1000 * MS);
+        world.crash(1);
+        world.send(0, Qos::MajorityResilient, 50);
+        world.run_for(3000 * MS);
+        assert_eq!(payloads(&world, 0).len(), 1, "seed {seed}");
+        assert!(waits(&world, 0, 1, 2), "seed {seed}: {:?}", world.hosts[0].story);
+        world.join(2);
+        world.run_for(3000 * MS);
+        assert_eq!(payloads(&world, 0).len(), 2, "seed {seed}");
+        assert!(is_working(&world, 2), "seed {seed}");
+        checks::check_safety(&world);
+    }
+}
+
+#[test]
+fn a_voter_more_than_the_electorate_waits_outside() {
+    for seed in 0..10 {
+        let mut world = world(4, 3, seed, &[0; 4]);
+        (0..3).for_each(|number| world.join(number));
+        world.run_for(3000 * MS);
+        world.join(3);
+        world.run_for(20_000 * MS);
+        assert!(world.hosts[3].story.contains(&Told::Full { voters: 3 }), "seed {seed}");
+        assert_eq!(world.ring(3), None, "seed {seed}");
+        world.crash(1);
+        world.send(0, Qos::TotallyOrdered, 50);
+        world.run_for(10_000 * MS);
+        let ring = world.ring(3).expect("it was let in");
+        assert!(ring.len() == 3 && !ring.contains(&NodeId(2)), "seed {seed}");
+    }
+}
+
+#[test]
+fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
+    for seed in 0..10 {
+        let mut world = world(4, 3, seed, &[0; 4]);
+        (0..3).for_each(|number| world.join(number));
+        world.join_with(3, CLIENT);
+        world.run_for(3000 * MS);
+        world.send(0, Qos::MajorityResilient, 50);
+        world.run_for(1000 * MS);
+        (1..3).for_each(|number| world.crash(number));
+        world.send(0, Qos::TotallyOrdered, 50);
+        world.run_for(5000 * MS);
+        assert!(waits(&world, 0, 1, 2), "seed {seed}: {:?}", world.hosts[0].story);
+        let epoch = world.hosts[0].engine.view(GROUP).expect("it is in one").epoch;
+        let force = |world: &mut World, epoch, lost: &[u64]| {
+            let lost = lost.iter().map(|node| NodeId(*node)).collect();
+            let now = world.now;
+            world.hosts[3].engine.force_quorum(now, GROUP, epoch, lost);
+            world.run_for(5000 * MS);
+        };
+        force(&mut world, epoch, &[2]);
+        assert!(!is_working(&world, 0), "seed {seed}: one that is silent was not named");
+        force(&mut world, epoch, &[1, 2, 3]);
+        assert!(!is_working(&world, 0), "seed {seed}: one that answers was named");
+        let other = carom_proto::rmp::Epoch { version: epoch.version + 9, ..epoch };
+        force(&mut world, other, &[2, 3]);
+        assert!(!is_working(&world, 0), "seed {seed}: it was another ring's");
+        force(&mut world, epoch, &[2, 3]);
+        for number in [0, 3] {
+            assert!(is_working(&world, number), "seed {seed}");
+            let forced = |told: &Told| matches!(told, Told::View { view, .. } if view.is_forced);
+            assert!(world.hosts[number].story.iter().any(forced), "seed {seed}");
+        }
+        world.send(0, Qos::MajorityResilient, 50);
+        world.run_for(1000 * MS);
+        assert_eq!(payloads(&world, 0).len(), 3, "seed {seed}");
+        let next = world.add();
+        world.join(next);
+        world.run_for(5000 * MS);
+        let view = world.hosts[0].engine.view(GROUP).expect("it is in one");
+        assert!(view.has_quorum() && !view.is_forced, "seed {seed}: {view:?}");
+    }
+}
