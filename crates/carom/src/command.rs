@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_channel::Sender;
 use bytes::Bytes;
-use carom_proto::rmp::{LockName, LookOptions, ReplyError, RequestId, RequestOptions};
-use carom_proto::{GroupId, Safe};
+use carom_proto::rmp::{Epoch, LockName, LookOptions, ReplyError, RequestId, RequestOptions};
+use carom_proto::{GroupId, NodeId, Safe};
 
 use crate::call::Caller;
 use crate::error::NotSafe;
@@ -56,6 +56,8 @@ pub(crate) enum NodeCommand {
     },
     /// Look at the rings of a group.
     Look { group: GroupId, options: LookOptions, reply: Looker },
+    /// Ask the members of a ring to continue without a quorum.
+    ForceQuorum { group: GroupId, epoch: Epoch, lost: Vec<NodeId> },
     /// Ask for a lock; whether it is waited for.
     Lock { shared: Arc<GroupShared>, name: LockName, waits: bool, reply: lock::Reply },
     /// A task waits for a lock no more.

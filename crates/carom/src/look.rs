@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use async_channel::Sender;
-use carom_proto::GroupId;
-use carom_proto::rmp::{self, LookOptions, RingSight};
+use carom_proto::rmp::{self, Epoch, LookOptions, RingSight};
+use carom_proto::{GroupId, NodeId};
 
 use crate::blocking::within;
 use crate::command::NodeCommand;
@@ -70,6 +70,23 @@ impl Node {
         let group = GroupId::of_name(group);
         let looked = self.ask(|reply| NodeCommand::Look { group, options, reply });
         looked.recv().await.unwrap_or(Err(LookError::Closed))
+    }
+
+    /// Asks the members of a ring of the ordered group called `group` to continue without a quorum
+    /// of its [electorate](crate::Profile::quorum_of), for an operator who knows that the voters in
+    /// `lost` do not come back. This node need not be in the group.
+    ///
+    /// The ring is named by the epoch of its view, as [`Node::look`] shows it. Nothing happens
+    /// while the ring works, if a voter is silent that is not named, or if one that is named
+    /// answers. Whether it has happened, another look shows; at the members the next view says
+    /// that it was forced. It is sent once: ask again if it was lost.
+    ///
+    /// # Danger
+    /// If the voters that are named work elsewhere there are two rings from now on, each with its
+    /// own order and its own locks.
+    pub fn force_quorum(&self, group: &str, epoch: Epoch, lost: &[NodeId]) {
+        let (group, lost) = (GroupId::of_name(group), lost.to_vec());
+        self.tell(NodeCommand::ForceQuorum { group, epoch, lost });
     }
 
     /// As [`Node::look`], blocking the thread.

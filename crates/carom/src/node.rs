@@ -175,6 +175,10 @@ impl Node {
         self.shared.ask(command)
     }
 
+    pub(crate) fn tell(&self, command: NodeCommand) {
+        self.shared.home.tell(command);
+    }
+
     #[track_caller]
     pub(crate) fn must_not_block(&self, call: &str, instead: &str) {
         self.shared.home.must_not_block(call, instead);

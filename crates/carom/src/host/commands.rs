@@ -51,6 +51,9 @@ impl<N: Network> Host<N> {
                 }
             }
             NodeCommand::Look { group, options, reply } => self.look(now, group, options, reply),
+            NodeCommand::ForceQuorum { group, epoch, lost } => {
+                self.node.ordered_mut().force_quorum(now, group, epoch, lost);
+            }
             NodeCommand::Lock { shared, name, waits, reply } => {
                 self.with_locks(now, &shared, |locks, ring| locks.ask(ring, name, waits, reply));
             }

@@ -71,7 +71,7 @@ impl Look<'_> {
                 "life": member.process.life,
                 "endpoint": endpoints.get(&node),
                 "token": member.process == ring.token,
-                "voter": view.is_voter(member.process),
+                "voter": ring.view.is_voter(member.process),
             })
         });
         object["members"] = members.collect::<Vec<Value>>().into();

@@ -1,6 +1,8 @@
 //! Ordered groups: the flags with which they are joined, and the way into a ring.
 
+mod force;
 pub(crate) mod news;
+pub(crate) mod verb;
 
 use std::time::{Duration, Instant};
 

@@ -180,6 +180,8 @@ pub struct Rmp {
     events: VecDeque<Event>,
     counters: Counters,
     lives: u32,
+    /// What this node decides for itself where [`Engine::join`] is used.
+    joining: JoinOptions,
     /// The number of the next request to each group that this node has ever called.
     requests: BTreeMap<GroupId, u32>,
     parts: Parts,
@@ -242,11 +244,18 @@ impl Rmp {
             events: VecDeque::new(),
             counters: Counters::default(),
             lives: 0,
+            joining: JoinOptions::default(),
             requests: BTreeMap::new(),
             parts: Parts::default(),
             looks: Looks::default(),
             ended: BTreeSet::new(),
         }
+    }
+
+    /// Joins groups with these options where [`Engine::join`] is used.
+    #[must_use]
+    pub fn joining_with(self, options: JoinOptions) -> Self {
+        Self { joining: options, ..self }
     }
 
     /// What was counted.
@@ -375,7 +384,7 @@ impl Engine for Rmp {
         group: GroupId,
         settings: GroupSettings,
     ) -> Result<(), JoinError> {
-        self.join_with(now, group, settings, JoinOptions::default())
+        self.join_with(now, group, settings, self.joining)
     }
 
     fn leave(&mut self, now: Time, group: GroupId) {

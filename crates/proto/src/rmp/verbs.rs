@@ -205,6 +205,7 @@ impl fmt::Debug for Rmp {
             events,
             counters: _,
             lives,
+            joining,
             requests,
             parts,
             looks,
@@ -220,6 +221,7 @@ impl fmt::Debug for Rmp {
             .field("outbox", outbox)
             .field("events", events)
             .field("lives", lives)
+            .field("joining", joining)
             .field("requests", requests)
             .field("parts", parts)
             .field("looks", looks)

@@ -19,8 +19,9 @@ use player::Player;
 /// Plays the scenario of `seed`, and checks it. Every 16th seed is played twice: the same seed must
 /// give the same history.
 pub fn run_seed(seed: u64) -> Outcome {
-    let describe = || Settings::of_seed(seed).to_string();
-    explore(&Scenario::of_seed(seed), &describe, &|scenario| {
+    let scenario = Scenario::of_seed(seed);
+    let describe = || Settings::of_seed(seed, scenario.hosts).to_string();
+    explore(&scenario, &describe, &|scenario| {
         let Played { story, history, counters, .. } = play(scenario, None);
         Checked { history, steps: counters.steps, violations: ordered::all(&story) }
     })

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use bytes::Bytes;
 use carom_proto::loss::Loss;
-use carom_proto::rmp::{Handler, LockError, Process, Qos, RequestOptions, Rmp};
+use carom_proto::rmp::{Handler, JoinOptions, LockError, Process, Qos, RequestOptions, Rmp};
 use carom_proto::{
     Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, Rng, SendOptions, SeqNo, Time,
 };
@@ -42,10 +42,15 @@ pub(super) struct Player<'a> {
 
 impl<'a> Player<'a> {
     pub(super) fn new(scenario: &'a Scenario) -> Self {
-        let settings = Settings::of_seed(scenario.seed);
-        let (config, profile) = (settings.config.clone(), Profile::Ordered(settings.partition));
+        let settings = Settings::of_seed(scenario.seed, scenario.hosts);
+        let profile = Profile::Ordered(settings.partition);
+        let (all, hosts) = (settings.clone(), scenario.hosts);
         let kit = Kit {
-            engine: Box::new(move |id, seed| Box::new(Rmp::new(id, config.clone(), seed))),
+            engine: Box::new(move |id, seed| {
+                let is_voter = all.is_voter(id, hosts);
+                let options = JoinOptions { is_voter, ..JoinOptions::default() };
+                Box::new(Rmp::new(id, all.config.clone(), seed).joining_with(options))
+            }),
             group: Box::new(move |name| GroupSettings::new(name, profile)),
         };
         let rng = Rng::new(scenario.seed ^ 0x91a7);
@@ -242,11 +247,19 @@ impl<'a> Player<'a> {
     }
 
     fn standings(&self) -> Vec<Standing> {
-        let standing = |(host, group): (HostIx, GroupId)| {
-            let view = self.stage.member(host)?.engine().view(group).cloned();
-            Some(Standing { group, node: self.stage.id(host), view, is_minority: false })
+        let is_voter = |node| self.settings.is_voter(node, self.scenario.hosts);
+        let members = self.stage.members();
+        // Clients that no voter is with wait for one, in no ring.
+        let has_voter = |group: GroupId| {
+            members.iter().any(|(host, other)| *other == group && is_voter(self.stage.id(*host)))
         };
-        self.stage.members().into_iter().filter_map(standing).collect()
+        let standing = |(host, group): &(HostIx, GroupId)| {
+            let view = self.stage.member(*host)?.engine().view(*group).cloned();
+            let node = self.stage.id(*host);
+            (has_voter(*group) || view.is_some()).then_some(())?;
+            Some(Standing { group: *group, node, view, is_minority: false })
+        };
+        members.iter().filter_map(standing).collect()
     }
 
     fn call_the_roll(&mut self) {

@@ -3,21 +3,23 @@
 use core::fmt;
 use core::time::Duration;
 
-use carom_proto::Rng;
 use carom_proto::rmp::{Config, Partition};
+use carom_proto::{NodeId, Rng};
 
 /// What all members of a scenario have alike.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The smallest partition that goes on.
+    /// The smallest partition that goes on, or the electorate.
     pub partition: Partition,
+    /// So many of the hosts, the last of them, join as clients of the electorate.
+    pub clients: u32,
     /// The engines' settings.
     pub config: Config,
 }
 
 impl Settings {
-    /// Those of the scenario of this seed.
-    pub fn of_seed(seed: u64) -> Self {
+    /// Those of the scenario of this seed, with so many hosts.
+    pub fn of_seed(seed: u64, hosts: u32) -> Self {
         let mut rng = Rng::new(seed ^ 0x5e77_1465);
         let partitions = [
             Partition::AtLeast(1),
@@ -30,7 +32,17 @@ impl Settings {
         ];
         let partition = one_of(&mut rng, &partitions);
         let config = draw_config(&mut rng);
-        Self { partition, config }
+        if !rng.chance(0.3) {
+            return Self { partition, clients: 0, config };
+        }
+        let clients = rng.below(hosts as usize / 2 + 1) as u32;
+        let partition = Partition::QuorumOf((hosts - clients) as u16);
+        Self { partition, clients, config }
+    }
+
+    /// Whether the process of this id is a voter. A host that is started again is another process.
+    pub fn is_voter(&self, node: NodeId, hosts: u32) -> bool {
+        (node.0 - 1) % 1000 < u64::from(hosts - self.clients)
     }
 
     /// Longest time that anything may take, once the network works again: all tries of one thing,
@@ -99,7 +111,7 @@ fn one_of<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {:?}", self.partition, self.config)
+        write!(f, "{}, {} clients, {:?}", self.partition, self.clients, self.config)
     }
 }
 

@@ -7,13 +7,18 @@ use carom_proto::{GroupId, SeqNo};
 use std::collections::BTreeSet;
 
 use super::liveness::{by_group, is_one_ring};
-use super::story::{End, Life, Sent, Story, Told};
+use super::story::{End, Life, Sent, Standing, Story, Told};
 use crate::checkers::Violation;
 
 pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     let Some(standings) = story.roll_calls.last() else { return };
     let groups = by_group(standings);
-    let works = |group: GroupId| groups.get(&group).is_some_and(|it| is_one_ring(it));
+    let has_quorum =
+        |standing: &&Standing| standing.view.as_ref().is_some_and(|it| it.has_quorum());
+    let works = |group: GroupId| {
+        let standings = groups.get(&group);
+        standings.is_some_and(|it| is_one_ring(it) && it.iter().copied().all(|it| has_quorum(&it)))
+    };
     for ((group, node), lives) in &story.lives {
         for (ix, life) in lives.iter().enumerate() {
             let told = numbers(life);

@@ -57,8 +57,9 @@ pub(super) fn is_stuck(standings: &[&Standing]) -> bool {
     let mut rings = standings.iter().filter_map(|it| Some((it, it.view.as_ref()?))).peekable();
     rings.peek().is_some()
         && rings.all(|(standing, view)| {
-            let lives = view.processes().filter(is_there).count();
-            lives < view.least() || (lives < view.len() && standing.is_minority)
+            let lives: Vec<Process> = view.processes().filter(is_there).collect();
+            let is_too_few = view.voters_among(&lives) < view.least();
+            is_too_few || (lives.len() < view.len() && standing.is_minority)
         })
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use carom_proto::rmp::{Epoch, Partition, Qos, RingView, ViewEvent};
+use carom_proto::rmp::{Epoch, Partition, Process, Qos, RingView, ViewEvent};
 
 use super::story::{Account, Chapter, name};
 use crate::checkers::Violation;
@@ -21,17 +21,19 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
         for pair in eras.windows(2) {
             let event = pair[0][pair[0].len() - 1].event;
             let (last, next) = (&event.view, &pair[1][0].event.view);
-            if next.len() < last.least() && !goes_on_without_joiner(event, next) {
+            let went_on: Vec<Process> = next.processes().collect();
+            let went_on = last.voters_among(&went_on);
+            if went_on < last.least() && !next.is_forced && !goes_on_without_joiner(event, next) {
                 let what = format!(
                     "{account}: {} of {} members of {} went on, where {} must",
-                    next.len(),
-                    last.len(),
+                    went_on,
+                    last.voters().count(),
                     name(last),
                     last.least()
                 );
                 found.push(Violation::new("a minority does not go on", what));
             }
-            if 2 * last.least() <= last.len() {
+            if 2 * last.least() <= last.voters().count() || next.is_forced {
                 continue;
             }
             let ring = followers.entry(last.epoch).or_default().entry(next.epoch);
@@ -51,7 +53,7 @@ fn one_goes_on(epoch: Epoch, followers: &Followers<'_>, found: &mut Vec<Violatio
     let rings: Vec<_> = followers.values().collect();
     for (at, (first, went)) in rings.iter().enumerate() {
         for (ix, (second, _)) in rings.iter().enumerate().skip(at + 1) {
-            let common = second.processes().filter(|process| first.contains(*process));
+            let common = second.voters().filter(|process| first.contains(*process));
             let is_enough = ix > at + 1 || common.count() >= first.least();
             let goes_both = |it: &&&Account<'_>| it.process().is_some_and(|it| second.contains(it));
             let torn = went.iter().find(goes_both);
@@ -81,7 +83,8 @@ fn goes_on_without_joiner(event: &ViewEvent, next: &RingView) -> bool {
 
 pub(super) fn is_by_majority(account: &Account<'_>) -> bool {
     let views = account.chapters.iter().map(|chapter| &chapter.event.view);
-    views.flat_map(|view| &view.members).any(|member| member.partition >= Partition::Majority)
+    let mut members = views.flat_map(|view| &view.members);
+    members.any(|member| !matches!(member.partition, Partition::AtLeast(_)))
 }
 
 fn agreed_order(accounts: &[Account<'_>], found: &mut Vec<Violation>) {

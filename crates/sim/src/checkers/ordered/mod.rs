@@ -8,6 +8,7 @@
 //! | total order, virtual synchrony | `synchrony`, `views` |
 //! | K, majority and total resilience | `resilience` |
 //! | never two partitions that both go on; one order for all partitions | `majority` |
+//! | never two rings of one electorate that order, or grant locks | `quorum` |
 //! | locks | `locks` |
 //! | handlers | `calls` |
 //! | life goes on once the faults have stopped | `liveness`, `delivered` |
@@ -21,6 +22,7 @@ mod locks;
 mod majority;
 mod memory;
 mod once;
+mod quorum;
 mod resilience;
 mod source_order;
 mod story;
@@ -44,6 +46,7 @@ pub fn all(story: &Story) -> Vec<Violation> {
         views::check(accounts, &mut found);
         locks::check(accounts, &mut found);
         majority::check(accounts, &mut found);
+        quorum::check(accounts, &mut found);
         source_order::check(story, accounts, &mut found);
         synchrony::check(accounts, &mut found);
         resilience::check(accounts, &mut found);

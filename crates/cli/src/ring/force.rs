@@ -1,0 +1,209 @@
+//! `carom ring force-quorum`: a ring that has lost its quorum for good continues without it.
+
+use std::time::{Duration, Instant};
+
+use carom::rmp::{Epoch, Process};
+use carom::{Node, NodeId, RingStatus};
+use serde_json::json;
+
+use super::news;
+use crate::error::{CliError, Outcome};
+use crate::interrupt::{self, Interrupt};
+use crate::node::NodeArgs;
+use crate::units::UnitError;
+use crate::{output, units, waiting};
+
+/// Let a ring continue that has lost a majority of its voters for good; without --yes it is shown
+/// which are lost, and nothing is changed
+///
+/// If a voter that is named as lost works elsewhere, there are two rings afterwards, each with its
+/// own order and its own locks: stop those processes first.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Args {
+    /// The group's name
+    #[arg(value_parser = units::name)]
+    group: String,
+    /// The ring, as it is shown without --yes
+    #[arg(long, value_name = "VIEW", value_parser = epoch, requires = "yes")]
+    view: Option<Epoch>,
+    /// The voters that are lost, all of them, with commas between them
+    #[arg(long, value_name = "NODE", value_parser = node, value_delimiter = ',')]
+    #[arg(requires = "yes")]
+    lost: Vec<NodeId>,
+    /// Do it; needs --view, and --lost if voters of this view are lost
+    #[arg(long, requires = "view")]
+    yes: bool,
+    /// Wait at most this long for the members to answer
+    #[arg(long, value_name = "TIME", default_value = "10s", allow_hyphen_values = true)]
+    #[arg(value_parser = units::duration)]
+    timeout: Duration,
+    /// Print JSON: one object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+impl Args {
+    /// Runs the verb.
+    ///
+    /// # Errors
+    /// If the node cannot start, nobody answers, or the ring is another, or does not continue.
+    pub(super) fn run(&self) -> Result<Outcome, CliError> {
+        let interrupt = interrupt::listen()?;
+        let node = self.node.start(self.node.builder(), interrupt)?;
+        crate::node::settle(&node, interrupt)?;
+        let done = self.run_as(&node, interrupt);
+        node.close();
+        done
+    }
+
+    fn run_as(&self, node: &Node, interrupt: &Interrupt) -> Result<Outcome, CliError> {
+        let rings = self.look(node, interrupt)?;
+        let Some(epoch) = self.view else {
+            for ring in &rings {
+                self.show(node, ring)?;
+            }
+            return Ok(Outcome::of(
+                rings.iter().any(|ring| !ring.view.has_quorum() || !ring.is_working),
+            ));
+        };
+        let ring = rings.iter().find(|ring| ring.view.epoch == epoch).ok_or_else(|| {
+            let seen: Vec<String> = rings.iter().map(|ring| view_id(ring.view.epoch)).collect();
+            let cause = format!("view {} is not there, but {}", view_id(epoch), seen.join(", "));
+            CliError::new(cause, "run it without --yes, and see what is lost now")
+        })?;
+        if ring.view.electorate().is_none() {
+            let fix =
+                "its members did not give --quorum-of: those that are left have to be restarted";
+            return Err(CliError::new(format!("group {} has no electorate", self.group), fix));
+        }
+        eprintln!(
+            "warning: forcing the quorum of {}: if one of the lost voters works elsewhere, order \
+             and locks are split from now on",
+            self.group
+        );
+        let started = Instant::now();
+        while started.elapsed() < self.timeout {
+            node.force_quorum(&self.group, epoch, &self.lost);
+            if interrupt.wait(AGAIN) {
+                return Err(CliError::interrupted());
+            }
+            let now = self.look(node, interrupt)?;
+            if let Some(ring) = now.iter().find(|ring| ring.view.is_forced && ring.is_working) {
+                self.show(node, ring)?;
+                return Ok(Outcome::Fine);
+            }
+        }
+        let cause = format!("the ring of {} does not continue", self.group);
+        Err(CliError::new(
+            cause,
+            "name with --lost each voter that is lost, and none that is there",
+        ))
+    }
+
+    fn look(&self, node: &Node, interrupt: &Interrupt) -> Result<Vec<RingStatus>, CliError> {
+        let look = node.look(&self.group, self.timeout);
+        let rings = waiting::until(Box::pin(look), || interrupt.is_asked());
+        let rings = rings.ok_or_else(CliError::interrupted)?;
+        let rings = rings.map_err(|error| CliError::new(error.to_string(), error.fix()))?;
+        if rings.is_empty() {
+            let cause = format!("nobody is in {}", self.group);
+            return Err(CliError::new(cause, "give the group's name, and a seed that is there"));
+        }
+        Ok(rings)
+    }
+
+    fn show(&self, node: &Node, ring: &RingStatus) -> Result<(), CliError> {
+        let present = node.status().members;
+        let is_there = |voter: &NodeId| present.iter().any(|member| member.node == *voter);
+        let voters = ring.view.voters().map(|voter| voter.node);
+        let (here, lost): (Vec<NodeId>, Vec<NodeId>) = voters.partition(is_there);
+        let needed = news::needed(&ring.view);
+        let is_working = ring.is_working && (ring.view.has_quorum() || ring.view.is_forced);
+        if self.json {
+            return output::json(&json!({
+                "group": self.group,
+                "view": view_id(ring.view.epoch),
+                "electorate": ring.view.electorate(),
+                "needed": needed,
+                "voters": names(&here),
+                "lost": names(&lost),
+                "working": is_working,
+                "forced": ring.view.is_forced,
+            }));
+        }
+        let mut text = format!("ring of {}: view {}\n", self.group, view_id(ring.view.epoch));
+        if is_working {
+            let how = if ring.view.is_forced { ", as it was forced to" } else { "" };
+            return output::lines(&format!("{text}it works{how}, with {} voters", here.len()));
+        }
+        let lost = names(&lost).join(",");
+        text += &format!("{}\n", news::waiting_for_quorum(here.len(), needed));
+        text += &format!("here: {}\n", names(&here).join(","));
+        let flag = if lost.is_empty() { String::new() } else { format!(" --lost {lost}") };
+        text += &format!("lost: {}\n", if lost.is_empty() { "nobody of this view" } else { &lost });
+        text += &format!(
+            "to continue without them: carom ring force-quorum {} --view {}{flag} --yes",
+            self.group,
+            view_id(ring.view.epoch)
+        );
+        output::lines(&text)
+    }
+}
+
+fn names(nodes: &[NodeId]) -> Vec<String> {
+    nodes.iter().map(ToString::to_string).collect()
+}
+
+/// A view by the name that the flag takes.
+fn view_id(epoch: Epoch) -> String {
+    let Epoch { version, creator } = epoch;
+    format!("{version}@{}.{}", creator.node, creator.life)
+}
+
+fn epoch(text: &str) -> Result<Epoch, UnitError> {
+    let parts = text.split_once('@').and_then(|(version, creator)| {
+        let (node, life) = creator.split_once('.')?;
+        let node = u64::from_str_radix(node, 16).ok()?;
+        let creator = Process { node: NodeId(node), life: life.parse().ok()? };
+        Some(Epoch { version: version.parse().ok()?, creator })
+    });
+    parts.ok_or_else(|| UnitError {
+        cause: format!("'{text}' is no view"),
+        fix: "copy it from what is shown without --yes, such as 2@00000000000000aa.1".to_owned(),
+    })
+}
+
+fn node(text: &str) -> Result<NodeId, UnitError> {
+    u64::from_str_radix(text, 16).map(NodeId).map_err(|_| UnitError {
+        cause: format!("'{text}' is no node"),
+        fix: "write its 16 digits, as `carom members` shows them".to_owned(),
+    })
+}
+
+/// How often the members are asked.
+const AGAIN: Duration = Duration::from_millis(300);
+const EXAMPLE: &str = "Example:
+  carom ring force-quorum accounts
+  carom ring force-quorum accounts --view 2@3eb59cd23f890774.1 --lost 864c0d2f90b1a377 --yes
+
+Exit codes: 0 the ring works, 1 it does not and nothing was changed, 2 wrong use or environment";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_is_read_as_it_is_shown() {
+        let creator = Process { node: NodeId(0xaa), life: 3 };
+        let named = Epoch { version: 2, creator };
+        assert_eq!(view_id(named), "2@00000000000000aa.3");
+        assert_eq!(epoch(&view_id(named)), Ok(named));
+        for wrong in ["", "2", "2@", "2@xy.1", "x@aa.1", "2@aa"] {
+            assert!(epoch(wrong).is_err(), "{wrong}");
+        }
+        assert!(node("864c0d2f90b1a377").is_ok() && node("nobody").is_err());
+    }
+}

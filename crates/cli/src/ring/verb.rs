@@ -1,0 +1,32 @@
+//! `carom ring`: what an operator does about the ring of an ordered group.
+
+use clap::Subcommand;
+
+use super::force;
+use crate::error::{CliError, Outcome};
+
+/// Repair the ring of an ordered group
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    ForceQuorum(force::Args),
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If the node cannot start, or the ring is not as it was named.
+pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    match &args.action {
+        Action::ForceQuorum(args) => args.run(),
+    }
+}
+
+const EXAMPLE: &str = "Example:
+  carom ring force-quorum accounts    show what is lost, and the command that continues without it";

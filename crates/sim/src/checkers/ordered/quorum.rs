@@ -1,0 +1,53 @@
+//! A ring of an electorate orders messages and grants locks only with a majority of the voters; so
+//! any two rings that have done so have a voter in common, however their members have met. What an
+//! operator has forced is excepted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carom_proto::NodeId;
+use carom_proto::rmp::{Qos, RingView};
+
+use super::story::{Account, Chapter, name};
+use crate::checkers::Violation;
+
+pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+    let mut rings: BTreeMap<BTreeSet<u64>, &RingView> = BTreeMap::new();
+    for account in accounts {
+        for chapter in account.chapters.iter().filter(|chapter| has_worked(chapter)) {
+            let view = &chapter.event.view;
+            let Some(quorum) = view.quorum() else { continue };
+            let voters: BTreeSet<u64> = view.voters().map(|voter| host_of(voter.node)).collect();
+            if voters.len() < quorum {
+                let what = format!(
+                    "{account}: {} worked with {} of {quorum} voters",
+                    name(view),
+                    voters.len()
+                );
+                found.push(Violation::new("no work without a quorum", what));
+            }
+            rings.insert(voters, view);
+        }
+    }
+    let rings: Vec<_> = rings.into_iter().collect();
+    for (at, (voters, view)) in rings.iter().enumerate() {
+        for (_, other) in rings[at + 1..].iter().filter(|(others, _)| others.is_disjoint(voters)) {
+            let what = format!("{} and {} worked without a common voter", name(view), name(other));
+            found.push(Violation::new("one ring of an electorate", what));
+        }
+    }
+}
+
+/// The voter whose process this is: a host that is started again is another process of the same
+/// voter.
+fn host_of(node: NodeId) -> u64 {
+    node.0.wrapping_sub(1) % PROCESSES_APART
+}
+
+/// Whether something was ordered, or a lock granted, in this view.
+fn has_worked(chapter: &Chapter<'_>) -> bool {
+    let is_ordered = chapter.heard.iter().any(|(_, sent)| sent.qos >= Qos::TotallyOrdered);
+    is_ordered || !chapter.granted.is_empty()
+}
+
+/// The ids of a host's processes are so far apart.
+pub(crate) const PROCESSES_APART: u64 = 1000;
