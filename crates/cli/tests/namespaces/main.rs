@@ -6,6 +6,7 @@ mod doctor;
 #[path = "../lab/mod.rs"]
 mod lab;
 mod paths;
+mod quorum;
 mod refusals;
 mod service;
 mod sizes;

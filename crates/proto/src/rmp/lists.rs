@@ -7,8 +7,8 @@ use super::group::Group;
 use super::log::{ListChange, ListChangeKind, Round};
 use super::names::{Epoch, Process, Timestamp};
 use super::packet::{NewList, Packet, Snapshot};
+use super::quorum::is_larger;
 use super::ring::{Lacks, Ring};
-use super::view::RingView;
 use super::{Removal, RingNews};
 use crate::{NodeId, SeqNo};
 
@@ -491,22 +491,5 @@ impl Group {
             cx.cancel(timer);
         }
         self.lacked = Lacks::default();
-    }
-}
-
-/// Whether one ring of a group is the larger of two: that one stays when they meet. Of an electorate
-/// it is the one that has its quorum, or has ordered more. Of equal ones it is that with the smaller
-/// name.
-fn is_larger(theirs: (&RingView, Timestamp), ours: (&RingView, Timestamp)) -> bool {
-    let size = |(view, ordered): (&RingView, Timestamp)| {
-        let has_electorate = view.electorate().is_some();
-        let is_whole = view.has_quorum() && !view.is_forced;
-        let rank = (is_whole, view.is_forced, ordered, view.voters().count());
-        let of_electorate = has_electorate.then_some(rank);
-        (of_electorate, view.len())
-    };
-    match size(theirs).cmp(&size(ours)) {
-        core::cmp::Ordering::Equal => theirs.0.epoch < ours.0.epoch,
-        order => order.is_gt(),
     }
 }

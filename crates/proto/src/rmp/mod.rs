@@ -252,12 +252,6 @@ impl Rmp {
         }
     }
 
-    /// Joins groups with these options where [`Engine::join`] is used.
-    #[must_use]
-    pub fn joining_with(self, options: JoinOptions) -> Self {
-        Self { joining: options, ..self }
-    }
-
     /// What was counted.
     pub fn counters(&self) -> Counters {
         self.counters

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use super::around::{Around, Timer};
 use super::group::Group;
 use super::log::{ListChange, ListChangeKind};
-use super::names::{Epoch, Process};
+use super::names::{Epoch, Process, Timestamp};
 use super::packet::Packet;
 use super::reforming::Reforming;
 use super::ring::Lacks;
@@ -163,5 +163,22 @@ impl Group {
             cx.cancel(Timer::Recovery);
             self.initiate(cx);
         }
+    }
+}
+
+/// Whether one ring of a group is the larger of two: that one stays when they meet. Of an
+/// electorate it is the one that has its quorum, or has ordered more. Of equal ones it is that with
+/// the smaller name.
+pub(super) fn is_larger(theirs: (&RingView, Timestamp), ours: (&RingView, Timestamp)) -> bool {
+    let size = |(view, ordered): (&RingView, Timestamp)| {
+        let has_electorate = view.electorate().is_some();
+        let is_whole = view.has_quorum() && !view.is_forced;
+        let rank = (is_whole, view.is_forced, ordered, view.voters().count());
+        let of_electorate = has_electorate.then_some(rank);
+        (of_electorate, view.len())
+    };
+    match size(theirs).cmp(&size(ours)) {
+        core::cmp::Ordering::Equal => theirs.0.epoch < ours.0.epoch,
+        order => order.is_gt(),
     }
 }

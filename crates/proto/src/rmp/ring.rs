@@ -179,20 +179,6 @@ impl Ring {
         &self.view
     }
 
-    /// How many voters are here, and how many it takes, while those are too few for the ring to
-    /// work: it orders nothing, grants no lock, and delivers nothing until they are enough. A voter
-    /// that was let in is counted once it has taken the token: until then it may be in another ring.
-    pub(super) fn shortage(&self) -> Option<(usize, usize)> {
-        let quorum = self.view.quorum()?;
-        let here = self.view.voters().filter(|voter| self.has_spoken(*voter)).count();
-        (here < quorum).then_some((here, quorum))
-    }
-
-    /// The last round that has given a message its place, or changed a lock; 0 before the first.
-    pub(super) fn ordered(&self) -> Timestamp {
-        self.ordered
-    }
-
     /// Whose turn it is.
     pub(super) fn token(&self) -> Process {
         self.token
@@ -291,22 +277,6 @@ impl Ring {
     /// Whether a member may be added or removed now.
     pub(super) fn may_change_members(&self) -> bool {
         self.last_change.0 <= self.settled
-    }
-
-    /// Whether a message or a lock waits, here or elsewhere, for more members to take the token.
-    pub(super) fn waits_for_passes(&self) -> bool {
-        if self.shortage().is_some() {
-            return false;
-        }
-        let (round, takers) = self.awaited;
-        let taken = self.standings.values().filter(|standing| standing.accepted >= round).count();
-        let is_awaited = taken < takers.min(self.standings.len());
-        is_awaited || matches!(self.queue.front(), Some(Queued::Packet { .. }))
-    }
-
-    /// Whether the token has gone round without anything to do: all have all, and know it.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
     }
 
     /// Ends with the list of a reformation, which all its members have accepted at this position.

@@ -16,6 +16,12 @@ use super::{JoinOptions, Rmp, Terms, packet};
 use crate::{GroupId, GroupSettings, JoinError, Profile, Time};
 
 impl Rmp {
+    /// Joins groups with these options where [`Engine::join`] is used.
+    #[must_use]
+    pub fn joining_with(self, options: JoinOptions) -> Self {
+        Self { joining: options, ..self }
+    }
+
     /// Joins a group as [`Engine::join`](crate::Engine::join) does, with what only this node
     /// decides.
     ///

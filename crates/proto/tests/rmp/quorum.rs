@@ -67,12 +67,15 @@ fn halves_that_start_apart_order_and_lock_nothing() {
         world.run_for(10_000 * MS);
         let ordered = |number| {
             let mut all = payloads(&world, number);
-            assert_eq!(all.len(), 12, "seed {seed}: {number}");
             all.retain(|(_, payload)| payload[5] != 0);
             all
         };
+        let whole = (0..2).map(ordered).max_by_key(Vec::len).expect("there are two");
+        assert_eq!(whole.len(), 8, "seed {seed}");
         for number in 0..4 {
-            assert_eq!(ordered(number), ordered(0), "seed {seed}: {number}");
+            // A client may have been let in after the first messages.
+            assert!(whole.ends_with(&ordered(number)), "seed {seed}: {number}");
+            assert!(number > 1 || ordered(number) == whole, "seed {seed}: {number}");
             assert!(!world.hosts[number].story.contains(&Told::Removed), "seed {seed}");
         }
         assert_eq!(world.holders(lock()).len(), 1, "seed {seed}");

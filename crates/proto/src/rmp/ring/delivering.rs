@@ -11,6 +11,37 @@ use super::Ring;
 use crate::SeqNo;
 
 impl Ring {
+    /// How many voters are here, and how many it takes, while those are too few for the ring to
+    /// work: it orders nothing, grants no lock, and delivers nothing until they are enough. A voter
+    /// that was let in is counted once it has taken the token: until then it may be in another
+    /// ring.
+    pub(in crate::rmp) fn shortage(&self) -> Option<(usize, usize)> {
+        let quorum = self.view.quorum()?;
+        let here = self.view.voters().filter(|voter| self.has_spoken(*voter)).count();
+        (here < quorum).then_some((here, quorum))
+    }
+
+    /// The last round that has given a message its place, or changed a lock; 0 before the first.
+    pub(in crate::rmp) fn ordered(&self) -> Timestamp {
+        self.ordered
+    }
+
+    /// Whether a message or a lock waits, here or elsewhere, for more members to take the token.
+    pub(in crate::rmp) fn waits_for_passes(&self) -> bool {
+        if self.shortage().is_some() {
+            return false;
+        }
+        let (round, takers) = self.awaited;
+        let taken = self.standings.values().filter(|standing| standing.accepted >= round).count();
+        let is_awaited = taken < takers.min(self.standings.len());
+        is_awaited || matches!(self.queue.front(), Some(Queued::Packet { .. }))
+    }
+
+    /// Whether the token has gone round without anything to do: all have all, and know it.
+    pub(in crate::rmp) fn is_quiet(&self) -> bool {
+        self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
+    }
+
     /// The messages and views that can be delivered now, in order. `arrived` is a packet that may
     /// be delivered whatever is missing before it.
     pub(in crate::rmp) fn deliver(&mut self, arrived: Option<(Process, SeqNo)>) -> Vec<Delivery> {

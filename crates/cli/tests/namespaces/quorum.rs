@@ -1,0 +1,92 @@
+//! Two machines that start apart: with an electorate none of them orders or locks alone.
+
+use crate::MTU;
+use crate::lab::{Host, Lab, Running};
+
+const QUORUM: [&str; 2] = ["--quorum-of", "3"];
+
+fn start(host: &Host, args: &[&str]) -> Running {
+    host.start(&[args, &QUORUM].concat())
+}
+
+fn lock(host: &Host) -> Running {
+    let args = ["lock", "sr", "L"];
+    let rest = ["--timeout", "2s", "--", "echo", "locked"];
+    host.start(&[&args[..], &QUORUM, &rest].concat())
+}
+
+#[test]
+fn machines_that_start_apart_neither_order_nor_lock_until_they_meet() {
+    let test = "machines start apart";
+    let Some(lab) = Lab::new(test, 2, MTU) else { return };
+    lab.at(2).unplug();
+    let mut subs: Vec<Running> =
+        lab.hosts().iter().map(|host| start(host, &["sub", "sr"])).collect();
+    for sub in &mut subs {
+        sub.said.wait_for("waiting for quorum: 1 of 2");
+    }
+    let mut locks: Vec<Running> = lab.hosts().iter().map(lock).collect();
+    let publish = ["pub", "sr", "--resilience", "majority"];
+    let mut publishers: Vec<Running> = (1..=2)
+        .map(|number| {
+            let line = std::iter::once(format!("from {number}"));
+            lab.at(number).pipe(line, &[&publish[..], &QUORUM].concat())
+        })
+        .collect();
+    for lock in &mut locks {
+        lock.end_with(1);
+        assert!(lock.wrote.seen.is_empty(), "both sides ran what only one may run");
+    }
+    lab.at(2).plug();
+    for publisher in &mut publishers {
+        publisher.end_with(0);
+    }
+    let order: Vec<Vec<String>> = subs
+        .iter_mut()
+        .map(|sub| {
+            let first = sub.wrote.wait_for("from");
+            vec![first, sub.wrote.wait_for("from")]
+        })
+        .collect();
+    assert_eq!(order[0], order[1]);
+    let mut locks: Vec<Running> = lab.hosts().iter().map(lock).collect();
+    for lock in &mut locks {
+        lock.end_with(0);
+        assert_eq!(lock.wrote.seen, ["locked"]);
+    }
+    for sub in &mut subs {
+        sub.interrupt();
+        sub.end_with(0);
+    }
+}
+
+#[test]
+fn a_lost_majority_is_forced_by_naming_it() {
+    let Some(lab) = Lab::new("a quorum is forced", 3, MTU) else { return };
+    let mut subs: Vec<Running> =
+        lab.hosts().iter().map(|host| start(host, &["sub", "sr"])).collect();
+    for sub in &mut subs {
+        sub.said.wait_for("3 members now");
+    }
+    subs[1].kill();
+    subs[2].kill();
+    subs[0].said.wait_for("waiting for quorum: 1 of 2");
+    let mut shown = lab.at(1).start(&["ring", "force-quorum", "sr", "--json"]);
+    shown.end_with(1);
+    let report = shown.json();
+    let view = report["view"].as_str().expect("it is named");
+    let lost: Vec<&str> =
+        report["lost"].as_array().into_iter().flatten().filter_map(|it| it.as_str()).collect();
+    assert_eq!(lost.len(), 2, "{report}");
+    let force = ["ring", "force-quorum", "sr", "--view", view, "--yes", "--timeout", "3s"];
+    let mut wrong = lab.at(1).start(&[&force[..], &["--lost", lost[0]]].concat());
+    wrong.end_with(2);
+    let mut right = lab.at(1).start(&[&force[..], &["--lost", &lost.join(",")]].concat());
+    right.end_with(0);
+    subs[0].said.wait_for("an operator has forced the quorum");
+    let line = std::iter::once("alone".to_owned());
+    let mut publisher =
+        lab.at(1).pipe(line, &[&["pub", "sr", "--order", "total"], &QUORUM[..]].concat());
+    publisher.end_with(0);
+    subs[0].wrote.wait_for("alone");
+}
