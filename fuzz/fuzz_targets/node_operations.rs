@@ -319,12 +319,12 @@ impl Forged {
             }
             Self::Heartbeat { next, first, confirm } => {
                 let (next, first) = (SeqNo((*next).into()), first.map(|first| SeqNo(first.into())));
-                encode(Packet::Heartbeat { next, first, confirm: *confirm });
+                encode(Packet::Heartbeat { next, first, nonce: 0, confirm: *confirm });
             }
             Self::Ack { settled_to, lost } => {
                 encode(Packet::Ack { settled_to: SeqNo(*settled_to), lost: *lost });
             }
-            Self::Open => encode(Packet::Open),
+            Self::Open => encode(Packet::Open { nonce: 0 }),
         }
         out
     }

@@ -74,9 +74,9 @@ fn templates(from: NodeId, to: NodeId, group: GroupId) -> Vec<Vec<u8>> {
         Packet::Nak { ids: &ids },
         Packet::Retransmission { origin: from, seqno: SeqNo(4), block: &block },
         Packet::HaveNot { ids: &ids, expired: true },
-        Packet::Heartbeat { next: SeqNo(9), first: Some(SeqNo(1)), confirm: true },
+        Packet::Heartbeat { next: SeqNo(9), first: Some(SeqNo(1)), nonce: 0, confirm: true },
         Packet::Ack { settled_to: SeqNo(1), lost: 0 },
-        Packet::Open,
+        Packet::Open { nonce: 0 },
     ];
     let encode = |packet: &Packet<'_>| {
         let mut datagram = Vec::new();

@@ -23,6 +23,18 @@ fn ids(sender: u64, numbers: &[u32]) -> Vec<WireId> {
     numbers.iter().map(|n| WireId::from(id(n))).collect()
 }
 
+/// The nonce of the last open among the datagrams that the engine wants to send; they are dropped.
+fn nonce_of(engine: &mut Lateral) -> u64 {
+    let (mut nonce, mut out) = (0, Vec::new());
+    while engine.poll_transmit(&mut out).is_some() {
+        if let Ok((_, Packet::Open { nonce: sent })) = Packet::decode(&out) {
+            nonce = sent;
+        }
+        out.clear();
+    }
+    nonce
+}
+
 #[test]
 fn a_data_packet_as_long_as_udp_allows_panics_nobody() {
     let mut world = World::new(3, &Config::default(), Loss::None, 1);
@@ -39,7 +51,8 @@ fn a_repair_that_names_a_packet_twice_panics_nobody() {
     let mut world = World::new(3, &Config::default(), Loss::None, 1);
     (0..3).for_each(|host| world.join(host, GROUP, RATE));
     world.run_for(MILLISECOND);
-    let beat = Packet::Heartbeat { next: SeqNo(9), first: Some(SeqNo(1)), confirm: false };
+    let beat =
+        Packet::Heartbeat { next: SeqNo(9), first: Some(SeqNo(1)), nonce: 0, confirm: false };
     world.inject(0, &datagram(beat, 2, GROUP));
     for numbers in [&[1, 1][..], &[1, 1, 1, 1], &[1, 2], &[3, 4]] {
         let packet = Packet::Repair { ids: &ids(2, numbers), sum: &[0; 40] };
@@ -89,7 +102,8 @@ fn what_was_overtaken_by_far_is_not_both_reported_and_delivered() {
         let data = Packet::Data { seqno: SeqNo(seqno), confirm: false, block: block.bytes() };
         engine.handle_datagram(now, &datagram(data, 2, GROUP));
     }
-    let beat = Packet::Heartbeat { next: SeqNo(1001), first: Some(SeqNo(1)), confirm: false };
+    let (next, first, nonce) = (SeqNo(1001), Some(SeqNo(1)), nonce_of(&mut engine));
+    let beat = Packet::Heartbeat { next, first, nonce, confirm: false };
     engine.handle_datagram(now, &datagram(beat, 2, GROUP));
     let mut account = vec![0; 1001];
     while let Some(event) = engine.poll_event() {
@@ -134,8 +148,13 @@ fn packets_that_wait_for_the_limit_of_naks_do_not_keep_the_node_busy() {
     let mut world = World::new(3, &Config::default(), Loss::None, 1);
     (0..3).for_each(|host| world.join(host, GROUP, RATE));
     let (now, engine) = (world.now, &mut world.hosts[0].engine);
-    let beat = Packet::Heartbeat { next: SeqNo(60_000), first: Some(SeqNo(1)), confirm: false };
-    engine.handle_datagram(now, &datagram(beat, 2, GROUP));
+    let mut beat = |first, nonce| {
+        let packet = Packet::Heartbeat { next: SeqNo(60_000), first, nonce, confirm: false };
+        engine.handle_datagram(now, &datagram(packet, 2, GROUP));
+        nonce_of(engine)
+    };
+    let nonce = beat(None, 0);
+    beat(Some(SeqNo(1)), nonce);
     let (mut calls, mut out) = (0, Vec::new());
     while let Some(due) = engine.poll_timeout().filter(|due| due.at < now + SECOND) {
         assert!(calls < 20_000, "50000 askings a second need no more calls");
@@ -262,8 +281,10 @@ fn a_jump_that_is_believed_notices_no_more_missing_packets_than_there_is_room_fo
     let mut world = World::new(7, &config, Loss::None, 1);
     (0..7).for_each(|host| world.join(host, GROUP, RATE));
     let mut beat = |sender, next| {
-        let packet = Packet::Heartbeat { next: SeqNo(next), first: Some(SeqNo(1)), confirm: false };
+        let next = SeqNo(next);
+        let packet = Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };
         world.inject(0, &datagram(packet, sender, GROUP));
+        world.answer(0, NodeId(sender), GROUP, next, SeqNo(1));
     };
     // Four streams take up all the room, of a fifth one two numbers far ahead agree.
     let gap = config.max_gap;

@@ -92,6 +92,12 @@ pub struct Counters {
     pub streams_refused: u64,
     /// Datagrams with a sequence number too far ahead to be believed at once.
     pub jumps_doubted: u64,
+    /// Data packets and heartbeats of another start of their sender than the one that is known.
+    pub other_incarnations: u64,
+    /// Streams that began anew because their sender was started again.
+    pub streams_restarted: u64,
+    /// Answers of senders that refuted what had been claimed of their streams.
+    pub claims_refuted: u64,
     /// Datagrams dropped because too many waited to be sent.
     pub outbox_dropped: u64,
     /// Bytes of all datagrams sent.
@@ -160,6 +166,9 @@ impl Counters {
             ("malformed", self.malformed),
             ("streams_refused", self.streams_refused),
             ("jumps_doubted", self.jumps_doubted),
+            ("other_incarnations", self.other_incarnations),
+            ("streams_restarted", self.streams_restarted),
+            ("claims_refuted", self.claims_refuted),
             ("outbox_dropped", self.outbox_dropped),
             ("bytes_sent", self.bytes_sent),
             ("repair_bytes_sent", self.repair_bytes_sent),

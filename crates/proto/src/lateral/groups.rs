@@ -2,10 +2,10 @@
 
 use alloc::collections::BTreeMap;
 
-use super::Config;
+use super::left_groups::Heard;
 use super::members::Members;
-use super::sending::OwnStream;
-use crate::{GroupId, IdMap, NodeId, RateOfFire, Rng, SeqNo, Time};
+use super::sending::{OwnStream, Position};
+use crate::{GroupId, IdMap, NodeId, RateOfFire, Rng, Time};
 
 /// Which group, among those that this node is in; numbers are used again after a leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,7 +35,7 @@ pub(super) struct Group {
     /// Senders heard in the group.
     pub(super) streams: usize,
     /// How far this node had come with each sender when it was in the group before.
-    pub(super) heard_to: BTreeMap<NodeId, SeqNo>,
+    pub(super) heard: BTreeMap<NodeId, Heard>,
 }
 
 /// A uniformly random subset of a group's members, kept as they come and go (Slingshot 3.3).
@@ -101,16 +101,21 @@ impl Groups {
 }
 
 impl Group {
-    pub(super) fn new(id: GroupId, rate: RateOfFire, config: &Config) -> Self {
+    pub(super) fn new(
+        id: GroupId,
+        rate: RateOfFire,
+        start: Position,
+        partial_view: Option<usize>,
+    ) -> Self {
         Self {
             id,
             rate,
             view_version: 0,
             members: Members::default(),
-            sample: Sample { limit: config.partial_view, chosen: Vec::new() },
-            own: OwnStream::new(config.first_number),
+            sample: Sample { limit: partial_view, chosen: Vec::new() },
+            own: OwnStream::new(start),
             streams: 0,
-            heard_to: BTreeMap::new(),
+            heard: BTreeMap::new(),
         }
     }
 
@@ -174,14 +179,15 @@ impl Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SeqNo;
 
     #[test]
     fn a_partial_view_is_a_uniform_sample_of_the_members_whatever_came_and_went() {
         let mut chosen = [0; 30];
         for seed in 0..6_000 {
             let mut rng = Rng::new(seed);
-            let config = Config { partial_view: Some(5), ..Config::default() };
-            let mut group = Group::new(GroupId(1), RateOfFire::default(), &config);
+            let start = Position::of_first(SeqNo::FIRST);
+            let mut group = Group::new(GroupId(1), RateOfFire::default(), start, Some(5));
             (0..30).for_each(|node| {
                 group.add_member(Time(1), NodeId(node), &mut rng);
             });
@@ -199,7 +205,8 @@ mod tests {
     #[test]
     fn a_full_view_follows_the_group() {
         let mut rng = Rng::new(1);
-        let mut group = Group::new(GroupId(1), RateOfFire::default(), &Config::default());
+        let mut group =
+            Group::new(GroupId(1), RateOfFire::default(), Position::of_first(SeqNo::FIRST), None);
         let change = group.add_member(Time(1), NodeId(4), &mut rng).expect("it is new");
         assert_eq!(change.added, Some(NodeId(4)));
         assert_eq!(group.add_member(Time(1), NodeId(4), &mut rng), None);

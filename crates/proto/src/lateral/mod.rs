@@ -36,14 +36,14 @@
 //!
 //! [`Config::as_in_the_papers`] undoes those that change what is measured.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 
 use bytes::Bytes;
 
 use crate::{
-    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
-    Profile, RateOfFire, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
-    ViewChangeKind, Wakeup,
+    Destination, Engine, Event, GroupId, GroupSettings, Incarnation, JoinError, NodeId, Origin,
+    PacketId, Profile, RateOfFire, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit,
+    ViewChange, ViewChangeKind, Wakeup,
 };
 
 mod asking;
@@ -58,6 +58,7 @@ mod data_buffer;
 mod delivering;
 mod fills;
 mod groups;
+mod left_groups;
 mod look_ahead;
 mod members;
 mod missing;
@@ -66,6 +67,7 @@ mod outbox;
 pub mod packet;
 mod pending;
 mod phase2;
+mod queries;
 mod receiving;
 mod regions;
 mod repairs;
@@ -81,10 +83,12 @@ use bins::Bins;
 use block::{Arena, Block};
 use cutting::Cutter;
 use groups::{Group, GroupIx, Groups, SampleChange};
+use left_groups::{Heard, LeftGroup, LeftGroups};
 use missing::MissingPackets;
 use outbox::Outbox;
 use packet::Packet;
 use pending::PendingRepairs;
+use queries::Heartbeat;
 use sending::Position;
 use streams::{StreamIx, Streams};
 
@@ -95,12 +99,15 @@ pub struct Lateral {
     origin: Origin,
     config: Config,
     rng: Rng,
+    /// The source of nonces. Nobody else draws from it, so that it can not be guessed from choices
+    /// that are seen.
+    nonces: Rng,
     groups: Groups,
     /// The r of all groups, while there are any.
     r: Option<u8>,
     /// Where the streams stood in groups that this node has left: no number is used twice, and
     /// nothing is delivered twice.
-    left_at: BTreeMap<GroupId, LeftAt>,
+    left: LeftGroups,
     bins: Bins,
     streams: Streams,
     missing: MissingPackets,
@@ -114,15 +121,6 @@ pub struct Lateral {
     outbox: Outbox,
     events: VecDeque<Event>,
     counters: Counters,
-}
-
-/// Where the streams of a group stood when this node left it.
-#[derive(Debug)]
-struct LeftAt {
-    /// The number of this node's next message.
-    next: Position,
-    /// How far it had come with each sender, [`Config::streams_per_group`] of them at most.
-    heard_to: BTreeMap<NodeId, SeqNo>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,6 +145,7 @@ impl Lateral {
             panic!("the lateral engine was given a configuration that cannot work: {error}");
         }
         let mut rng = Rng::new(seed);
+        let nonces = Rng::new(seed ^ NONCE_SEED);
         let bins = Bins::new(config.scope, config.stagger, config.flush_after, rng.fork(1));
         let (ids, answers) =
             config.nak.as_ref().map_or((0, 0), |nak| (nak.ids_per_second, nak.answers_per_second));
@@ -155,7 +154,7 @@ impl Lateral {
             origin,
             groups: Groups::new(rng.next_u64()),
             r: None,
-            left_at: BTreeMap::new(),
+            left: LeftGroups::default(),
             bins,
             streams: Streams::new(rng.next_u64(), config.buffer_bytes, config.buffer_age),
             missing: MissingPackets::default(),
@@ -170,6 +169,7 @@ impl Lateral {
             events: VecDeque::new(),
             counters: Counters::default(),
             rng,
+            nonces,
             config,
         }
     }
@@ -247,6 +247,18 @@ impl Lateral {
         });
     }
 
+    /// Where this node's stream in `group` begins. Another start of the node begins somewhere else,
+    /// so that a repair or a retransmission of its former packets names none of those that it sends
+    /// now; and no number is used again in a group that was left so long ago that it is forgotten.
+    fn first_position(&self, group: GroupId) -> Position {
+        let Incarnation(bits) = self.origin.incarnation;
+        let is_fixed = bits == 0 || self.config.stream_start == StreamStart::FromFirst;
+        let offset = if is_fixed { 0 } else { Rng::new(bits ^ u64::from(group.0)).next_u64() };
+        // Half of all numbers are left before they wrap.
+        let first = self.config.first_number.plus(offset as u32 >> 1);
+        Position::of_first(first).plus(self.left.longest_forgotten())
+    }
+
     fn on_timer(&mut self, now: Time, key: TimerKey) {
         match key {
             TimerKey::Heartbeat(ix) => self.on_heartbeat_due(now, ix),
@@ -287,10 +299,11 @@ impl Engine for Lateral {
             self.r = Some(rate.r);
             self.bins.set_r(rate.r);
         }
-        let mut joined = Group::new(group, rate, &self.config);
-        if let Some(left) = self.left_at.remove(&group) {
+        let start = self.first_position(group);
+        let mut joined = Group::new(group, rate, start, self.config.partial_view);
+        if let Some(left) = self.left.take(group) {
             joined.own.resume_at(left.next);
-            joined.heard_to = left.heard_to;
+            joined.heard = left.heard;
         }
         let ix = self.groups.insert(joined);
         self.bins.set_c(ix, rate.c);
@@ -301,11 +314,11 @@ impl Engine for Lateral {
         let Some(ix) = self.groups.ix(group) else { return };
         self.bid_farewell(ix);
         self.drop_what_waits(ix);
-        let mut heard_to = core::mem::take(&mut self.groups.get_mut(ix).heard_to);
+        let mut heard = core::mem::take(&mut self.groups.get_mut(ix).heard);
         for (stream_ix, stream) in self.streams.remove_group(ix) {
             self.timers.cancel(TimerKey::Open(stream_ix));
-            let told_to = self.forget_messages_of(stream_ix, stream.end());
-            heard_to.insert(stream.sender, told_to);
+            let to = self.forget_messages_of(stream_ix, stream.end());
+            heard.insert(stream.sender, Heard { to, incarnation: stream.incarnation });
             for (_, missing) in stream.all_missing() {
                 self.missing.remove(missing);
             }
@@ -318,13 +331,11 @@ impl Engine for Lateral {
         // The bins of the group go now, while its packets still concern those who stay.
         let Self { bins, outbox, counters, .. } = self;
         bins.rebuild(&mut |repair| repairs::send(self.origin, &repair, outbox, counters));
-        while heard_to.len() > self.config.streams_per_group {
-            heard_to.pop_first();
+        while heard.len() > self.config.streams_per_group {
+            heard.pop_first();
         }
-        self.left_at.insert(group, LeftAt { next: left.own.taken_to, heard_to });
-        if self.left_at.len() > MAX_LEFT_GROUPS {
-            self.left_at.pop_first();
-        }
+        let (next, length) = (left.own.taken_to, left.own.length());
+        self.left.insert(group, LeftGroup { next, length, heard });
         if self.groups.is_empty() {
             self.r = None;
         }
@@ -382,27 +393,28 @@ impl Engine for Lateral {
         }
         match (packet, group) {
             (Packet::Data { seqno, confirm, block }, Some(ix)) => {
-                self.on_data(now, from, ix, seqno, confirm, block);
+                self.on_data(now, header.origin(), ix, seqno, confirm, block);
             }
             (Packet::Repair { ids, sum }, _) => self.on_repair(now, from, ids, sum),
             (Packet::Nak { ids }, _) => self.on_nak(now, from, ids),
             (Packet::Retransmission { origin, seqno, block }, Some(ix)) => {
                 self.on_retransmission(now, from, ix, origin, seqno, block);
             }
-            (Packet::HaveNot { ids, expired }, _) => self.on_have_not(now, ids, expired),
-            (Packet::Heartbeat { next, first, confirm }, Some(ix)) => {
-                self.on_heartbeat(now, from, ix, next, first, confirm);
+            (Packet::HaveNot { ids, expired }, _) => self.on_have_not(now, from, ids, expired),
+            (Packet::Heartbeat { next, first, nonce, confirm }, Some(ix)) => {
+                let heartbeat = Heartbeat { next, first, nonce, confirm };
+                self.on_heartbeat(now, header.origin(), ix, heartbeat);
             }
             (Packet::Ack { settled_to, lost }, Some(ix)) => {
                 self.on_ack(now, from, ix, settled_to, lost);
             }
-            (Packet::Open, Some(ix)) => self.on_open(from, ix),
+            (Packet::Open { nonce }, Some(ix)) => self.on_open(from, ix, nonce),
             (
                 Packet::Data { .. }
                 | Packet::Retransmission { .. }
                 | Packet::Heartbeat { .. }
                 | Packet::Ack { .. }
-                | Packet::Open,
+                | Packet::Open { .. },
                 None,
             ) => self.counters.malformed += 1,
         }
@@ -462,7 +474,7 @@ impl Engine for Lateral {
 
     fn held_bytes(&self) -> usize {
         let kept = self.streams.bytes() + self.assemblies.bytes();
-        kept + self.pending.bytes() + self.cutter.bytes()
+        kept + self.pending.bytes() + self.cutter.bytes() + self.left.bytes()
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
@@ -477,11 +489,12 @@ impl Engine for Lateral {
         self.assemblies.check();
         self.cutter.check();
         self.groups.check();
+        self.left.check();
     }
 }
 
-/// Groups that were left and are remembered at most.
-const MAX_LEFT_GROUPS: usize = 1 << 12;
+/// Separates the nonces from all other draws.
+const NONCE_SEED: u64 = 0x6e6f_6e63_6573_2121;
 
 /// How long a sender waits for confirmations before it asks again, at first.
 const CONFIRM_INTERVAL: core::time::Duration = core::time::Duration::from_millis(20);

@@ -78,6 +78,7 @@ pub enum Packet<'a> {
     /// |---|---|---|
     /// | 36 | 4 | the next sequence number it will use |
     /// | 40 | 4 | the first that concerns the receiver; 0 unless flag 2 is set |
+    /// | 44 | 8 | nonce of the open that this answers; 0 unless flag 2 is set |
     ///
     /// Flag 1 ([`CONFIRM`]): every member answers with an [`Packet::Ack`].
     /// Flag 2 ([`FIRST`]): the answer to an [`Packet::Open`].
@@ -86,6 +87,8 @@ pub enum Packet<'a> {
         next: SeqNo,
         /// The first one that the receiver is owed, if it asked.
         first: Option<SeqNo>,
+        /// The nonce of the [`Packet::Open`] that this answers, or 0.
+        nonce: u64,
         /// Whether the members are asked to confirm.
         confirm: bool,
     },
@@ -102,8 +105,15 @@ pub enum Packet<'a> {
         lost: u32,
     },
     /// From which sequence number on is the header's sender owed the stream of the node that this
-    /// is sent to? No body.
-    Open,
+    /// is sent to, and how far has that come?
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 36 | 8 | nonce, which the answer repeats: only the node that was asked knows it |
+    Open {
+        /// The nonce.
+        nonce: u64,
+    },
 }
 
 /// A packet id on the wire.
@@ -147,6 +157,14 @@ struct RawRepair {
 struct RawRetransmission {
     origin: U64,
     seqno: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawHeartbeat {
+    next: U32,
+    first: U32,
+    nonce: U64,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -196,7 +214,7 @@ impl<'a> Packet<'a> {
             Self::Repair { .. } => Class::Repair,
             Self::Retransmission { .. } => Class::Retransmission,
             Self::Nak { .. } | Self::HaveNot { .. } | Self::Heartbeat { .. } => Class::Control,
-            Self::Ack { .. } | Self::Open => Class::Control,
+            Self::Ack { .. } | Self::Open { .. } => Class::Control,
         }
     }
 
@@ -219,16 +237,19 @@ impl<'a> Packet<'a> {
                 Self::HaveNot { ids: decode_ids(body)?, expired: flag(EXPIRED) }
             }
             k if k == Kind::Heartbeat as u8 => {
-                let (next, first) = decode_two(body)?;
-                let first = flag(FIRST).then_some(SeqNo(first));
-                Self::Heartbeat { next: SeqNo(next), first, confirm: flag(CONFIRM) }
+                let raw = RawHeartbeat::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
+                let (next, nonce) = (SeqNo(raw.next.get()), raw.nonce.get());
+                let first = flag(FIRST).then_some(SeqNo(raw.first.get()));
+                Self::Heartbeat { next, first, nonce, confirm: flag(CONFIRM) }
             }
             k if k == Kind::Ack as u8 => {
                 let (settled_to, lost) = decode_two(body)?;
                 Self::Ack { settled_to: SeqNo(settled_to), lost }
             }
-            k if k == Kind::Open as u8 && body.is_empty() => Self::Open,
-            k if k == Kind::Open as u8 => return Err(DecodeError::Length),
+            k if k == Kind::Open as u8 => {
+                let nonce = U64::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
+                Self::Open { nonce: nonce.get() }
+            }
             _ => return Err(DecodeError::Kind),
         };
         Ok((header, packet))
@@ -261,11 +282,13 @@ impl<'a> Packet<'a> {
                 out.extend_from_slice(RawRetransmission { origin, seqno }.as_bytes());
                 out.extend_from_slice(block);
             }
-            Self::Heartbeat { next, first, .. } => {
-                encode_two(next.0, first.map_or(0, |f| f.0), out)
+            Self::Heartbeat { next, first, nonce, .. } => {
+                let (next, first) = (U32::new(next.0), U32::new(first.map_or(0, |f| f.0)));
+                let nonce = U64::new(nonce);
+                out.extend_from_slice(RawHeartbeat { next, first, nonce }.as_bytes());
             }
             Self::Ack { settled_to, lost } => encode_two(settled_to.0, lost, out),
-            Self::Open => {}
+            Self::Open { nonce } => out.extend_from_slice(&nonce.to_be_bytes()),
         }
         wire::seal(out, start);
     }
@@ -282,7 +305,7 @@ impl<'a> Packet<'a> {
                 (Kind::Heartbeat, flag(*confirm, CONFIRM) | flag(first.is_some(), FIRST))
             }
             Self::Ack { .. } => (Kind::Ack, 0),
-            Self::Open => (Kind::Open, 0),
+            Self::Open { .. } => (Kind::Open, 0),
         }
     }
 

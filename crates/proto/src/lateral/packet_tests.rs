@@ -48,17 +48,19 @@ fn a_retransmission_on_the_wire_is_this() {
 
 #[test]
 fn a_heartbeat_on_the_wire_is_this() {
-    let plain = Packet::Heartbeat { next: SeqNo(3), first: None, confirm: true };
-    assert_eq!(body(plain), (6, CONFIRM, vec![0, 0, 0, 3, 0, 0, 0, 0]));
-    let answer = Packet::Heartbeat { next: SeqNo(3), first: Some(SeqNo(2)), confirm: false };
-    assert_eq!(body(answer), (6, FIRST, vec![0, 0, 0, 3, 0, 0, 0, 2]));
+    let (next, nonce) = (SeqNo(3), 0);
+    let plain = Packet::Heartbeat { next, first: None, nonce, confirm: true };
+    assert_eq!(body(plain), (6, CONFIRM, [&[0, 0, 0, 3][..], &[0; 12]].concat()));
+    let (first, nonce) = (Some(SeqNo(2)), 0x0102_0304_0506_0708);
+    let answer = Packet::Heartbeat { next, first, nonce, confirm: false };
+    assert_eq!(body(answer), (6, FIRST, vec![0, 0, 0, 3, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8]));
 }
 
 #[test]
 fn an_ack_and_an_open_on_the_wire_are_this() {
     let ack = Packet::Ack { settled_to: SeqNo(4), lost: 1 };
     assert_eq!(body(ack), (7, 0, vec![0, 0, 0, 4, 0, 0, 0, 1]));
-    assert_eq!(body(Packet::Open), (8, 0, vec![]));
+    assert_eq!(body(Packet::Open { nonce: 5 }), (8, 0, vec![0, 0, 0, 0, 0, 0, 0, 5]));
 }
 
 fn raw_datagram(kind: u8, body: &[u8]) -> Vec<u8> {

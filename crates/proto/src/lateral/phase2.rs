@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::asking;
 use super::block::Block;
 use super::groups::GroupIx;
-use super::missing::MissingIx;
+use super::missing::{Missing, MissingIx};
 use super::packet::{Packet, WireId, ids_that_fit};
 use super::streams::StreamIx;
 use super::{CONFIRM_INTERVAL, Lateral, TimerKey};
@@ -36,6 +36,11 @@ impl Lateral {
     fn look_after(&mut self, now: Time, ix: MissingIx) -> Option<(NodeId, PacketId)> {
         let missing = *self.missing.get(ix);
         let end = missing.noticed_at + self.config.give_up_after;
+        let is_over = now >= end || self.is_spent(&missing);
+        if let Some(wait) = self.needs_word(now, missing.stream, missing.seqno, is_over) {
+            self.missing.set_due(ix, now + wait);
+            return None;
+        }
         if now >= end {
             self.give_up(ix, LossCause::DeadlinePassed);
             return None;
@@ -65,6 +70,11 @@ impl Lateral {
         self.missing.get_mut(ix).attempts += 1;
         self.missing.set_due(ix, (now + wait).min(end));
         Some((whom, id))
+    }
+
+    /// Returns `true` if nobody will be asked for the packet any more.
+    fn is_spent(&self, missing: &Missing) -> bool {
+        self.config.nak.as_ref().is_some_and(|nak| missing.attempts >= nak.attempts)
     }
 
     pub(super) fn on_nak(&mut self, now: Time, from: NodeId, ids: &[WireId]) {
@@ -108,12 +118,16 @@ impl Lateral {
         }
     }
 
-    pub(super) fn on_have_not(&mut self, now: Time, ids: &[WireId], expired: bool) {
+    pub(super) fn on_have_not(&mut self, now: Time, from: NodeId, ids: &[WireId], expired: bool) {
         self.counters.have_nots_received += 1;
         for id in ids.iter().map(|id| PacketId::from(*id)) {
-            let stream = self.stream_with(id);
-            match stream.and_then(|ix| self.streams.get(ix).missing(id.seqno)) {
-                Some(missing) if expired => self.give_up(missing, LossCause::DeadlinePassed),
+            let Some(ix) = self.stream_with(id) else { continue };
+            let members = &self.groups.get(self.streams.get(ix).group).members;
+            let knows = from == id.sender || members.contains(from);
+            match self.streams.get(ix).missing(id.seqno) {
+                Some(missing) if expired && knows => {
+                    self.give_up(missing, LossCause::DeadlinePassed)
+                }
                 // Somebody else is asked a little later; not at once, so that two nodes that both
                 // lack it do not keep each other busy.
                 Some(missing) => {
@@ -124,63 +138,6 @@ impl Lateral {
                 None => {}
             }
         }
-    }
-
-    pub(super) fn on_heartbeat(
-        &mut self,
-        now: Time,
-        from: NodeId,
-        group: GroupIx,
-        next: SeqNo,
-        first: Option<SeqNo>,
-        confirm: bool,
-    ) {
-        let Some(ix) = self.stream_of(now, group, from, next) else { return };
-        if let Some(first) = first.filter(|_| !self.streams.get(ix).opened) {
-            self.cancel_open(ix);
-            self.streams.get_mut(ix).opened = true;
-            self.notice_down_to(now, ix, first);
-            self.end_messages_not_owed(ix);
-        }
-        if self.notice_up_to(now, ix, next) && confirm {
-            self.acknowledge(now, ix);
-        }
-    }
-
-    /// Asks a stream's sender from where on it is owed. After too many times without an answer
-    /// the next is asked when the sender is heard again: it is cut off, or we are, and what it
-    /// sent before is owed all the same.
-    pub(super) fn ask_to_open(&mut self, now: Time, ix: StreamIx) {
-        let stream = self.streams.get_mut(ix);
-        if stream.opened {
-            return;
-        }
-        if stream.opens >= MAX_OPENS {
-            stream.opens -= 1;
-            return;
-        }
-        let wait = OPEN_INTERVAL * (1 << stream.opens.min(4));
-        stream.opens += 1;
-        let (sender, group) = (stream.sender, stream.group_id);
-        self.counters.opens_sent += 1;
-        self.transmit(Destination::Node(sender), group, Packet::Open);
-        self.timers.set(TimerKey::Open(ix), now + wait);
-    }
-
-    /// The sender of a stream that is not yet opened was heard again.
-    pub(super) fn ask_again_to_open(&mut self, now: Time, ix: StreamIx) {
-        if !self.timers.is_set(TimerKey::Open(ix)) {
-            self.ask_to_open(now, ix);
-        }
-    }
-
-    pub(super) fn on_open(&mut self, from: NodeId, ix: GroupIx) {
-        let group = self.groups.get(ix);
-        let (next, first) = (group.own.next.seqno(), Some(group.own.first_for(from)));
-        let (id, confirm) = (group.id, group.own.confirm.is_some());
-        self.counters.heartbeats_sent += 1;
-        let packet = Packet::Heartbeat { next, first, confirm };
-        self.transmit(Destination::Node(from), id, packet);
     }
 
     /// This node leaves: every sender gets its last word on what it has, so that a loss does not
@@ -281,7 +238,7 @@ impl Lateral {
             self.timers.set(TimerKey::Heartbeat(ix), now + interval);
         }
         self.counters.heartbeats_sent += 1;
-        let packet = Packet::Heartbeat { next, first: None, confirm };
+        let packet = Packet::Heartbeat { next, first: None, nonce: 0, confirm };
         self.transmit(Destination::Group(id), id, packet);
     }
 
@@ -318,7 +275,7 @@ impl Lateral {
         };
         self.counters.heartbeats_sent += destinations.len() as u64;
         for destination in destinations {
-            let packet = Packet::Heartbeat { next, first: None, confirm: true };
+            let packet = Packet::Heartbeat { next, first: None, nonce: 0, confirm: true };
             self.transmit(destination, id, packet);
         }
     }
@@ -395,7 +352,3 @@ enum Answer {
 
 /// The longest interval between heartbeats, as a multiple of the first.
 const LONGEST_HEARTBEAT: u32 = 64;
-/// The time from the first open to the second; it doubles four times.
-const OPEN_INTERVAL: Duration = Duration::from_millis(10);
-/// Opens sent in a row at most.
-const MAX_OPENS: u8 = 20;

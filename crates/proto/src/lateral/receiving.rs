@@ -5,18 +5,20 @@ use core::time::Duration;
 use super::asking;
 use super::block::{Block, xor_into};
 use super::groups::GroupIx;
+use super::left_groups::Heard;
 use super::missing::{Missing, MissingIx};
 use super::packet::{ID_BYTES, REPAIR_BYTES, WireId};
+use super::queries::CREDIBLE_STEP;
 use super::streams::{Place, Slot, StreamIx};
 use super::{Lateral, StreamStart, TimerKey};
 use crate::wire::MAX_DATAGRAM_BYTES;
-use crate::{How, LossCause, NodeId, PacketId, RateOfFire, SeqNo, Time};
+use crate::{How, LossCause, NodeId, Origin, PacketId, RateOfFire, SeqNo, Time};
 
 impl Lateral {
     pub(super) fn on_data(
         &mut self,
         now: Time,
-        from: NodeId,
+        from: Origin,
         group: GroupIx,
         seqno: SeqNo,
         confirm: bool,
@@ -26,7 +28,7 @@ impl Lateral {
             self.counters.malformed += 1;
             return;
         }
-        let Some(stream) = self.stream_of(now, group, from, seqno) else { return };
+        let Some(stream) = self.direct_stream_of(now, group, from, seqno) else { return };
         let Ok(block) = Block::from_datagram(&mut self.arena, block) else {
             self.counters.malformed += 1;
             return;
@@ -129,12 +131,14 @@ impl Lateral {
         }
         let joined = self.groups.get_mut(group);
         joined.streams += 1;
-        let (id, heard_to) = (joined.id, joined.heard_to.remove(&sender));
+        let (id, heard) = (joined.id, joined.heard.remove(&sender));
         let from_first = self.config.stream_start == StreamStart::FromFirst;
         let base = if from_first { self.config.first_number } else { base };
         let ix = self.streams.open(sender, group, id, base, from_first);
-        if let Some(floor) = heard_to {
-            self.streams.get_mut(ix).resume_at(floor);
+        if let Some(heard) = heard {
+            let stream = self.streams.get_mut(ix);
+            stream.resume_at(heard.to);
+            stream.incarnation = heard.incarnation;
         }
         if !from_first {
             self.ask_to_open(now, ix);
@@ -151,20 +155,38 @@ impl Lateral {
         self.cancel_open(ix);
         self.end_messages_of(ix, LossCause::DeadlinePassed);
         let end = self.streams.get(ix).end();
-        let told_to = self.forget_messages_of(ix, end);
+        let to = self.forget_messages_of(ix, end);
         let stream = self.streams.remove(ix);
         let joined = self.groups.get_mut(group);
         joined.streams -= 1;
-        if joined.heard_to.len() >= self.config.streams_per_group {
-            joined.heard_to.pop_first();
+        if joined.heard.len() >= self.config.streams_per_group {
+            joined.heard.pop_first();
         }
-        joined.heard_to.insert(stream.sender, told_to);
+        joined.heard.insert(stream.sender, Heard { to, incarnation: stream.incarnation });
         true
     }
 
     /// Notes every number of the stream before `end` that has not been heard of as missing; says
-    /// whether that was believed.
+    /// whether that was believed. A large step is not believed before the sender has confirmed it.
     pub(super) fn notice_up_to(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
+        let stream = self.streams.get(ix);
+        let ahead = end.distance_from(stream.end());
+        let credible = CREDIBLE_STEP.min(self.config.max_gap) as i32;
+        let is_large = ahead > credible && !stream.is_vouched(end.minus(1));
+        if is_large && !self.is_believed(now, ix) {
+            let max_gap = self.config.max_gap as i32;
+            let stream = self.streams.get_mut(ix);
+            let agrees = |doubted: &SeqNo| (0..=max_gap).contains(&end.distance_from(*doubted));
+            stream.doubted = stream.doubted.filter(agrees).or(Some(end));
+            self.counters.jumps_doubted += 1;
+            self.want_word(now, ix);
+            return false;
+        }
+        self.notice_believed(now, ix, end)
+    }
+
+    /// The same of numbers that the sender has confirmed, or that are believed.
+    pub(super) fn notice_believed(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
         let stream = self.streams.get_mut(ix);
         let ahead = end.distance_from(stream.end());
         if ahead <= 0 {
@@ -244,11 +266,11 @@ impl Lateral {
         };
         stream.doubted = None;
         self.skip_to(ix, doubted);
-        self.notice_up_to(now, ix, end)
+        self.notice_believed(now, ix, end)
     }
 
     /// Gives up everything of the stream before `end` that is missing.
-    fn skip_to(&mut self, ix: StreamIx, end: SeqNo) {
+    pub(super) fn skip_to(&mut self, ix: StreamIx, end: SeqNo) {
         self.end_messages_of(ix, LossCause::TooFarBehind);
         for (seqno, missing) in self.streams.get(ix).all_missing() {
             self.missing.remove(missing);
@@ -281,8 +303,11 @@ impl Lateral {
             self.notice_down_to(now, ix, seqno);
         }
         let record = match self.streams.get(ix).place(seqno) {
-            Place::Before | Place::At(Slot::Held(_) | Slot::Settled) => {
+            place @ (Place::Before | Place::At(Slot::Held(_) | Slot::Settled)) => {
                 self.counters.duplicates += 1;
+                if matches!(place, Place::Before) && how == How::Direct {
+                    self.on_number_before(now, ix, seqno);
+                }
                 return false;
             }
             Place::At(Slot::Missing(missing)) => Some(missing),
@@ -302,6 +327,16 @@ impl Lateral {
             self.pending.on_packet(self.streams.get(ix).id(seqno), block.bytes());
         }
         true
+    }
+
+    /// A packet came whose number lies before the window. If it lies far before, this node may have
+    /// believed something that was never sent: the sender is asked.
+    fn on_number_before(&mut self, now: Time, ix: StreamIx, seqno: SeqNo) {
+        let behind = self.streams.get(ix).settled_to().distance_from(seqno);
+        let is_far = !(0..=self.config.max_gap as i32).contains(&behind);
+        if is_far && !self.is_believed(now, ix) {
+            self.want_word(now, ix);
+        }
     }
 
     fn count_arrival(&mut self, was_missing: bool, how: How, missing_for: Duration) {

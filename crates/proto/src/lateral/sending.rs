@@ -101,9 +101,8 @@ impl Position {
 }
 
 impl OwnStream {
-    /// A stream whose first packet has this number.
-    pub(super) fn new(first: SeqNo) -> Self {
-        let start = Position::of_first(first);
+    /// A stream whose first packet has this position.
+    pub(super) fn new(start: Position) -> Self {
         Self {
             start,
             next: start,
@@ -125,6 +124,11 @@ impl OwnStream {
         self.taken_to = next;
         self.asked_to = next;
         self.confirmed_to = next;
+    }
+
+    /// How many numbers are used, or will be by messages that were taken.
+    pub(super) fn length(&self) -> u32 {
+        self.taken_to.distance_from(self.start)
     }
 
     /// Gives the next packet its number.
@@ -277,7 +281,7 @@ mod tests {
     const WINDOW: u32 = 80;
 
     fn stream() -> OwnStream {
-        let mut own = OwnStream::new(SeqNo::FIRST);
+        let mut own = OwnStream::new(Position::of_first(SeqNo::FIRST));
         own.add_member(NodeId(1));
         own.add_member(NodeId(2));
         own

@@ -12,7 +12,11 @@ use super::block::Block;
 use super::data_buffer::{DataBuffer, Held, HeldIx};
 use super::groups::GroupIx;
 use super::missing::MissingIx;
-use crate::{GroupId, IdMap, NodeId, PacketId, SeqNo, Time};
+use crate::{GroupId, IdMap, Incarnation, NodeId, PacketId, SeqNo, Time};
+
+mod claims;
+
+pub(super) use claims::Query;
 
 /// Which stream, among those that this node knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +50,15 @@ pub(super) struct Stream {
     /// Where this node had come when it was in the group before: what lies before that was
     /// delivered or given up then.
     floor: Option<SeqNo>,
+    /// Which start of the sender this is the stream of, once the sender itself was heard.
+    pub(super) incarnation: Option<Incarnation>,
+    /// What the sender is asked, until it answers.
+    pub(super) query: Option<Query>,
+    /// When the sender was last given up as silent, after it was asked many times.
+    pub(super) silent_since: Option<Time>,
+    /// The sender's own answer said that it has sent everything before this number. Never before
+    /// the window.
+    vouched_to: SeqNo,
 }
 
 /// What is known of one packet.
@@ -96,6 +109,10 @@ impl Stream {
             settled_to: base,
             start: base,
             floor: None,
+            incarnation: None,
+            query: None,
+            silent_since: None,
+            vouched_to: base,
         }
     }
 
@@ -208,6 +225,7 @@ impl Stream {
             self.start = self.base.minus(START_LAG);
             self.floor = None;
         }
+        self.vouched_to = self.vouched_to.later(self.base);
     }
 
     fn slot_mut(&mut self, seqno: SeqNo) -> &mut Slot {

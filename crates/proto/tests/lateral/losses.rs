@@ -63,10 +63,11 @@ fn what_was_owed_from_before_and_is_given_up_together_is_told_as_one() {
     (0..2).for_each(|host| world.join(host, group(0), RATE));
     world.filter = Box::new(|_, _, _| false);
     let mut heartbeat = Vec::new();
-    let (next, first) = (SeqNo(5_001), Some(SeqNo(1)));
-    let packet = Packet::Heartbeat { next, first, confirm: false };
+    let next = SeqNo(5_001);
+    let packet = Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };
     packet.encode(NodeId(2), group(0), 0, &mut heartbeat);
     world.inject(0, &heartbeat);
+    world.answer(0, NodeId(2), group(0), next, SeqNo(1));
     assert_eq!(world.hosts[0].engine.bins_and_missing().1, 5_000);
     world.run_for(20 * SECOND);
     let told: Vec<_> =
@@ -88,11 +89,7 @@ fn packets_from_long_before_the_first_heard_are_left_to_the_senders_answer() {
         world.inject(0, &datagram);
     }
     assert_eq!(world.hosts[0].lost, [], "nobody has said that they are owed");
-    let mut answer = Vec::new();
-    let (next, first) = (SeqNo(200_001), Some(SeqNo(10)));
-    let packet = Packet::Heartbeat { next, first, confirm: false };
-    packet.encode(NodeId(2), group(0), 0, &mut answer);
-    world.inject(0, &answer);
+    world.answer(0, NodeId(2), group(0), SeqNo(200_001), SeqNo(10));
     let told: Vec<_> = world.hosts[0].lost.iter().map(|lost| (lost.first, lost.last)).collect();
     assert_eq!(told, [(SeqNo(10), SeqNo(199_999))]);
     assert_eq!(world.hosts[0].got(NodeId(2), group(0)), [200_000]);

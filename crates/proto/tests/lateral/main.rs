@@ -2,6 +2,7 @@
 
 mod confirmations;
 mod delivery;
+mod forged;
 mod limits;
 mod losses;
 mod members;

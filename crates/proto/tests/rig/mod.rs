@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use carom_proto::lateral::packet::Packet;
 use carom_proto::lateral::{Config, Counters, Lateral};
 use carom_proto::loss::{Loss, LossInjector};
 use carom_proto::*;
@@ -23,6 +24,9 @@ pub(crate) struct World {
     pub(crate) filter: Box<Filter>,
     /// A running hash of all datagrams and events, to compare histories.
     pub(crate) history: u64,
+    /// The nonce of the last open from the first to the second node.
+    opens: BTreeMap<(NodeId, NodeId), u64>,
+    config: Config,
     in_flight: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
     datagrams: u64,
     rng: Rng,
@@ -62,6 +66,8 @@ impl World {
             hosts: (0..hosts).map(host).collect(),
             filter: Box::new(|_, _, _| true),
             history: 0xcbf2_9ce4_8422_2325,
+            opens: BTreeMap::new(),
+            config: config.clone(),
             in_flight: BTreeMap::new(),
             datagrams: 0,
             rng: Rng::new(seed ^ 0x5eed),
@@ -144,6 +150,45 @@ impl World {
         let now = self.now;
         self.hosts[number].engine.handle_datagram(now, datagram);
         self.drain(number);
+    }
+
+    /// Hands host `number` the answer of `sender` to the open that it last sent there.
+    pub(crate) fn answer(
+        &mut self,
+        number: usize,
+        sender: NodeId,
+        group: GroupId,
+        next: SeqNo,
+        first: SeqNo,
+    ) {
+        let asker = self.hosts[number].id;
+        let nonce = *self.opens.get(&(asker, sender)).expect("the sender was asked");
+        let packet = Packet::Heartbeat { next, first: Some(first), nonce, confirm: false };
+        let mut datagram = Vec::new();
+        packet.encode(sender, group, 0, &mut datagram);
+        self.inject(number, &datagram);
+    }
+
+    /// The process of host `number` is killed and started again under its id, at once: nobody is
+    /// told, and it learns who is in its groups.
+    pub(crate) fn restart(&mut self, number: usize, incarnation: u64) {
+        let id = self.hosts[number].id;
+        let origin = Origin { node: id, incarnation: Incarnation(incarnation) };
+        let engine = Lateral::new(origin, self.config.clone(), incarnation);
+        self.hosts[number].engine = engine;
+        for group in self.hosts[number].groups.clone() {
+            let profile = Profile::TimeCritical(RateOfFire::new(8, 5));
+            let settings = GroupSettings { profile, name_check: 0 };
+            let now = self.now;
+            let engine = &mut self.hosts[number].engine;
+            engine.join(now, group, settings).expect("the settings are right");
+            for other in (0..self.hosts.len()).filter(|other| *other != number) {
+                if self.hosts[other].groups.contains(&group) {
+                    let node = self.hosts[other].id;
+                    self.change(number, group, node, ViewChangeKind::Joined);
+                }
+            }
+        }
     }
 
     /// Lets `span` pass.
@@ -236,6 +281,11 @@ impl World {
     fn carry(&mut self, from: usize, destination: Destination, datagram: &[u8]) {
         self.note(datagram);
         let sender = self.hosts[from].id;
+        if let (Destination::Node(to), Ok((_, Packet::Open { nonce }))) =
+            (destination, Packet::decode(datagram))
+        {
+            self.opens.insert((sender, to), nonce);
+        }
         for number in (0..self.hosts.len()).filter(|number| *number != from) {
             let host = &self.hosts[number];
             let meant = match destination {

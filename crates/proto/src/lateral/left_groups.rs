@@ -1,0 +1,141 @@
+//! The groups that this node has left: where its own stream stood, so that no number is used twice,
+//! and how far it had come with each sender, so that nothing is delivered twice.
+//!
+//! Both are bounded. Of a group whose own stream is forgotten, only the length of its stream is
+//! kept, in one number for all such groups: a stream that begins later begins behind that many
+//! numbers.
+
+use alloc::collections::BTreeMap;
+
+use super::sending::Position;
+use crate::{GroupId, Incarnation, NodeId, SeqNo};
+
+/// What is remembered of groups that were left.
+#[derive(Debug, Default)]
+pub(super) struct LeftGroups {
+    by_id: BTreeMap<GroupId, (u64, LeftGroup)>,
+    /// The groups in the order in which they were left.
+    order: BTreeMap<u64, GroupId>,
+    /// All groups left before this one have no senders any more.
+    first_with_senders: u64,
+    leaves: u64,
+    senders: usize,
+    longest_forgotten: u32,
+}
+
+/// What is remembered of one group that was left.
+#[derive(Debug)]
+pub(super) struct LeftGroup {
+    /// The position of this node's next message.
+    pub(super) next: Position,
+    /// How many numbers of its own stream are used.
+    pub(super) length: u32,
+    /// How far it had come with each sender.
+    pub(super) heard: BTreeMap<NodeId, Heard>,
+}
+
+/// How far this node had come with one sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// Everything before this number was delivered or reported lost.
+    pub(super) to: SeqNo,
+    /// Which start of the sender it was, if that is known.
+    pub(super) incarnation: Option<Incarnation>,
+}
+
+/// Maximum number of groups whose own streams are remembered.
+const MAX_GROUPS: usize = 1 << 16;
+/// Maximum number of senders remembered in all groups together.
+const MAX_SENDERS: usize = 1 << 16;
+/// What a group and a sender cost in memory, roughly.
+const ENTRY_BYTES: usize = 96;
+
+impl LeftGroups {
+    /// The group was left.
+    pub(super) fn insert(&mut self, group: GroupId, left: LeftGroup) {
+        self.leaves += 1;
+        self.senders += left.heard.len();
+        self.order.insert(self.leaves, group);
+        self.by_id.insert(group, (self.leaves, left));
+        while self.by_id.len() > MAX_GROUPS {
+            let (_, oldest) = self.order.pop_first().expect("every group has a place in the order");
+            let (_, left) = self.by_id.remove(&oldest).expect("a group in the order is known");
+            self.senders -= left.heard.len();
+            self.longest_forgotten = self.longest_forgotten.max(left.length);
+        }
+        self.forget_senders();
+    }
+
+    /// The group is joined again.
+    pub(super) fn take(&mut self, group: GroupId) -> Option<LeftGroup> {
+        let (number, left) = self.by_id.remove(&group)?;
+        self.order.remove(&number);
+        self.senders -= left.heard.len();
+        Some(left)
+    }
+
+    /// No stream that is forgotten is longer.
+    pub(super) fn longest_forgotten(&self) -> u32 {
+        self.longest_forgotten
+    }
+
+    /// Bytes that all of it takes up.
+    pub(super) fn bytes(&self) -> usize {
+        (self.by_id.len() + self.senders) * ENTRY_BYTES
+    }
+
+    pub(super) fn check(&self) {
+        let senders: usize = self.by_id.values().map(|(_, left)| left.heard.len()).sum();
+        assert_eq!(senders, self.senders, "the senders of left groups were miscounted");
+        assert!(senders <= MAX_SENDERS && self.by_id.len() <= MAX_GROUPS);
+        assert_eq!(self.order.len(), self.by_id.len(), "a left group has no place in the order");
+    }
+
+    fn forget_senders(&mut self) {
+        while self.senders > MAX_SENDERS {
+            let next = self.order.range(self.first_with_senders..).next();
+            let (number, group) = next.expect("senders are remembered, so a group is");
+            self.first_with_senders = number + 1;
+            let (_, left) = self.by_id.get_mut(group).expect("a group in the order is known");
+            self.senders -= left.heard.len();
+            left.heard.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(length: u32, senders: u64) -> LeftGroup {
+        let heard = Heard { to: SeqNo(9), incarnation: None };
+        let heard = (0..senders).map(|node| (NodeId(node), heard)).collect();
+        LeftGroup { next: Position::of_first(SeqNo(1)).plus(length), length, heard }
+    }
+
+    #[test]
+    fn oldest_group_is_forgotten_but_not_the_length_of_its_stream() {
+        let mut groups = LeftGroups::default();
+        // The group with the greatest id is left first.
+        groups.insert(GroupId(u32::MAX), left(77, 1));
+        (0..MAX_GROUPS as u32 - 1).for_each(|group| groups.insert(GroupId(group), left(5, 0)));
+        assert_eq!(groups.longest_forgotten(), 0);
+        groups.insert(GroupId(MAX_GROUPS as u32), left(5, 0));
+        assert_eq!(groups.longest_forgotten(), 77);
+        assert!(groups.take(GroupId(u32::MAX)).is_none());
+        assert_eq!(groups.take(GroupId(0)).map(|left| left.length), Some(5));
+        groups.check();
+    }
+
+    #[test]
+    fn senders_of_the_oldest_groups_are_forgotten_first() {
+        let mut groups = LeftGroups::default();
+        (0..40).for_each(|group| groups.insert(GroupId(100 - group), left(1, 4096)));
+        groups.check();
+        assert!(groups.bytes() < 16 << 20);
+        let newest = groups.take(GroupId(100 - 39)).expect("it is known");
+        let oldest = groups.take(GroupId(100)).expect("it is known");
+        assert_eq!((newest.heard.len(), oldest.heard.len(), oldest.length), (4096, 0, 1));
+        groups.check();
+    }
+}

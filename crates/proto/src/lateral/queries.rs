@@ -1,0 +1,245 @@
+//! Questions to the sender of a stream, and its answers: from where on it is owed, how far it has
+//! come, and which start of the sender it is.
+//!
+//! Data, repairs and heartbeats can be forged by anybody who hears the group. So nothing is settled
+//! on their word alone: a step far ahead, another incarnation of the sender, and a packet that is to
+//! be reported lost wait for the sender's own answer to an *open*, which repeats a nonce that only
+//! the sender was sent. A sender that does not answer is believed in what is heard of it.
+
+use core::time::Duration;
+
+use super::groups::GroupIx;
+use super::packet::Packet;
+use super::streams::{Query, StreamIx};
+use super::{Lateral, StreamStart, TimerKey};
+use crate::{Destination, Incarnation, LossCause, NodeId, Origin, SeqNo, Time};
+
+/// What a heartbeat says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heartbeat {
+    pub(super) next: SeqNo,
+    pub(super) first: Option<SeqNo>,
+    pub(super) nonce: u64,
+    pub(super) confirm: bool,
+}
+
+impl Lateral {
+    pub(super) fn on_heartbeat(
+        &mut self,
+        now: Time,
+        from: Origin,
+        group: GroupIx,
+        heartbeat: Heartbeat,
+    ) {
+        let Heartbeat { next, first, nonce, confirm } = heartbeat;
+        let known = self.streams.find(group, from.node);
+        let query = known.and_then(|ix| self.streams.get(ix).query.map(|query| (ix, query)));
+        if let Some((ix, query)) = query.filter(|(_, query)| query.nonce == nonce)
+            && let Some(first) = first
+        {
+            self.on_answer(now, ix, (from.incarnation, query), next, first);
+        }
+        let Some(ix) = self.direct_stream_of(now, group, from, next) else { return };
+        if self.notice_up_to(now, ix, next) && confirm {
+            self.acknowledge(now, ix);
+        }
+    }
+
+    /// Asks a stream's sender from where on it is owed and how far it has come. After too many
+    /// times without an answer it is taken for silent; it is asked again when it is heard again,
+    /// for what it sent before is owed all the same.
+    pub(super) fn ask_to_open(&mut self, now: Time, ix: StreamIx) {
+        let nonce = self.nonces.next_u64().max(1);
+        let stream = self.streams.get_mut(ix);
+        if stream.opened && stream.query.is_none() {
+            return;
+        }
+        if stream.opens >= MAX_OPENS {
+            stream.opens -= 1;
+            stream.silent_since = Some(now);
+            if stream.opened {
+                stream.query = None;
+            }
+            return;
+        }
+        let wait = OPEN_INTERVAL * (1 << stream.opens.min(4));
+        stream.opens += 1;
+        let query = Query { nonce, end: stream.end(), asked_at: now };
+        let nonce = stream.query.get_or_insert(query).nonce;
+        let (sender, group) = (stream.sender, stream.group_id);
+        self.counters.opens_sent += 1;
+        self.transmit(Destination::Node(sender), group, Packet::Open { nonce });
+        self.timers.set(TimerKey::Open(ix), now + wait);
+    }
+
+    /// The sender of a stream that is not yet opened was heard again.
+    pub(super) fn ask_again_to_open(&mut self, now: Time, ix: StreamIx) {
+        if !self.timers.is_set(TimerKey::Open(ix)) {
+            self.ask_to_open(now, ix);
+        }
+    }
+
+    pub(super) fn on_open(&mut self, from: NodeId, ix: GroupIx, nonce: u64) {
+        let group = self.groups.get(ix);
+        let (next, first) = (group.own.next.seqno(), Some(group.own.first_for(from)));
+        let (id, confirm) = (group.id, group.own.confirm.is_some());
+        self.counters.heartbeats_sent += 1;
+        let packet = Packet::Heartbeat { next, first, nonce, confirm };
+        self.transmit(Destination::Node(from), id, packet);
+    }
+
+    /// Asks the sender of an open stream how far it has come, unless it is being asked.
+    pub(super) fn want_word(&mut self, now: Time, ix: StreamIx) {
+        let stream = self.streams.get_mut(ix);
+        if stream.query.is_some() {
+            self.ask_again_to_open(now, ix);
+            return;
+        }
+        stream.opens = 0;
+        stream.query =
+            Some(Query { nonce: self.nonces.next_u64().max(1), end: stream.end(), asked_at: now });
+        self.ask_to_open(now, ix);
+    }
+
+    /// Returns `true` if what is heard of the stream is believed without its sender's word: the
+    /// sender is no member of the view, it does not answer, or nobody is ever asked.
+    pub(super) fn is_believed(&self, now: Time, ix: StreamIx) -> bool {
+        let stream = self.streams.get(ix);
+        let is_silent = |since: Time| now < since + self.config.give_up_after;
+        self.config.stream_start == StreamStart::FromFirst
+            || stream.silent_since.is_some_and(is_silent)
+            || !self.groups.get(stream.group).members.contains(stream.sender)
+    }
+
+    /// How long a missing packet has to wait for the word of its sender; `None` if it need not:
+    /// the sender has vouched for it, it is believed, or there are few such packets and it
+    /// `is_over` with none of them.
+    pub(super) fn needs_word(
+        &mut self,
+        now: Time,
+        ix: StreamIx,
+        seqno: SeqNo,
+        is_over: bool,
+    ) -> Option<Duration> {
+        let stream = self.streams.get(ix);
+        if stream.is_vouched(seqno) || !(is_over || stream.claimed() > CREDIBLE_CLAIMS) {
+            return None;
+        }
+        if self.is_believed(now, ix) {
+            return None;
+        }
+        self.want_word(now, ix);
+        Some(OPEN_INTERVAL * (1 << self.streams.get(ix).opens.min(4)))
+    }
+
+    /// The sender answered: what it says holds, whatever was claimed before.
+    fn on_answer(
+        &mut self,
+        now: Time,
+        ix: StreamIx,
+        (incarnation, query): (Incarnation, Query),
+        next: SeqNo,
+        first: SeqNo,
+    ) {
+        self.cancel_open(ix);
+        if self.streams.get(ix).incarnation.is_some_and(|known| known != incarnation) {
+            self.restart_stream(ix, incarnation, next);
+        } else if query.end.is_after(next) {
+            self.take_back(ix, query, next);
+        }
+        let stream = self.streams.get_mut(ix);
+        stream.incarnation = Some(incarnation);
+        stream.query = None;
+        stream.silent_since = None;
+        stream.opens = 0;
+        if !core::mem::replace(&mut stream.opened, true) {
+            self.notice_down_to(now, ix, first);
+            self.end_messages_not_owed(ix);
+        }
+        let stream = self.streams.get_mut(ix);
+        let ahead = next.distance_from(stream.end());
+        if ahead > self.config.max_gap as i32 {
+            // What came after the jump is owed, if it is not too much as well.
+            let near = |doubted: &SeqNo| {
+                let behind = next.distance_from(*doubted);
+                doubted.is_after(stream.end()) && (0..=self.config.max_gap as i32).contains(&behind)
+            };
+            let owed = stream.doubted.filter(near).unwrap_or(next);
+            self.skip_to(ix, owed);
+        }
+        self.notice_believed(now, ix, next);
+        self.streams.get_mut(ix).vouch_to(next);
+        for (_, missing) in self.streams.get(ix).all_missing() {
+            let since = self.missing.get(missing).noticed_at;
+            if self.missing.get(missing).attempts == 0
+                && self.config.nak.as_ref().is_some_and(|nak| now >= since + nak.after)
+            {
+                self.missing.set_due(missing, now);
+            }
+        }
+    }
+
+    /// Takes back what was claimed of the stream before its sender was asked, and what it says not
+    /// to have sent.
+    fn take_back(&mut self, ix: StreamIx, query: Query, next: SeqNo) {
+        self.counters.claims_refuted += 1;
+        for missing in self.streams.forget_unsent(ix, next, query.asked_at) {
+            self.missing.remove(missing);
+        }
+        if self.streams.get(ix).base_is_after(next) {
+            // Everything up to there was taken for settled: the stream has to go back.
+            for (_, missing) in self.streams.get(ix).all_missing() {
+                self.missing.remove(missing);
+            }
+            self.streams.skip_to(ix, next);
+            self.forget_messages_of(ix, next);
+            self.streams.get_mut(ix).go_back();
+        }
+    }
+
+    /// The sender was started again: what is missing of its former stream is lost.
+    fn restart_stream(&mut self, ix: StreamIx, incarnation: Incarnation, next: SeqNo) {
+        self.counters.streams_restarted += 1;
+        self.end_messages_of(ix, LossCause::TooFarBehind);
+        for (seqno, missing) in self.streams.get(ix).all_missing() {
+            self.missing.remove(missing);
+            self.lose(ix, seqno, seqno, LossCause::TooFarBehind);
+        }
+        self.streams.skip_to(ix, next);
+        self.forget_messages_of(ix, next);
+        self.streams.get_mut(ix).restart(incarnation, next);
+    }
+
+    /// The stream of a sender that was heard itself; `None` if there is no room for it, or if it is
+    /// of another start of the sender than the one that is known. Then the sender is asked.
+    pub(super) fn direct_stream_of(
+        &mut self,
+        now: Time,
+        group: GroupIx,
+        from: Origin,
+        base: SeqNo,
+    ) -> Option<StreamIx> {
+        let ix = self.stream_of(now, group, from.node, base)?;
+        let known = *self.streams.get_mut(ix).incarnation.get_or_insert(from.incarnation);
+        if known == from.incarnation {
+            return Some(ix);
+        }
+        self.counters.other_incarnations += 1;
+        if self.is_believed(now, ix) {
+            self.restart_stream(ix, from.incarnation, base);
+            self.ask_to_open(now, ix);
+            return Some(ix);
+        }
+        self.want_word(now, ix);
+        None
+    }
+}
+
+/// The time from the first open to the second; it doubles four times.
+const OPEN_INTERVAL: Duration = Duration::from_millis(10);
+/// Opens sent in a row at most.
+const MAX_OPENS: u8 = 20;
+/// Packets that nobody but the sender can know not to exist, and that are asked for all the same.
+const CREDIBLE_CLAIMS: u32 = 64;
+/// The largest step of a stream that is believed without its sender's word.
+pub(super) const CREDIBLE_STEP: u32 = 256;

@@ -1,0 +1,103 @@
+//! What is claimed of a stream, and what its sender has vouched for.
+//!
+//! Any datagram may claim that a number exists: a later packet, a repair, a heartbeat. Who can only
+//! hear multicast can forge all of these, but not the answer to a question that was sent to the
+//! sender alone.
+
+use super::super::missing::MissingIx;
+use super::{Slot, Stream, StreamIx, Streams};
+use crate::{Incarnation, SeqNo, Time};
+
+/// A question to the sender of a stream: how far has it come?
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Query {
+    /// The answer repeats it: who does not see this node's unicast cannot forge the answer.
+    pub(in super::super) nonce: u64,
+    /// The end of the stream when it was first asked: what was claimed beyond the answer by then
+    /// was forged.
+    pub(in super::super) end: SeqNo,
+    /// When it was first asked.
+    pub(in super::super) asked_at: Time,
+}
+
+impl Stream {
+    /// The sender itself said that it has sent everything before `seqno`.
+    pub(in super::super) fn vouch_to(&mut self, seqno: SeqNo) {
+        self.vouched_to = self.vouched_to.later(seqno).later(self.base);
+    }
+
+    /// Returns `true` if the sender itself said that it has sent this packet.
+    pub(in super::super) fn is_vouched(&self, seqno: SeqNo) -> bool {
+        // From the window on, forwards: the claim may be half the circle ahead.
+        let ahead = |number: SeqNo| number.distance_from(self.base) as u32;
+        ahead(seqno) < ahead(self.vouched_to.later(self.base))
+    }
+
+    /// How many numbers there may be beyond those that the sender vouched for and those without a
+    /// gap.
+    pub(in super::super) fn claimed(&self) -> u32 {
+        let sure = self.vouched_to.later(self.settled_to);
+        self.end().distance_from(sure).max(0) as u32
+    }
+
+    /// Returns `true` if everything before a number after `seqno` counts as settled.
+    pub(in super::super) fn base_is_after(&self, seqno: SeqNo) -> bool {
+        self.base.is_after(seqno)
+    }
+
+    /// The stream begins where its window does, and nothing before that is vouched for.
+    pub(in super::super) fn go_back(&mut self) {
+        self.start = self.base;
+        self.vouched_to = self.base;
+        self.doubted = None;
+        self.floor = None;
+    }
+
+    /// The sender was started again: nothing of the former stream is left but its memory.
+    pub(in super::super) fn restart(&mut self, incarnation: Incarnation, base: SeqNo) {
+        assert!(self.slots.is_empty(), "a stream is started again before its window is empty");
+        let (sender, group, group_id) = (self.sender, self.group, self.group_id);
+        *self = Self::new(sender, group, group_id, base, false);
+        self.incarnation = Some(incarnation);
+    }
+
+    /// Takes the last number out of the window: it was never sent.
+    fn pop_unsent(&mut self) -> Option<Slot> {
+        let slot = self.slots.pop_back();
+        if self.settled_to.is_after(self.end()) {
+            self.settled_to = self.end();
+        }
+        slot
+    }
+}
+
+impl Streams {
+    /// Forgets the numbers from the end of the stream down to `next`, which the sender said not to
+    /// have sent when it was asked at `asked_at`. A packet that came later was sent since. Returns
+    /// the records of those that were missing.
+    pub(in super::super) fn forget_unsent(
+        &mut self,
+        ix: StreamIx,
+        next: SeqNo,
+        asked_at: Time,
+    ) -> Vec<MissingIx> {
+        let mut records = Vec::new();
+        loop {
+            let stream = self.get(ix);
+            if !stream.end().is_after(next) || stream.slots.is_empty() {
+                return records;
+            }
+            match stream.slots.back() {
+                Some(Slot::Held(held)) if self.buffer.get(*held).received_at > asked_at => {
+                    return records;
+                }
+                _ => {}
+            }
+            match self.get_mut(ix).pop_unsent() {
+                Some(Slot::Held(held)) => self.buffer.remove(held),
+                Some(Slot::Missing(missing)) => records.push(missing),
+                Some(Slot::Settled) | None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Datagrams that somebody forges who hears the group but no unicast: nothing is settled on them,
+//! and little is sent.
+
+use carom_proto::lateral::Config;
+use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::Packet;
+use carom_proto::loss::Loss;
+use carom_proto::*;
+
+use crate::rig::{MILLISECOND, SECOND, World, payload};
+use crate::{RATE, group};
+
+/// Three members, of which host 0 has sent `count` messages.
+fn world(count: u32) -> World {
+    let mut world = World::new(3, &Config::default(), Loss::None, 7);
+    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    send(&mut world, count);
+    world
+}
+
+fn send(world: &mut World, count: u32) {
+    (0..count).for_each(|number| {
+        world.send(0, group(0), &payload(number)).expect("nobody holds back");
+        world.run_for(MILLISECOND);
+    });
+}
+
+fn forge(world: &mut World, packet: Packet<'_>) {
+    let mut datagram = Vec::new();
+    packet.encode(NodeId(1), group(0), 1, &mut datagram);
+    (1..3).for_each(|host| world.inject(host, &datagram));
+}
+
+fn heartbeat(next: SeqNo) -> Packet<'static> {
+    Packet::Heartbeat { next, first: None, nonce: 0, confirm: false }
+}
+
+fn sent_bytes(world: &World) -> u64 {
+    world.hosts.iter().map(|host| host.engine.counters().bytes_sent).sum()
+}
+
+/// All of `count` messages arrived everywhere, and nothing is reported lost.
+fn assert_all_arrived(world: &World, count: u32) {
+    let all: Vec<u32> = (1..=count).collect();
+    for host in 1..3 {
+        assert_eq!(world.hosts[host].lost, []);
+        assert_eq!(world.hosts[host].got(NodeId(1), group(0)), all);
+    }
+}
+
+#[test]
+fn forged_heartbeat_within_the_gap_settles_and_asks_nothing() {
+    for ahead in [200, 65_000] {
+        let mut world = world(100);
+        world.run_for(200 * SECOND);
+        let before = sent_bytes(&world);
+        forge(&mut world, heartbeat(SeqNo(101 + ahead)));
+        world.run_for(60 * SECOND);
+        let sent = sent_bytes(&world) - before;
+        assert!(sent < 1_000, "{sent} bytes for a heartbeat {ahead} ahead");
+        send(&mut world, 400);
+        world.run_for(20 * SECOND);
+        assert_all_arrived(&world, 500);
+    }
+}
+
+#[test]
+fn forged_heartbeat_of_a_few_numbers_settles_nothing() {
+    let mut world = world(100);
+    forge(&mut world, heartbeat(SeqNo(150)));
+    world.run_for(60 * SECOND);
+    send(&mut world, 100);
+    world.run_for(20 * SECOND);
+    assert_all_arrived(&world, 200);
+}
+
+#[test]
+fn forged_heartbeats_half_the_circle_ahead_skip_nothing() {
+    let mut world = world(100);
+    for count in 0..3 {
+        forge(&mut world, heartbeat(SeqNo(101 + count).plus((1 << 31) - 10)));
+        world.run_for(100 * MILLISECOND);
+    }
+    send(&mut world, 100);
+    world.run_for(20 * SECOND);
+    assert_all_arrived(&world, 200);
+}
+
+#[test]
+fn forged_data_half_the_circle_ahead_skips_nothing() {
+    let mut world = world(100);
+    let block = Block::of_message(&mut Arena::default(), world.now, None, b"forged");
+    for count in 0..3 {
+        let seqno = SeqNo(101 + count).plus((1 << 31) - 10);
+        forge(&mut world, Packet::Data { seqno, confirm: false, block: block.bytes() });
+        world.run_for(100 * MILLISECOND);
+    }
+    send(&mut world, 100);
+    world.run_for(20 * SECOND);
+    assert_all_arrived(&world, 200);
+}
+
+#[test]
+fn answer_with_another_nonce_opens_and_settles_nothing() {
+    let mut world = world(100);
+    for nonce in [0, 1, u64::MAX] {
+        let (next, first) = (SeqNo(1 << 30), Some(SeqNo(1 << 29)));
+        forge(&mut world, Packet::Heartbeat { next, first, nonce, confirm: true });
+    }
+    send(&mut world, 100);
+    world.run_for(20 * SECOND);
+    assert_all_arrived(&world, 200);
+}
+
+#[test]
+fn forged_incarnation_ends_no_stream() {
+    let mut world = world(100);
+    let block = Block::of_message(&mut Arena::default(), world.now, None, b"forged");
+    for count in 0..10 {
+        let seqno = SeqNo(5 + count);
+        let packet = Packet::Data { seqno, confirm: false, block: block.bytes() };
+        let origin = Origin { node: NodeId(1), incarnation: Incarnation(666) };
+        let mut datagram = Vec::new();
+        packet.encode(origin, group(0), 1, &mut datagram);
+        (1..3).for_each(|host| world.inject(host, &datagram));
+        world.run_for(MILLISECOND);
+    }
+    assert_eq!(world.hosts[1].engine.counters().other_incarnations, 10);
+    send(&mut world, 100);
+    world.run_for(20 * SECOND);
+    assert_all_arrived(&world, 200);
+}
+
+#[test]
+fn restarted_sender_is_heard_from_its_first_message_on() {
+    let mut world = world(100);
+    world.restart(0, 3);
+    for number in 0..50_u32 {
+        world.send(0, group(0), &number.to_be_bytes()).expect("nobody holds back");
+        world.run_for(MILLISECOND);
+    }
+    world.run_for(20 * SECOND);
+    for host in 1..3 {
+        let host = &world.hosts[host];
+        assert_eq!((host.messages.len(), host.lost.len()), (150, 0));
+        let mut last: Vec<_> = host.messages[100..].iter().map(|it| it.payload.to_vec()).collect();
+        last.sort();
+        assert!(last.into_iter().eq((0..50_u32).map(|number| number.to_be_bytes().to_vec())));
+        assert_eq!(host.engine.counters().streams_restarted, 1);
+    }
+}
+
+#[test]
+fn losses_of_a_restarted_sender_are_reported() {
+    let mut world = world(100);
+    world.filter = Box::new(|_, to, datagram| to != NodeId(2) || datagram[4] != 1);
+    send(&mut world, 1);
+    world.filter = Box::new(|from, to, _| from != NodeId(1) && to != NodeId(2));
+    world.run_for(5 * MILLISECOND);
+    forge(&mut world, heartbeat(SeqNo(102)));
+    world.restart(0, 4);
+    world.filter = Box::new(|_, to, datagram| to != NodeId(2) || datagram[4] != 2);
+    world.send(0, group(0), b"again").expect("nobody holds back");
+    world.run_for(20 * SECOND);
+    let told: Vec<_> = world.hosts[1].lost.iter().map(|lost| (lost.first, lost.last)).collect();
+    assert_eq!(told, [(SeqNo(101), SeqNo(101))]);
+    assert_eq!(world.hosts[1].messages.last().map(|it| &it.payload[..]), Some(&b"again"[..]));
+}
+
+#[test]
+fn returning_after_many_groups_were_left_repeats_no_number() {
+    let mut world = world(100);
+    world.run_for(SECOND);
+    world.leave(0, group(0));
+    let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
+    for number in 0..70_000 {
+        let (now, engine) = (world.now, &mut world.hosts[0].engine);
+        let passing = GroupId(1_000 + number);
+        engine.join(now, passing, settings).expect("the group is new");
+        engine.leave(now, passing);
+    }
+    world.join(0, group(0), RATE);
+    send(&mut world, 50);
+    world.run_for(20 * SECOND);
+    for host in 1..3 {
+        assert_eq!(world.hosts[host].messages.len(), 150);
+    }
+    assert!(world.hosts[0].engine.held_bytes() < 32 << 20);
+}
