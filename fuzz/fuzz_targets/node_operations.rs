@@ -308,7 +308,7 @@ impl Forged {
                 let sum = &sum[..sum.len().min(2_000)];
                 encode(Packet::Repair { ids: &wire_ids(ids), sum });
             }
-            Self::Nak { ids } => encode(Packet::Nak { ids: &wire_ids(ids) }),
+            Self::Nak { ids } => encode(Packet::Nak { cookie: 0, ids: &wire_ids(ids) }),
             Self::Retransmission { of, bytes } => {
                 let PacketId { sender: origin, seqno, .. } = of.packet_id();
                 let block = block(0, 0, *bytes);

@@ -71,7 +71,7 @@ fn templates(from: NodeId, to: NodeId, group: GroupId) -> Vec<Vec<u8>> {
     let packets = [
         Packet::Data { seqno: SeqNo(3), confirm: true, block: &block },
         Packet::Repair { ids: &ids, sum: &block },
-        Packet::Nak { ids: &ids },
+        Packet::Nak { cookie: 0, ids: &ids },
         Packet::Retransmission { origin: from, seqno: SeqNo(4), block: &block },
         Packet::HaveNot { ids: &ids, expired: true },
         Packet::Heartbeat { next: SeqNo(9), first: Some(SeqNo(1)), nonce: 0, confirm: true },

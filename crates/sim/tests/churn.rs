@@ -45,7 +45,7 @@ impl Machine for Watched {
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let start = out.len();
         let transmit = self.member.poll_transmit(out)?;
-        if let (Destination::Node(whom), Ok((_, Packet::Nak { ids }))) =
+        if let (Destination::Node(whom), Ok((_, Packet::Nak { ids, .. }))) =
             (transmit.destination, Packet::decode(&out[start..]))
         {
             let mut asked = self.asked.lock().expect("nobody panicked with it");

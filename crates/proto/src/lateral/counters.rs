@@ -68,6 +68,8 @@ pub struct Counters {
     pub ids_asked: u64,
     /// NAK datagrams received.
     pub naks_received: u64,
+    /// NAKs with a wrong cookie, which were answered with the right one.
+    pub challenges_sent: u64,
     /// Retransmissions sent.
     pub retransmissions_sent: u64,
     /// Askings that went unanswered because answers are limited in rate.
@@ -154,6 +156,7 @@ impl Counters {
             ("naks_sent", self.naks_sent),
             ("ids_asked", self.ids_asked),
             ("naks_received", self.naks_received),
+            ("challenges_sent", self.challenges_sent),
             ("retransmissions_sent", self.retransmissions_sent),
             ("answers_suppressed", self.answers_suppressed),
             ("have_nots_sent", self.have_nots_sent),

@@ -52,6 +52,7 @@ mod bins;
 pub mod block;
 mod chain;
 mod config;
+mod cookies;
 mod counters;
 mod cutting;
 mod data_buffer;
@@ -81,6 +82,7 @@ use asking::RateLimit;
 use assembly::Assemblies;
 use bins::Bins;
 use block::{Arena, Block};
+use cookies::Cookies;
 use cutting::Cutter;
 use groups::{Group, GroupIx, Groups, SampleChange};
 use left_groups::{Heard, LeftGroup, LeftGroups};
@@ -102,6 +104,7 @@ pub struct Lateral {
     /// The source of nonces. Nobody else draws from it, so that it can not be guessed from choices
     /// that are seen.
     nonces: Rng,
+    cookies: Cookies,
     groups: Groups,
     /// The r of all groups, while there are any.
     r: Option<u8>,
@@ -145,7 +148,7 @@ impl Lateral {
             panic!("the lateral engine was given a configuration that cannot work: {error}");
         }
         let mut rng = Rng::new(seed);
-        let nonces = Rng::new(seed ^ NONCE_SEED);
+        let mut nonces = Rng::new(seed ^ NONCE_SEED);
         let bins = Bins::new(config.scope, config.stagger, config.flush_after, rng.fork(1));
         let (ids, answers) =
             config.nak.as_ref().map_or((0, 0), |nak| (nak.ids_per_second, nak.answers_per_second));
@@ -169,6 +172,7 @@ impl Lateral {
             events: VecDeque::new(),
             counters: Counters::default(),
             rng,
+            cookies: Cookies::new(&mut nonces),
             nonces,
             config,
         }
@@ -396,7 +400,8 @@ impl Engine for Lateral {
                 self.on_data(now, header.origin(), ix, seqno, confirm, block);
             }
             (Packet::Repair { ids, sum }, _) => self.on_repair(now, from, ids, sum),
-            (Packet::Nak { ids }, _) => self.on_nak(now, from, ids),
+            (Packet::Nak { cookie, ids }, _) => self.on_nak(now, from, cookie, ids),
+            (Packet::Challenge { cookie, ids }, _) => self.on_challenge(now, from, cookie, ids),
             (Packet::Retransmission { origin, seqno, block }, Some(ix)) => {
                 self.on_retransmission(now, from, ix, origin, seqno, block);
             }

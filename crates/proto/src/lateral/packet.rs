@@ -43,8 +43,11 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 16 n | [packet ids](WireId), n >= 1 |
+    /// | 36 | 8 | cookie that the asked node gave in a [`Packet::Challenge`]; 0 before the first |
+    /// | 44 | 16 n | [packet ids](WireId), n >= 1 |
     Nak {
+        /// Proves that the asker receives what is sent to it.
+        cookie: u64,
         /// What it lacks.
         ids: &'a [WireId],
     },
@@ -63,7 +66,11 @@ pub enum Packet<'a> {
         /// The block.
         block: &'a [u8],
     },
-    /// The answer to a [`Packet::Nak`] for what is not there; laid out like it.
+    /// The answer to a [`Packet::Nak`] for what is not there.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 36 | 16 n | [packet ids](WireId), n >= 1 |
     ///
     /// Flag 1 ([`EXPIRED`]): it is there, but its deadline has passed.
     HaveNot {
@@ -103,6 +110,14 @@ pub enum Packet<'a> {
         settled_to: SeqNo,
         /// How many packets of the stream were lost so far.
         lost: u32,
+    },
+    /// The answer to a [`Packet::Nak`] with a wrong cookie, as long as that, and laid out like it:
+    /// packets are sent again only to a node that has proved to receive what is sent to it.
+    Challenge {
+        /// The right cookie.
+        cookie: u64,
+        /// What was asked for.
+        ids: &'a [WireId],
     },
     /// From which sequence number on is the header's sender owed the stream of the node that this
     /// is sent to, and how far has that come?
@@ -184,6 +199,7 @@ enum Kind {
     Heartbeat = 6,
     Ack = 7,
     Open = 8,
+    Challenge = 9,
 }
 
 impl From<PacketId> for WireId {
@@ -214,7 +230,7 @@ impl<'a> Packet<'a> {
             Self::Repair { .. } => Class::Repair,
             Self::Retransmission { .. } => Class::Retransmission,
             Self::Nak { .. } | Self::HaveNot { .. } | Self::Heartbeat { .. } => Class::Control,
-            Self::Ack { .. } | Self::Open { .. } => Class::Control,
+            Self::Ack { .. } | Self::Open { .. } | Self::Challenge { .. } => Class::Control,
         }
     }
 
@@ -231,7 +247,14 @@ impl<'a> Packet<'a> {
         let packet = match header.kind {
             k if k == Kind::Data as u8 => Self::decode_data(body, flag(CONFIRM))?,
             k if k == Kind::Repair as u8 => Self::decode_repair(body)?,
-            k if k == Kind::Nak as u8 => Self::Nak { ids: decode_ids(body)? },
+            k if k == Kind::Nak as u8 => {
+                let (cookie, ids) = decode_cookie(body)?;
+                Self::Nak { cookie, ids }
+            }
+            k if k == Kind::Challenge as u8 => {
+                let (cookie, ids) = decode_cookie(body)?;
+                Self::Challenge { cookie, ids }
+            }
             k if k == Kind::Retransmission as u8 => Self::decode_retransmission(body)?,
             k if k == Kind::HaveNot as u8 => {
                 Self::HaveNot { ids: decode_ids(body)?, expired: flag(EXPIRED) }
@@ -276,7 +299,11 @@ impl<'a> Packet<'a> {
                 out.extend_from_slice(ids.as_bytes());
                 out.extend_from_slice(sum);
             }
-            Self::Nak { ids } | Self::HaveNot { ids, .. } => out.extend_from_slice(ids.as_bytes()),
+            Self::Nak { cookie, ids } | Self::Challenge { cookie, ids } => {
+                out.extend_from_slice(&cookie.to_be_bytes());
+                out.extend_from_slice(ids.as_bytes());
+            }
+            Self::HaveNot { ids, .. } => out.extend_from_slice(ids.as_bytes()),
             Self::Retransmission { origin, seqno, block } => {
                 let (origin, seqno) = (U64::new(origin.0), U32::new(seqno.0));
                 out.extend_from_slice(RawRetransmission { origin, seqno }.as_bytes());
@@ -299,6 +326,7 @@ impl<'a> Packet<'a> {
             Self::Data { confirm, .. } => (Kind::Data, flag(*confirm, CONFIRM)),
             Self::Repair { .. } => (Kind::Repair, 0),
             Self::Nak { .. } => (Kind::Nak, 0),
+            Self::Challenge { .. } => (Kind::Challenge, 0),
             Self::Retransmission { .. } => (Kind::Retransmission, 0),
             Self::HaveNot { expired, .. } => (Kind::HaveNot, flag(*expired, EXPIRED)),
             Self::Heartbeat { first, confirm, .. } => {
@@ -338,6 +366,11 @@ fn decode_ids(body: &[u8]) -> Result<&[WireId], DecodeError> {
     if ids.is_empty() { Err(DecodeError::Length) } else { Ok(ids) }
 }
 
+fn decode_cookie(body: &[u8]) -> Result<(u64, &[WireId]), DecodeError> {
+    let (cookie, rest) = U64::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
+    Ok((cookie.get(), decode_ids(rest)?))
+}
+
 fn decode_two(body: &[u8]) -> Result<(u32, u32), DecodeError> {
     let raw = TwoWords::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
     Ok((raw.first.get(), raw.second.get()))
@@ -355,7 +388,7 @@ pub const RETRANSMISSION_BYTES: usize = HEADER_BYTES + size_of::<RawRetransmissi
 
 /// How many ids fit into a NAK or a have-not of at most `datagram_bytes`.
 pub fn ids_that_fit(datagram_bytes: usize) -> usize {
-    (datagram_bytes.saturating_sub(HEADER_BYTES) / ID_BYTES).max(1)
+    (datagram_bytes.saturating_sub(HEADER_BYTES + size_of::<U64>()) / ID_BYTES).max(1)
 }
 
 // The payload length field of a block is 16 bits wide; a datagram is never longer than that.

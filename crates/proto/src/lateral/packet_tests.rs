@@ -35,7 +35,10 @@ fn a_repair_on_the_wire_is_this() {
 
 #[test]
 fn a_nak_and_a_have_not_on_the_wire_are_this() {
-    assert_eq!(body(Packet::Nak { ids: &[id(7)] }), (3, 0, ID_7.to_vec()));
+    let (cookie, ids) = (0x0102_0304_0506_0708, &[id(7)][..]);
+    let with_cookie = [&[1, 2, 3, 4, 5, 6, 7, 8][..], &ID_7].concat();
+    assert_eq!(body(Packet::Nak { cookie, ids }), (3, 0, with_cookie.clone()));
+    assert_eq!(body(Packet::Challenge { cookie, ids }), (9, 0, with_cookie));
     let have_not = Packet::HaveNot { ids: &[id(7)], expired: true };
     assert_eq!(body(have_not), (5, EXPIRED, ID_7.to_vec()));
 }
@@ -108,7 +111,7 @@ proptest! {
     ) {
         let ids: Vec<WireId> = seqnos.into_iter().map(id).collect();
         body(Packet::Repair { ids: &ids, sum: &sum });
-        body(Packet::Nak { ids: &ids });
+        body(Packet::Nak { cookie: 1, ids: &ids });
         body(Packet::Data { seqno: SeqNo(1), confirm: false, block: &sum });
     }
 }

@@ -25,9 +25,7 @@ impl Lateral {
         let fit = ids_that_fit(self.config.max_datagram_bytes());
         for (node, ids) in asked {
             for ids in ids.chunks(fit) {
-                self.counters.naks_sent += 1;
-                self.counters.ids_asked += ids.len() as u64;
-                self.transmit(Destination::Node(node), GroupId::NONE, Packet::Nak { ids });
+                self.send_nak(node, ids);
             }
         }
     }
@@ -77,8 +75,39 @@ impl Lateral {
         self.config.nak.as_ref().is_some_and(|nak| missing.attempts >= nak.attempts)
     }
 
-    pub(super) fn on_nak(&mut self, now: Time, from: NodeId, ids: &[WireId]) {
+    fn send_nak(&mut self, node: NodeId, ids: &[WireId]) {
+        self.counters.naks_sent += 1;
+        self.counters.ids_asked += ids.len() as u64;
+        let cookie = self.cookies.given_by(node);
+        self.transmit(Destination::Node(node), GroupId::NONE, Packet::Nak { cookie, ids });
+    }
+
+    /// A node that was asked wants to see first that its answers arrive here: it is asked again,
+    /// with the cookie that it gave, for what is still missing.
+    pub(super) fn on_challenge(&mut self, now: Time, from: NodeId, cookie: u64, ids: &[WireId]) {
+        self.cookies.keep(from, cookie);
+        let mut still_missing = Vec::with_capacity(ids.len());
+        for wire_id in ids {
+            let id = PacketId::from(*wire_id);
+            let record = self.stream_with(id).and_then(|ix| self.streams.get(ix).missing(id.seqno));
+            let was_asked = record.is_some_and(|ix| self.missing.get(ix).attempts > 0);
+            if was_asked && self.nak_limit.take(now) {
+                still_missing.push(*wire_id);
+            }
+        }
+        if !still_missing.is_empty() {
+            self.send_nak(from, &still_missing);
+        }
+    }
+
+    pub(super) fn on_nak(&mut self, now: Time, from: NodeId, cookie: u64, ids: &[WireId]) {
         self.counters.naks_received += 1;
+        if cookie != self.cookies.of(from) {
+            self.counters.challenges_sent += 1;
+            let packet = Packet::Challenge { cookie: self.cookies.of(from), ids };
+            self.transmit(Destination::Node(from), GroupId::NONE, packet);
+            return;
+        }
         let (mut have_not, mut expired) = (Vec::new(), Vec::new());
         for wire_id in ids {
             let id = PacketId::from(*wire_id);

@@ -3,7 +3,7 @@
 
 use carom_proto::lateral::Config;
 use carom_proto::lateral::block::{Arena, Block};
-use carom_proto::lateral::packet::Packet;
+use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
@@ -186,4 +186,29 @@ fn returning_after_many_groups_were_left_repeats_no_number() {
         assert_eq!(world.hosts[host].messages.len(), 150);
     }
     assert!(world.hosts[0].engine.held_bytes() < 32 << 20);
+}
+
+#[test]
+fn naks_in_the_name_of_another_bring_it_no_packets() {
+    let mut world = world(100);
+    world.run_for(SECOND);
+    let ids: Vec<WireId> = (1..=85)
+        .map(|number| PacketId { sender: NodeId(1), group: group(0), seqno: SeqNo(number) }.into())
+        .collect();
+    let sent = |world: &World| -> (u64, u64) {
+        let counters = world.hosts[0].engine.counters();
+        (counters.retransmissions_sent, counters.bytes_sent)
+    };
+    let before = sent(&world);
+    let mut forged_bytes = 0;
+    for cookie in 0..400 {
+        let mut datagram = Vec::new();
+        Packet::Nak { cookie, ids: &ids }.encode(NodeId(2), GroupId::NONE, 1, &mut datagram);
+        forged_bytes += datagram.len() as u64;
+        world.inject(0, &datagram);
+    }
+    world.run_for(5 * SECOND);
+    let after = sent(&world);
+    assert_eq!(after.0, before.0);
+    assert!(after.1 - before.1 <= forged_bytes);
 }

@@ -1,0 +1,64 @@
+//! Proofs that a node receives what is sent to it, so that nobody is sent what others asked for in
+//! its name.
+//!
+//! A node's cookie for an asker is a keyed hash of the asker's id: the node keeps nothing for it.
+//! The asker keeps one number for each node that it asked.
+
+use alloc::collections::BTreeMap;
+use core::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+
+use crate::{NodeId, Rng};
+
+/// The cookies that this node gives, and those that it was given.
+#[derive(Debug)]
+pub(super) struct Cookies {
+    keys: (u64, u64),
+    given: BTreeMap<NodeId, u64>,
+}
+
+/// Maximum number of cookies that are kept.
+const MAX_KEPT: usize = 1 << 14;
+
+impl Cookies {
+    pub(super) fn new(rng: &mut Rng) -> Self {
+        Self { keys: (rng.next_u64(), rng.next_u64()), given: BTreeMap::new() }
+    }
+
+    /// The cookie that `asker` has to show here. Never 0.
+    pub(super) fn of(&self, asker: NodeId) -> u64 {
+        let mut hasher = SipHasher24::new_with_keys(self.keys.0, self.keys.1);
+        hasher.write_u64(asker.0);
+        hasher.finish().max(1)
+    }
+
+    /// `node` wants to be shown this cookie.
+    pub(super) fn keep(&mut self, node: NodeId, cookie: u64) {
+        if self.given.len() >= MAX_KEPT && !self.given.contains_key(&node) {
+            self.given.pop_first();
+        }
+        self.given.insert(node, cookie);
+    }
+
+    /// The cookie that `node` gave; 0 if it gave none.
+    pub(super) fn given_by(&self, node: NodeId) -> u64 {
+        self.given.get(&node).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_differ_by_asker_and_by_node_and_are_bounded() {
+        let (mut mine, other) = (Cookies::new(&mut Rng::new(1)), Cookies::new(&mut Rng::new(2)));
+        assert_eq!(mine.of(NodeId(1)), mine.of(NodeId(1)));
+        assert_ne!(mine.of(NodeId(1)), mine.of(NodeId(2)));
+        assert_ne!(mine.of(NodeId(1)), other.of(NodeId(1)));
+        (0..MAX_KEPT as u64 + 5).for_each(|node| mine.keep(NodeId(node), node));
+        assert_eq!(mine.given.len(), MAX_KEPT);
+        assert_eq!((mine.given_by(NodeId(3)), mine.given_by(NodeId(9))), (0, 9));
+    }
+}
