@@ -8,7 +8,8 @@
 use alloc::collections::BTreeMap;
 
 use super::sending::Position;
-use crate::{GroupId, Incarnation, NodeId, SeqNo};
+use super::{Config, StreamStart};
+use crate::{GroupId, Incarnation, NodeId, Rng, SeqNo};
 
 /// What is remembered of groups that were left.
 #[derive(Debug, Default)]
@@ -74,9 +75,21 @@ impl LeftGroups {
         Some(left)
     }
 
-    /// No stream that is forgotten is longer.
-    pub(super) fn longest_forgotten(&self) -> u32 {
-        self.longest_forgotten
+    /// Where this node's stream in a group begins. Another incarnation of the node begins somewhere
+    /// else, so that a repair or a retransmission of its former packets names none of those that it
+    /// sends now; and no number is used again in a group that was left so long ago that it is
+    /// forgotten.
+    pub(super) fn first_position(
+        &self,
+        group: GroupId,
+        Incarnation(bits): Incarnation,
+        config: &Config,
+    ) -> Position {
+        let is_fixed = bits == 0 || config.stream_start == StreamStart::FromFirst;
+        let offset = if is_fixed { 0 } else { Rng::new(bits ^ u64::from(group.0)).next_u64() };
+        // At least half of all numbers are left before they wrap.
+        let first = config.first_number.plus(offset as u32 >> 1);
+        Position::of_first(first).plus(self.longest_forgotten)
     }
 
     /// Bytes that all of it takes up.
@@ -119,9 +132,9 @@ mod tests {
         // The group with the greatest id is left first.
         groups.insert(GroupId(u32::MAX), left(77, 1));
         (0..MAX_GROUPS as u32 - 1).for_each(|group| groups.insert(GroupId(group), left(5, 0)));
-        assert_eq!(groups.longest_forgotten(), 0);
+        assert_eq!(groups.longest_forgotten, 0);
         groups.insert(GroupId(MAX_GROUPS as u32), left(5, 0));
-        assert_eq!(groups.longest_forgotten(), 77);
+        assert_eq!(groups.longest_forgotten, 77);
         assert!(groups.take(GroupId(u32::MAX)).is_none());
         assert_eq!(groups.take(GroupId(0)).map(|left| left.length), Some(5));
         groups.check();

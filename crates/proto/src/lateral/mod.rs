@@ -41,9 +41,9 @@ use alloc::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::{
-    Destination, Engine, Event, GroupId, GroupSettings, Incarnation, JoinError, NodeId, Origin,
-    PacketId, Profile, RateOfFire, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit,
-    ViewChange, ViewChangeKind, Wakeup,
+    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
+    Profile, RateOfFire, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
+    ViewChangeKind, Wakeup,
 };
 
 mod asking;
@@ -91,7 +91,6 @@ use outbox::Outbox;
 use packet::Packet;
 use pending::PendingRepairs;
 use queries::Heartbeat;
-use sending::Position;
 use streams::{StreamIx, Streams};
 
 /// The lateral engine of one node, for all its groups.
@@ -251,18 +250,6 @@ impl Lateral {
         });
     }
 
-    /// Where this node's stream in `group` begins. Another start of the node begins somewhere else,
-    /// so that a repair or a retransmission of its former packets names none of those that it sends
-    /// now; and no number is used again in a group that was left so long ago that it is forgotten.
-    fn first_position(&self, group: GroupId) -> Position {
-        let Incarnation(bits) = self.origin.incarnation;
-        let is_fixed = bits == 0 || self.config.stream_start == StreamStart::FromFirst;
-        let offset = if is_fixed { 0 } else { Rng::new(bits ^ u64::from(group.0)).next_u64() };
-        // Half of all numbers are left before they wrap.
-        let first = self.config.first_number.plus(offset as u32 >> 1);
-        Position::of_first(first).plus(self.left.longest_forgotten())
-    }
-
     fn on_timer(&mut self, now: Time, key: TimerKey) {
         match key {
             TimerKey::Heartbeat(ix) => self.on_heartbeat_due(now, ix),
@@ -303,7 +290,7 @@ impl Engine for Lateral {
             self.r = Some(rate.r);
             self.bins.set_r(rate.r);
         }
-        let start = self.first_position(group);
+        let start = self.left.first_position(group, self.origin.incarnation, &self.config);
         let mut joined = Group::new(group, rate, start, self.config.partial_view);
         if let Some(left) = self.left.take(group) {
             joined.own.resume_at(left.next);

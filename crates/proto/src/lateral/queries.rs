@@ -2,9 +2,9 @@
 //! come, and which start of the sender it is.
 //!
 //! Data, repairs and heartbeats can be forged by anybody who hears the group. So nothing is settled
-//! on their word alone: a step far ahead, another incarnation of the sender, and a packet that is to
-//! be reported lost wait for the sender's own answer to an *open*, which repeats a nonce that only
-//! the sender was sent. A sender that does not answer is believed in what is heard of it.
+//! on their word alone: a step far ahead, another incarnation of the sender, and a packet that is
+//! to be reported lost wait for the sender's own answer to an *open*, which repeats a nonce that
+//! only the sender was sent. A sender that does not answer is believed in what is heard of it.
 
 use core::time::Duration;
 
