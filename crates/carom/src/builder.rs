@@ -22,7 +22,7 @@ use crate::joiner::Joiner;
 use crate::links::Links;
 use crate::membership::Provider;
 use crate::node::{Node, NodeParts, NodeShared, Notices};
-use crate::paths::Paths;
+use crate::paths::{COMMON_MTU, Paths};
 use crate::pool::MulticastPool;
 use crate::receive::Receiver;
 use crate::routes::{PathChoice, Routes};
@@ -30,7 +30,7 @@ use crate::seeds;
 use crate::send::Sender;
 use crate::sockets::{DEFAULT_MULTICAST_PORT, DEFAULT_PORT, Places, Sockets, buffer_notices};
 use crate::status::{Notice, Stats, Status};
-use crate::udp::{UdpNetwork, Watch};
+use crate::udp::{Sizes, UdpNetwork, Watch};
 
 /// Settings of a node that is about to start.
 #[derive(Debug)]
@@ -52,6 +52,7 @@ pub struct Builder {
     lateral: lateral::Config,
     ordered: rmp::Config,
     bulk: rdcm::Config,
+    mtu: Option<u16>,
     guest: Option<MakeGuest>,
     queue_events: usize,
     driver: Option<Driver>,
@@ -85,6 +86,7 @@ impl Default for Builder {
             lateral: lateral::Config::default(),
             ordered: rmp::Config::default(),
             bulk: rdcm::Config::default(),
+            mtu: None,
             guest: None,
             queue_events: DEFAULT_QUEUE_EVENTS,
             driver: None,
@@ -181,6 +183,16 @@ impl Builder {
         self
     }
 
+    /// Bytes of the largest IP packet that this node sends, for all engines alike: fewer than an
+    /// interface carries, or more than 1500 where the network has jumbo frames. Default: the
+    /// `path_mtu` of each engine's settings, which is 1500. What the interface carries and the
+    /// paths to the other nodes were found to carry is the limit in any case; more than 1500 is
+    /// sent to nobody before a probe of that size was answered.
+    pub fn mtu(mut self, bytes: u16) -> Self {
+        self.mtu = Some(bytes);
+        self
+    }
+
     /// The settings of the lateral engine. An interface with a smaller MTU lowers its `path_mtu`.
     pub fn lateral(mut self, config: lateral::Config) -> Self {
         self.lateral = config;
@@ -242,10 +254,12 @@ impl Builder {
         self.check()?;
         let choice = Choice::new(self.interface.as_deref(), Interface::list()?)?;
         // The sockets refuse what would have to be fragmented.
-        let mtu = choice.interface.mtu().unwrap_or(self.lateral.path_mtu);
-        self.lateral.path_mtu = self.lateral.path_mtu.min(mtu);
-        self.ordered.path_mtu = self.ordered.path_mtu.min(mtu);
-        self.bulk.path_mtu = self.bulk.path_mtu.min(mtu);
+        let carried = choice.interface.mtu().unwrap_or(COMMON_MTU);
+        let each =
+            [&mut self.lateral.path_mtu, &mut self.ordered.path_mtu, &mut self.bulk.path_mtu];
+        for mtu in each {
+            *mtu = self.mtu.unwrap_or(*mtu).min(carried);
+        }
         self.lateral.validate()?;
         self.ordered.validate()?;
         self.bulk.validate()?;
@@ -297,6 +311,8 @@ impl Builder {
         let origin = Origin { node: id, incarnation: Incarnation(system_random()) };
         self.bulk.network.meet(id, Endpoint(sockets.endpoint));
         let mut rng = Rng::new(self.seed.unwrap_or_else(system_random));
+        let engines = [self.lateral.path_mtu, self.ordered.path_mtu, self.bulk.path_mtu];
+        let wanted = engines.into_iter().fold(0, u16::max);
         let multicast_port = sockets.multicast.as_ref().and_then(|it| it.port().ok());
         let has_explicit_seeds = !explicit_seeds.is_empty();
         let membership = Provider {
@@ -318,13 +334,19 @@ impl Builder {
             receiver: Receiver::new(id, self.loss, rng.next_u64()),
             sender: Sender::new(choice.interface.address),
             routes: Routes::new(self.path, self.pool, multicast_port),
-            paths: Paths::new(origin, multicast_port.is_some()),
+            paths: Paths::new(
+                origin,
+                multicast_port.is_some(),
+                Sizes::ceiling(wanted, choice.interface.address),
+                rng.next_u64(),
+            ),
             book: AddressBook::default(),
             joiner: Joiner::new(choice.interface.address),
             notices: Arc::clone(&notices),
             interface: choice.interface.name.clone(),
             watch: Watch::default(),
             links: Links::default(),
+            sizes: Sizes::new(origin, wanted),
         };
         if multicast_port.is_some() {
             network.listen(self.pool.hello);
@@ -367,6 +389,7 @@ fn first_status(id: NodeId, choice: &Choice, sockets: &Sockets) -> Status {
         interface_reason: choice.reason.clone(),
         settled: false,
         is_away: false,
+        path_mtu: 0,
         members: Vec::new(),
         groups: Vec::new(),
         stats: Stats::default(),

@@ -1,6 +1,7 @@
 //! A group that the application is in.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ pub(crate) struct GroupShared {
     pub(crate) id: GroupId,
     pub(crate) profile: Profile,
     pub(crate) limits: PayloadLimits,
+    unreliable_limit: AtomicUsize,
     pub(crate) ready: ReadyMark,
     pub(crate) queue: Queue,
     held_back: Mutex<Option<(NodeId, u32)>>,
@@ -49,7 +51,7 @@ pub(crate) struct GroupShared {
 pub(crate) struct PayloadLimits {
     /// Of any that is promised something.
     pub(crate) message: usize,
-    /// Of unreliable ones in an ordered group.
+    /// Of unreliable ones in an ordered group, at first: it follows the path MTU.
     pub(crate) unreliable: usize,
 }
 
@@ -245,6 +247,7 @@ impl GroupShared {
             id,
             profile,
             limits,
+            unreliable_limit: AtomicUsize::new(limits.unreliable),
             ready: ReadyMark::default(),
             queue: Queue::default(),
             held_back: Mutex::new(None),
@@ -259,11 +262,16 @@ impl GroupShared {
             _ => None,
         };
         match (qos, partition) {
-            (Some(Qos::Unreliable), Some(_)) => Ok(self.limits.unreliable),
+            (Some(Qos::Unreliable), Some(_)) => Ok(self.unreliable_limit.load(Relaxed)),
             (Some(asked @ Qos::MajorityResilient), Some(Partition::AtLeast(_)))
             | (Some(asked), None) => Err(PublishError::Qos { asked }),
             _ => Ok(self.limits.message),
         }
+    }
+
+    /// The path MTU has changed.
+    pub(crate) fn set_unreliable_limit(&self, bytes: usize) {
+        self.unreliable_limit.store(bytes, Relaxed);
     }
 
     pub(crate) fn members(&self) -> Vec<NodeId> {

@@ -91,6 +91,8 @@ struct State {
     /// Counters of groups that were left.
     left: Stats,
     has_met_anyone: bool,
+    /// Bytes of the largest packet that the engines make.
+    path_mtu: u16,
     /// A command or a writable socket asks for a turn.
     is_called: bool,
 }
@@ -196,7 +198,19 @@ impl<N: Network> Host<N> {
     }
 
     fn transmit(&mut self, now: Time) {
+        self.follow_path_mtu();
         self.network.transmit(now, &mut self.node);
+    }
+
+    /// What is cut from now on fits the paths as they are known now.
+    fn follow_path_mtu(&mut self) {
+        let bytes = self.network.path_mtu();
+        if std::mem::replace(&mut self.state.path_mtu, bytes) == bytes {
+            return;
+        }
+        self.node.set_path_mtu(bytes);
+        let unreliable = self.node.ordered().unreliable_limit();
+        self.state.groups.values().for_each(|it| it.shared.set_unreliable_limit(unreliable));
     }
 
     fn members_of(&self, group: GroupId) -> Vec<NodeId> {

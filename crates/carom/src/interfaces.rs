@@ -4,9 +4,13 @@
 //! the flags (up, loopback, multicast) that crates made only for this leave out.
 
 use std::net::Ipv4Addr;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::net::SocketAddr;
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::StartError;
 
@@ -50,14 +54,34 @@ impl Interface {
 
 impl Interface {
     /// Bytes of the largest IP packet that it carries; `None` where the system does not tell.
+    ///
+    /// The kernel is asked by a socket: files under `/sys` may be those of another network
+    /// namespace.
     pub fn mtu(&self) -> Option<u16> {
-        // An address may be listed under a label of the interface, such as `eth0:1`.
-        let name = self.name.split(':').next()?;
-        let text = std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?;
-        let mtu: u32 = text.trim().parse().ok()?;
-        Some(u16::try_from(mtu).unwrap_or(u16::MAX))
+        mtu_at(self.address)
     }
 }
+
+/// Bytes of the largest IP packet that the interface with this address carries.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn mtu_at(address: Ipv4Addr) -> Option<u16> {
+    use nix::sys::socket::{getsockopt, sockopt};
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).ok()?;
+    socket.set_multicast_if_v4(&address).ok()?;
+    // The address of all hosts of a link needs no route.
+    socket.connect(&SocketAddr::from((Ipv4Addr::new(224, 0, 0, 1), ANY_PORT)).into()).ok()?;
+    let mtu = getsockopt(&socket, sockopt::IpMtu).ok()?;
+    u16::try_from(mtu.clamp(0, u16::MAX.into())).ok().filter(|mtu| *mtu > 0)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) fn mtu_at(_address: Ipv4Addr) -> Option<u16> {
+    None
+}
+
+/// Nothing is sent there.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const ANY_PORT: u16 = 9;
 
 /// The interface of a node, and why it is this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +170,8 @@ mod tests {
         let loopback = all.iter().find(|it| it.address == Ipv4Addr::LOCALHOST);
         let loopback = loopback.expect("an interface");
         assert!(loopback.is_loopback && loopback.is_up);
-        assert!(loopback.mtu().is_none_or(|mtu| mtu >= 1500));
+        if cfg!(target_os = "linux") {
+            assert!(loopback.mtu().is_some_and(|mtu| mtu >= 1500), "{:?}", loopback.mtu());
+        }
     }
 }

@@ -57,6 +57,7 @@ mod command;
 mod delivery;
 mod driver;
 mod error;
+mod fragments;
 mod group;
 mod home;
 mod host;

@@ -30,6 +30,12 @@ pub(crate) trait Network {
     /// Whether the path of every member is decided.
     fn are_paths_known(&self) -> bool;
 
+    /// Bytes of the largest IP packet that reaches every node that was met.
+    fn path_mtu(&self) -> u16;
+
+    /// Bytes of the largest IP packet that reaches `node`; `None` if that is not known.
+    fn path_mtu_to(&self, node: NodeId) -> Option<u16>;
+
     /// The endpoint of a group that has this multicast address.
     fn group_endpoint(&self, address: Ipv4Addr) -> Option<SocketAddr>;
 

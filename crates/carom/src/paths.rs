@@ -5,7 +5,10 @@
 //! by unicast and counts as reached by multicast from then on. A member that no longer hears the
 //! hellos of a node which it had answered says so, by unicast. A member that has not confirmed
 //! gets unicast copies, so a wrong belief costs copies, never messages.
+//!
+//! How large packets may be that go to a member is found by probes: see [`mtu`].
 
+mod mtu;
 mod packet;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,7 +17,9 @@ use std::time::Duration;
 use carom_proto::{Class, Destination, Endpoint, NodeId, Origin, Time, Transmit, Wakeup};
 
 use crate::status::MemberPath;
-use packet::Packet;
+use mtu::PathMtu;
+pub(crate) use mtu::{COMMON_MTU, IP_UDP_BYTES};
+pub(crate) use packet::{PART_OVERHEAD, Packet, Part};
 
 /// The paths of one node, driven as an engine is.
 #[derive(Debug)]
@@ -31,6 +36,7 @@ pub(crate) struct Paths {
     answers: VecDeque<(Destination, Packet)>,
     has_changed: bool,
     is_deaf: bool,
+    pub(crate) mtu: PathMtu,
     pub(crate) counters: PathCounters,
 }
 
@@ -55,8 +61,14 @@ struct Peer {
 }
 
 impl Paths {
-    /// `says_hello`: whether the node sends multicast at all.
-    pub(crate) fn new(origin: impl Into<Origin>, says_hello: bool) -> Self {
+    /// `says_hello`: whether the node sends multicast at all; `ceiling`: bytes of the largest
+    /// packet that it sends.
+    pub(crate) fn new(
+        origin: impl Into<Origin>,
+        says_hello: bool,
+        ceiling: u16,
+        seed: u64,
+    ) -> Self {
         let origin = origin.into();
         Self {
             own: origin.node,
@@ -71,6 +83,7 @@ impl Paths {
             answers: VecDeque::new(),
             has_changed: false,
             is_deaf: false,
+            mtu: PathMtu::new(ceiling, seed),
             counters: PathCounters::default(),
         }
     }
@@ -83,6 +96,7 @@ impl Paths {
             return;
         }
         self.peers.insert(node, peer);
+        self.mtu.meet(now, node);
         self.has_changed = true;
         self.step = 0;
         let soonest = self.last_hello.map_or(now, |last| last + HELLO_GAPS[0] / 2);
@@ -92,6 +106,7 @@ impl Paths {
     /// `node` is gone.
     pub(crate) fn part(&mut self, node: NodeId) {
         self.has_changed |= self.peers.remove(&node).is_some();
+        self.mtu.part(node);
         if self.peers.is_empty() {
             self.next_hello = None;
         }
@@ -137,11 +152,17 @@ impl Paths {
         }
     }
 
-    /// A datagram of [`carom_proto::wire::Protocol::Path`] arrived.
-    pub(crate) fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+    /// A datagram of [`carom_proto::wire::Protocol::Path`] arrived. Returns what is in it of
+    /// another datagram, and who sent that.
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Time,
+        source: Endpoint,
+        datagram: &[u8],
+    ) -> Option<(NodeId, Part)> {
         let Ok((sender, packet)) = Packet::decode(datagram) else {
             self.counters.unknown += 1;
-            return;
+            return None;
         };
         match packet {
             Packet::Hello { sequence, asked } => {
@@ -149,11 +170,22 @@ impl Paths {
             }
             Packet::Heard { whose, .. } => self.on_answer(sender, whose, MemberPath::Multicast),
             Packet::Unheard { whose, .. } => self.on_answer(sender, whose, MemberPath::Unicast),
+            Packet::Probe { sequence, bytes } => {
+                let carried = Packet::Carried { sequence, whose: sender, bytes };
+                self.answer(Destination::Endpoint(source), carried);
+            }
+            Packet::Carried { sequence, whose, bytes } if whose == self.own => {
+                self.mtu.on_carried(now, sender, sequence, bytes);
+            }
+            Packet::Carried { .. } => self.counters.unknown += 1,
+            Packet::Part(part) => return Some((sender, part)),
         }
+        None
     }
 
     /// Time has passed.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
+        self.mtu.handle_timeout(now);
         if self.next_hello.is_none_or(|due| due > now) {
             return;
         }
@@ -176,6 +208,10 @@ impl Paths {
             packet.encode(self.origin, out);
             return Some(Transmit { destination, class: Class::Control });
         }
+        if let Some((node, probe)) = self.mtu.pop_probe() {
+            probe.encode(self.origin, out);
+            return Some(Transmit { destination: Destination::Node(node), class: Class::Control });
+        }
         if !std::mem::take(&mut self.hello_is_due) {
             return None;
         }
@@ -187,7 +223,9 @@ impl Paths {
 
     /// When [`Paths::handle_timeout`] should be called next.
     pub(crate) fn poll_timeout(&self) -> Option<Wakeup> {
-        self.next_hello.map(|at| Wakeup { at, reason: "hello" })
+        let hello = self.next_hello.map(|at| Wakeup { at, reason: "hello" });
+        let probe = self.mtu.poll_timeout().map(|at| Wakeup { at, reason: "path MTU" });
+        hello.into_iter().chain(probe).min_by_key(|wakeup| wakeup.at)
     }
 
     fn on_hello(
@@ -320,7 +358,7 @@ mod tests {
 
     impl Pair {
         fn new(multicast_reaches: [bool; 2]) -> Self {
-            let mut nodes = [Paths::new(A, true), Paths::new(B, true)];
+            let mut nodes = [Paths::new(A, true, 1500, 1), Paths::new(B, true, 1500, 2)];
             nodes[0].meet(Time::ZERO, B);
             nodes[1].meet(Time::ZERO, A);
             Self { now: Time::ZERO, nodes, multicast_reaches }
@@ -397,9 +435,11 @@ mod tests {
 
     #[test]
     fn a_node_that_sends_no_multicast_says_no_hello_and_copies_for_everybody() {
-        let mut paths = Paths::new(A, false);
+        let mut paths = Paths::new(A, false, 1500, 1);
         paths.meet(Time::ZERO, B);
         paths.handle_timeout(Time::ZERO);
+        let sent = paths.poll_transmit(&mut Vec::new()).map(|it| it.destination);
+        assert_eq!(sent, Some(Destination::Node(B)), "a probe for the path MTU");
         assert_eq!(paths.poll_transmit(&mut Vec::new()), None);
         assert_eq!(paths.path(B), MemberPath::Unicast);
         assert!(paths.are_known());
@@ -407,7 +447,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_meant_for_an_earlier_process_changes_nothing() {
-        let mut paths = Paths::new(A, true);
+        let mut paths = Paths::new(A, true, 1500, 1);
         paths.meet(Time::ZERO, B);
         let mut out = Vec::new();
         Packet::Heard { whose: NodeId(9), sequence: 1 }.encode(B, &mut out);
@@ -417,7 +457,7 @@ mod tests {
 
     #[test]
     fn without_members_there_is_nothing_to_do() {
-        let mut paths = Paths::new(A, true);
+        let mut paths = Paths::new(A, true, 1500, 1);
         assert_eq!(paths.poll_timeout(), None);
         paths.meet(Time::ZERO, B);
         assert!(paths.poll_timeout().is_some());

@@ -21,6 +21,7 @@ pub(crate) struct Sender {
     run: Option<Run>,
     backlog: VecDeque<Waiting>,
     backlog_bytes: usize,
+    has_met_limit: bool,
     pub(crate) counters: SendCounters,
 }
 
@@ -49,6 +50,7 @@ pub(crate) struct SendCounters {
     pub(crate) bytes: u64,
     pub(crate) calls: u64,
     pub(crate) errors: u64,
+    pub(crate) too_large: u64,
     pub(crate) dropped: u64,
     pub(crate) unroutable: u64,
     pub(crate) copies: u64,
@@ -63,6 +65,19 @@ pub(crate) enum Multicast {
     Unreachable,
 }
 
+impl Run {
+    /// `bytes` of datagrams that all have this size, but for the last.
+    pub(crate) fn of(destination: Destination, segment_bytes: usize, bytes: usize) -> Self {
+        let datagrams = bytes.div_ceil(segment_bytes);
+        Self { destination, segment_bytes, datagrams, bytes, is_closed: true }
+    }
+
+    /// Bytes of each datagram, but perhaps the last.
+    pub(crate) fn segment_bytes(&self) -> usize {
+        self.segment_bytes
+    }
+}
+
 impl Sender {
     pub(crate) fn new(source: Ipv4Addr) -> Self {
         Self {
@@ -71,8 +86,14 @@ impl Sender {
             run: None,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
+            has_met_limit: false,
             counters: SendCounters::default(),
         }
+    }
+
+    /// The address of the node's interface.
+    pub(crate) fn source(&self) -> Ipv4Addr {
+        self.source
     }
 
     /// Where the next datagram is appended to.
@@ -110,7 +131,30 @@ impl Sender {
     /// Sends `run` along `route` and removes it from the buffer.
     pub(crate) fn send(&mut self, socket: &Socket, run: Run, route: &Route) -> Multicast {
         let buffer = std::mem::take(&mut self.buffer);
-        let bytes = &buffer[..run.bytes];
+        let multicast = self.send_bytes(socket, run, &buffer[..run.bytes], route);
+        self.buffer = buffer;
+        self.buffer.drain(..run.bytes);
+        multicast
+    }
+
+    /// Removes `run` from the buffer.
+    pub(crate) fn take(&mut self, run: Run) -> Vec<u8> {
+        self.buffer.drain(..run.bytes).collect()
+    }
+
+    /// Whether the system has refused something as too large since this was asked last.
+    pub(crate) fn has_met_limit(&mut self) -> bool {
+        std::mem::take(&mut self.has_met_limit)
+    }
+
+    /// Sends `bytes`, which are those of `run`, along `route`.
+    pub(crate) fn send_bytes(
+        &mut self,
+        socket: &Socket,
+        run: Run,
+        bytes: &[u8],
+        route: &Route,
+    ) -> Multicast {
         let mut multicast = Multicast::Fine;
         if let Some(address) = route.multicast {
             let sent = self.send_to(socket, address, run.segment_bytes, bytes);
@@ -128,8 +172,6 @@ impl Sender {
         if route.multicast.is_none() && route.unicast.is_empty() && !route.is_empty_group {
             self.counters.unroutable += run.datagrams as u64;
         }
-        self.buffer = buffer;
-        self.buffer.drain(..run.bytes);
         multicast
     }
 
@@ -229,6 +271,10 @@ impl Sender {
             Err(error) => {
                 tracing::trace!("a datagram was refused: {error}");
                 self.counters.errors += datagrams as u64;
+                if is_one_of(error, &[Errno::EMSGSIZE]) {
+                    self.counters.too_large += datagrams as u64;
+                    self.has_met_limit = true;
+                }
             }
         }
     }

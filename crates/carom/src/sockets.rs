@@ -32,6 +32,14 @@ impl Socket {
         &self.state
     }
 
+    /// Forgets what was found out by refusals: a packet that is too large is refused as if
+    /// segments could not be split.
+    pub(crate) fn renew(&mut self) {
+        if let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.io)) {
+            self.state = state;
+        }
+    }
+
     pub(crate) fn raw_fd(&self) -> RawFd {
         self.io.as_raw_fd()
     }

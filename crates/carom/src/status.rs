@@ -25,6 +25,9 @@ pub struct Status {
     /// Whether its membership service is away, so that the members are those last known; see
     /// [`Node::is_away`](crate::Node::is_away).
     pub is_away: bool,
+    /// Bytes of the largest IP packet that this node sends to groups: what the paths to all other
+    /// nodes carry, as far as is known.
+    pub path_mtu: u16,
     /// The other nodes, in order of their ids.
     pub members: Vec<MemberStatus>,
     /// The groups that the node is in, in order of their ids.
@@ -45,6 +48,9 @@ pub struct MemberStatus {
     pub endpoint: SocketAddr,
     /// How what is sent to a group reaches it.
     pub path: MemberPath,
+    /// Bytes of the largest IP packet that the path to it was found to carry, if that is no more
+    /// than this node sends; `None` before it has answered.
+    pub path_mtu: Option<u16>,
 }
 
 /// How what this node sends to a group reaches one member.
@@ -131,6 +137,16 @@ pub struct Stats {
     pub send_calls: u64,
     /// Datagrams that the system refused to send.
     pub send_errors: u64,
+    /// Of these, such as are larger than the interface's MTU.
+    pub send_too_large: u64,
+    /// Datagrams sent in parts, as they had been made before a path became narrower.
+    pub datagrams_divided: u64,
+    /// Datagrams received in parts.
+    pub datagrams_joined: u64,
+    /// Datagrams of which some parts never came.
+    pub datagrams_unjoined: u64,
+    /// Probes for the path MTU that were sent.
+    pub path_mtu_probes: u64,
     /// Datagrams dropped because the system was busy and too many waited already.
     pub send_dropped: u64,
     /// Datagrams for nodes whose address is not known.

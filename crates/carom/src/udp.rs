@@ -3,23 +3,28 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use carom_proto::node::Node;
 use carom_proto::wire::{Header, Protocol};
-use carom_proto::{Endpoint, GroupId, LOOK_AHEAD, NodeId, Time, Transmit, Wakeup};
+use carom_proto::{
+    Destination, Endpoint, GroupId, LOOK_AHEAD, NodeId, Origin, Time, Transmit, Wakeup,
+};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
 use crate::address_book::AddressBook;
+use crate::fragments::{Fragments, split};
+use crate::interfaces::mtu_at;
 use crate::joiner::Joiner;
 use crate::links::{Links, MAX_LINKS};
 use crate::network::Network;
 use crate::node::Notices;
-use crate::paths::Paths;
+use crate::paths::{COMMON_MTU, IP_UDP_BYTES, PART_OVERHEAD, Paths};
 use crate::receive::{From, Landing, Receiver};
-use crate::routes::{Routes, Surroundings};
+use crate::routes::{Route, Routes, Surroundings};
 use crate::send::{Multicast, Run, Sender};
-use crate::sockets::Sockets;
+use crate::sockets::{Socket, Sockets};
 use crate::status::{MemberPath, Notice, Stats};
 
 /// The sockets of one node, and what is known about whom they reach.
@@ -37,6 +42,33 @@ pub(crate) struct UdpNetwork {
     pub(crate) interface: String,
     pub(crate) watch: Watch,
     pub(crate) links: Links,
+    pub(crate) sizes: Sizes,
+}
+
+/// How large packets may be.
+#[derive(Debug)]
+pub(crate) struct Sizes {
+    origin: Origin,
+    /// The largest packet that the settings ask for; the interface may carry less.
+    wanted: u16,
+    /// When the interface is looked at next.
+    look_at: Time,
+    fragments: Fragments,
+    /// Datagrams that were sent in parts.
+    divided: u64,
+    notices: usize,
+}
+
+impl Sizes {
+    pub(crate) fn new(origin: Origin, wanted: u16) -> Self {
+        let fragments = Fragments::default();
+        Self { origin, wanted, look_at: Time::ZERO, fragments, divided: 0, notices: 0 }
+    }
+
+    /// Bytes of the largest packet that an interface at `address` lets this node send.
+    pub(crate) fn ceiling(wanted: u16, address: Ipv4Addr) -> u16 {
+        mtu_at(address).unwrap_or(COMMON_MTU).min(wanted)
+    }
 }
 
 /// What the poll says and is asked about the sockets.
@@ -110,17 +142,30 @@ impl UdpNetwork {
 
     /// Hands what was received to the node and the paths.
     pub(crate) fn handle_datagrams(&mut self, now: Time, node: &mut Node) {
+        let (fragments, book) = (&mut self.sizes.fragments, &mut self.book);
         while !self.receiver.is_empty() {
             node.look_ahead(&mut self.receiver.waiting().take(LOOK_AHEAD));
             for _ in 0..LOOK_AHEAD {
                 let Some((source, datagram)) = self.receiver.pop() else { break };
-                match Header::peek(datagram).map(|peek| peek.protocol) {
-                    Some(Protocol::Path) => self.paths.handle_datagram(now, source, datagram),
-                    _ => {
-                        if let Some(sender) = node.handle_datagram(now, source, datagram) {
-                            self.book.hear(sender, source);
-                        }
-                    }
+                let is_of_path = |datagram: &[u8]| {
+                    Header::peek(datagram).is_some_and(|peek| peek.protocol == Protocol::Path)
+                };
+                let joined;
+                let whole = match is_of_path(datagram) {
+                    false => datagram,
+                    true => match self.paths.handle_datagram(now, source, datagram) {
+                        None => continue,
+                        Some((sender, part)) => match fragments.take(now, source, sender, &part) {
+                            Some(whole) if !is_of_path(&whole) => {
+                                joined = whole;
+                                &joined
+                            }
+                            _ => continue,
+                        },
+                    },
+                };
+                if let Some(sender) = node.handle_datagram(now, source, whole) {
+                    book.hear(sender, source);
                 }
             }
         }
@@ -165,10 +210,29 @@ impl UdpNetwork {
         node.poll_transmit(out).or_else(|| self.paths.poll_transmit(out))
     }
 
-    fn send(&mut self, node: &Node, run: Run) {
+    fn send(&mut self, now: Time, node: &Node, run: Run) {
+        let mtu = match run.destination {
+            Destination::Node(node) => self.paths.mtu.to(node),
+            _ => self.paths.mtu.least(),
+        };
+        let most = usize::from(mtu - IP_UDP_BYTES);
         let around = Surroundings { node, paths: &self.paths, book: &self.book };
         let route = self.routes.of(run.destination, &around);
-        let sent = self.sender.send(&self.sockets.unicast, run, route);
+        let (socket, sender) = (&self.sockets.unicast, &mut self.sender);
+        let sent = match run.segment_bytes() <= most {
+            true => sender.send(socket, run, route),
+            false => {
+                let bytes = sender.take(run);
+                let mut multicast = Multicast::Fine;
+                for datagram in bytes.chunks(run.segment_bytes()) {
+                    multicast = self.sizes.send(socket, sender, (run, most), datagram, route);
+                }
+                multicast
+            }
+        };
+        if sender.has_met_limit() {
+            self.look_at_interface(now);
+        }
         if sent == Multicast::Unreachable {
             self.paths.multicast_failed();
             self.routes.forget();
@@ -182,6 +246,77 @@ impl UdpNetwork {
         }
     }
 }
+
+impl UdpNetwork {
+    /// Follows the MTU of the interface.
+    fn look_at_interface(&mut self, now: Time) {
+        self.sizes.look_at = now + INTERFACE_LOOK;
+        let before = self.paths.mtu.ceiling();
+        let ceiling = Sizes::ceiling(self.sizes.wanted, self.sender.source());
+        if ceiling == before || ceiling < LEAST_MTU {
+            return;
+        }
+        self.paths.mtu.set_ceiling(now, ceiling);
+        self.sockets.unicast.renew();
+        let interface = &self.interface;
+        let text = format!("packets have up to {ceiling} bytes now, as {interface} carries them");
+        self.notice(Notice::plain(text));
+    }
+
+    /// Says which paths carry less than this node sends.
+    fn tell_narrow_paths(&mut self) {
+        while let Some((node, mtu)) = self.paths.mtu.pop_news() {
+            let at = self.book.address(node).map_or_else(String::new, |at| format!(" at {at}"));
+            let ceiling = self.paths.mtu.ceiling();
+            self.notice(Notice {
+                text: format!(
+                    "the path to {node}{at} carries packets of {mtu} bytes, not of {ceiling}: \
+                     they are no larger from now on"
+                ),
+                fix: Some("raise the MTU of the links between, tunnels included".into()),
+            });
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        self.sizes.notices += 1;
+        if self.sizes.notices <= MOST_NOTICES {
+            self.notices.add(notice);
+        }
+    }
+}
+
+impl Sizes {
+    /// Sends one datagram of a run that is too large for the path, in parts if it is one of those
+    /// that are.
+    fn send(
+        &mut self,
+        socket: &Socket,
+        sender: &mut Sender,
+        (run, most): (Run, usize),
+        datagram: &[u8],
+        route: &Route,
+    ) -> Multicast {
+        // A probe for the path MTU goes as it is.
+        let is_of_path = Header::peek(datagram).is_some_and(|peek| peek.protocol == Protocol::Path);
+        if datagram.len() <= most || is_of_path {
+            let run = Run::of(run.destination, datagram.len(), datagram.len());
+            return sender.send_bytes(socket, run, datagram, route);
+        }
+        self.divided += 1;
+        let mut parts = Vec::with_capacity(datagram.len() + 2 * PART_OVERHEAD);
+        let segment = split(self.origin, self.divided as u32, datagram, most, &mut parts);
+        let run = Run::of(run.destination, segment, parts.len());
+        sender.send_bytes(socket, run, &parts, route)
+    }
+}
+
+/// How often the interface is looked at.
+const INTERFACE_LOOK: Duration = Duration::from_secs(5);
+/// An interface that carries less is of no use to any engine.
+const LEAST_MTU: u16 = 576;
+/// Notices about sizes of packets: who has read so many knows.
+const MOST_NOTICES: usize = 64;
 
 impl Network for UdpNetwork {
     fn listen_to(&mut self, group: GroupId) -> Option<Ipv4Addr> {
@@ -226,6 +361,14 @@ impl Network for UdpNetwork {
         self.paths.are_known()
     }
 
+    fn path_mtu(&self) -> u16 {
+        self.paths.mtu.least()
+    }
+
+    fn path_mtu_to(&self, node: NodeId) -> Option<u16> {
+        self.paths.mtu.confirmed(node)
+    }
+
     fn group_endpoint(&self, address: Ipv4Addr) -> Option<SocketAddr> {
         let port = self.sockets.multicast.as_ref()?.port().ok()?;
         Some(SocketAddr::new(IpAddr::V4(address), port))
@@ -233,6 +376,10 @@ impl Network for UdpNetwork {
 
     fn handle_timeout(&mut self, now: Time) {
         self.paths.handle_timeout(now);
+        self.tell_narrow_paths();
+        if self.sizes.look_at <= now {
+            self.look_at_interface(now);
+        }
     }
 
     fn poll_timeout(&self) -> Option<Wakeup> {
@@ -248,12 +395,12 @@ impl Network for UdpNetwork {
         let max_datagrams = self.sockets.unicast.state().max_gso_segments();
         while let Some(Transmit { destination, .. }) = self.next_datagram(node) {
             if let Some(run) = self.sender.add(destination, max_datagrams) {
-                self.send(node, run);
+                self.send(now, node, run);
                 node.set_blocked(self.sender.is_blocked());
             }
         }
         if let Some(run) = self.sender.finish() {
-            self.send(node, run);
+            self.send(now, node, run);
         }
         node.set_blocked(self.sender.is_blocked());
     }
@@ -269,6 +416,11 @@ impl Network for UdpNetwork {
         stats.bytes_out = sent.bytes;
         stats.send_calls = sent.calls;
         stats.send_errors = sent.errors;
+        stats.send_too_large = sent.too_large;
+        stats.datagrams_divided = self.sizes.divided;
+        stats.datagrams_joined = self.sizes.fragments.counters.joined;
+        stats.datagrams_unjoined = self.sizes.fragments.counters.given_up;
+        stats.path_mtu_probes = self.paths.mtu.probes_sent;
         stats.send_dropped = sent.dropped;
         stats.unroutable = sent.unroutable;
         stats.unicast_copies = sent.copies;

@@ -38,6 +38,12 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "PORT", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     multicast_port: Option<u16>,
+    /// Largest IP packet that is sent, in bytes: fewer where something between is narrower and
+    /// refuses to say so, more than 1500 for jumbo frames, where probes find that they come
+    /// through [default: 1500, or what the interface carries if that is less]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(700..))]
+    mtu: Option<u16>,
     /// How packets reach the other members
     #[arg(long, value_name = "PATH", default_value = "auto")]
     path: Path,
@@ -82,6 +88,9 @@ impl NodeArgs {
         }
         if let Some(port) = self.multicast_port {
             builder = builder.multicast_port(port);
+        }
+        if let Some(bytes) = self.mtu {
+            builder = builder.mtu(bytes);
         }
         let builder = builder.control(&self.controls).cluster(&self.cluster).rack(&self.rack);
         builder.seeds(&self.seeds)

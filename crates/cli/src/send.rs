@@ -214,6 +214,7 @@ impl<'a> Sender<'a> {
             line.into_iter().for_each(|line| self.bar.line(&line));
         }
         let stream = Stream::new(group, interrupt, &offer, self.handle.clone());
+        stream.set_path_mtu(self.node.status().path_mtu);
         let sent = thread::scope(|scope| {
             let sent = scope.spawn(|| sending.run(&mut &stream));
             while !sent.is_finished() {
@@ -287,7 +288,9 @@ impl<'a> Sender<'a> {
 
     /// Shows how far the stream is: what the engine has only taken is still ahead.
     fn advance(&mut self, stream: &Stream<'_>) {
-        let sent = stream.sent_bytes(self.node.status().stats.bulk.data_sent);
+        let status = self.node.status();
+        stream.set_path_mtu(status.path_mtu);
+        let sent = stream.sent_bytes(status.stats.bulk.data_sent);
         let (of, mut pieces, told) = self.progress;
         while let Some((piece, _)) = self.ahead.pop_front_if(|(_, last)| *last <= sent) {
             pieces = piece;

@@ -123,6 +123,11 @@ pub trait Engine: Send {
     /// When [`Engine::handle_timeout`] should be called next, and why.
     fn poll_timeout(&self) -> Option<Wakeup>;
 
+    /// IP packets of more bytes do not reach everybody; more than the settings allow are not used
+    /// all the same. What was cut to another size before may still be sent, and sent again: whoever
+    /// drives the engine carries it in parts.
+    fn set_path_mtu(&mut self, _bytes: u16) {}
+
     /// Bytes of the largest message that [`Engine::send`] takes in a group of this profile.
     fn payload_limit(&self, profile: Profile) -> usize;
 

@@ -312,6 +312,16 @@ impl Node {
         self.bulk.set_blocked(is_blocked);
     }
 
+    /// IP packets of more bytes do not reach everybody; see [`Engine::set_path_mtu`].
+    pub fn set_path_mtu(&mut self, bytes: u16) {
+        self.lateral.set_path_mtu(bytes);
+        self.ordered.set_path_mtu(bytes);
+        self.bulk.set_path_mtu(bytes);
+        if let Some(guest) = &mut self.guest {
+            guest.set_path_mtu(bytes);
+        }
+    }
+
     /// Multicast from here reaches all nodes but these; see [`Rdcm::set_unreached`].
     pub fn set_unreached(&mut self, now: Time, nodes: BTreeSet<NodeId>) {
         self.bulk.set_unreached(now, nodes);

@@ -104,6 +104,7 @@ fn first_status(id: NodeId, host: &sim::Host) -> Status {
         interface_reason: "the host is simulated".into(),
         settled: false,
         is_away: false,
+        path_mtu: 0,
         members: Vec::new(),
         groups: Vec::new(),
         stats: Stats::default(),

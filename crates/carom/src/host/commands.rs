@@ -237,12 +237,14 @@ impl<N: Network> Host<N> {
                 node,
                 endpoint: endpoint.0,
                 path: self.network.path(node),
+                path_mtu: self.network.path_mtu_to(node),
             })
             .collect();
         members.sort_unstable_by_key(|it| it.node);
         Status {
             settled: self.settled.load(Ordering::SeqCst),
             is_away: self.away.load(Ordering::SeqCst),
+            path_mtu: self.network.path_mtu(),
             members,
             groups: self.state.groups.values().map(|it| self.status_of(it)).collect(),
             stats: self.stats(),

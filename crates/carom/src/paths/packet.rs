@@ -13,8 +13,32 @@
 //! |---|---|---|---|
 //! | 36 | 4 | sequence | of the hello that is answered; 0 in `Unheard` |
 //! | 40 | 8 | whose | the node whose hello was heard, or is no longer heard |
+//!
+//! `Probe`, kind 4, by unicast, is as long as the datagram whose way it tries:
+//!
+//! | offset | bytes | field | meaning |
+//! |---|---|---|---|
+//! | 36 | 4 | sequence | drawn at random, to be told again |
+//! | 40 | at least 24 | padding | zeros |
+//!
+//! `Carried`, kind 5, by unicast, answers a probe:
+//!
+//! | offset | bytes | field | meaning |
+//! |---|---|---|---|
+//! | 36 | 4 | sequence | of the probe |
+//! | 40 | 8 | whose | the node that sent the probe |
+//! | 48 | 2 | bytes | of the probe |
+//!
+//! `Part`, kind 6, goes where the datagram goes that it is a part of:
+//!
+//! | offset | bytes | field | meaning |
+//! |---|---|---|---|
+//! | 36 | 4 | sequence | the sender's divided datagrams, counted |
+//! | 40 | 2 | offset | where in the datagram the bytes belong |
+//! | 42 | 2 | total | bytes of the datagram |
+//! | 44 | | bytes | of the datagram, at least one |
 
-use carom_proto::wire::{DecodeError, Header, Protocol, seal};
+use carom_proto::wire::{DecodeError, HEADER_BYTES, Header, Protocol, seal};
 use carom_proto::{GroupId, NodeId, Origin};
 
 /// Nodes that one hello asks at most: it fits into any path's MTU.
@@ -22,36 +46,72 @@ pub(super) const MAX_ASKED: usize = 64;
 
 /// A packet about paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Packet {
+pub(crate) enum Packet {
     /// The sender speaks by multicast and asks some nodes whether they hear it.
     Hello { sequence: u32, asked: Vec<NodeId> },
     /// The sender has heard this node's hello.
     Heard { sequence: u32, whose: NodeId },
     /// The sender does not hear this node's hellos any more.
     Unheard { sequence: u32, whose: NodeId },
+    /// The sender wants to know whether datagrams of so many bytes arrive.
+    Probe { sequence: u32, bytes: u16 },
+    /// The sender has got this node's probe of so many bytes.
+    Carried { sequence: u32, whose: NodeId, bytes: u16 },
+    /// A part of a datagram that is too large for the path.
+    Part(Part),
+}
+
+/// A part of a datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// The sender's divided datagrams, counted.
+    pub(crate) id: u32,
+    /// Where in the datagram the bytes belong.
+    pub(crate) offset: u16,
+    /// Bytes of the datagram.
+    pub(crate) total: u16,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Packet {
     /// Appends the datagram to `out`.
-    pub(super) fn encode(&self, origin: impl Into<Origin>, out: &mut Vec<u8>) {
-        let (kind, sequence, nodes) = match self {
-            Self::Hello { sequence, asked } => (HELLO, *sequence, &asked[..]),
-            Self::Heard { sequence, whose } => (HEARD, *sequence, std::slice::from_ref(whose)),
-            Self::Unheard { sequence, whose } => (UNHEARD, *sequence, std::slice::from_ref(whose)),
+    pub(crate) fn encode(&self, origin: impl Into<Origin>, out: &mut Vec<u8>) {
+        let (kind, sequence) = match self {
+            Self::Hello { sequence, .. } => (HELLO, sequence),
+            Self::Heard { sequence, .. } => (HEARD, sequence),
+            Self::Unheard { sequence, .. } => (UNHEARD, sequence),
+            Self::Probe { sequence, .. } => (PROBE, sequence),
+            Self::Carried { sequence, .. } => (CARRIED, sequence),
+            Self::Part(Part { id, .. }) => (PART, id),
         };
         let (protocol, group) = (Protocol::Path, GroupId(0));
         let Origin { node: sender, incarnation } = origin.into();
         let header = Header { protocol, kind, flags: 0, group, sender, incarnation, view: 0 };
         let start = header.begin(out);
         out.extend_from_slice(&sequence.to_be_bytes());
-        for node in nodes {
-            out.extend_from_slice(&node.0.to_be_bytes());
+        match self {
+            Self::Hello { asked, .. } => {
+                asked.iter().for_each(|node| out.extend_from_slice(&node.0.to_be_bytes()));
+            }
+            Self::Heard { whose, .. } | Self::Unheard { whose, .. } => {
+                out.extend_from_slice(&whose.0.to_be_bytes());
+            }
+            Self::Probe { bytes, .. } => out.resize(start + usize::from(*bytes), 0),
+            Self::Carried { whose, bytes, .. } => {
+                out.extend_from_slice(&whose.0.to_be_bytes());
+                out.extend_from_slice(&bytes.to_be_bytes());
+            }
+            Self::Part(Part { offset, total, bytes, .. }) => {
+                out.extend_from_slice(&offset.to_be_bytes());
+                out.extend_from_slice(&total.to_be_bytes());
+                out.extend_from_slice(bytes);
+            }
         }
         seal(out, start);
     }
 
     /// Reads a datagram; returns its sender with the packet.
-    pub(super) fn decode(datagram: &[u8]) -> Result<(NodeId, Self), DecodeError> {
+    pub(crate) fn decode(datagram: &[u8]) -> Result<(NodeId, Self), DecodeError> {
         let (header, body) = Header::decode(datagram)?;
         if header.protocol != Protocol::Path {
             return Err(DecodeError::Kind);
@@ -61,31 +121,65 @@ impl Packet {
         }
         let (sequence, rest) = body.split_first_chunk().ok_or(DecodeError::Length)?;
         let sequence = u32::from_be_bytes(*sequence);
-        let (chunks, remainder) = rest.as_chunks::<8>();
-        if !remainder.is_empty() || chunks.len() > MAX_ASKED {
-            return Err(DecodeError::Length);
-        }
-        let mut nodes = chunks.iter().map(|bytes| NodeId(u64::from_be_bytes(*bytes)));
         let packet = match header.kind {
-            HELLO => Self::Hello { sequence, asked: nodes.collect() },
-            HEARD | UNHEARD => {
-                let (Some(whose), None) = (nodes.next(), nodes.next()) else {
-                    return Err(DecodeError::Length);
-                };
-                match header.kind {
-                    HEARD => Self::Heard { sequence, whose },
-                    _ => Self::Unheard { sequence, whose },
-                }
+            HELLO => Self::Hello { sequence, asked: nodes(rest)? },
+            HEARD => Self::Heard { sequence, whose: node(rest)? },
+            UNHEARD => Self::Unheard { sequence, whose: node(rest)? },
+            PROBE if datagram.len() < usize::from(LEAST_PROBE_BYTES) => {
+                return Err(DecodeError::Length);
             }
+            PROBE if rest.iter().any(|byte| *byte != 0) => return Err(DecodeError::Value),
+            PROBE => Self::Probe { sequence, bytes: datagram.len() as u16 },
+            CARRIED => {
+                let (whose, bytes) = rest.split_last_chunk().ok_or(DecodeError::Length)?;
+                let bytes = u16::from_be_bytes(*bytes);
+                Self::Carried { sequence, whose: node(whose)?, bytes }
+            }
+            PART => Self::Part(Part::decode(sequence, rest)?),
             _ => return Err(DecodeError::Kind),
         };
         Ok((header.sender, packet))
     }
 }
 
+impl Part {
+    fn decode(id: u32, rest: &[u8]) -> Result<Self, DecodeError> {
+        let (offset, rest) = rest.split_first_chunk().ok_or(DecodeError::Length)?;
+        let (total, bytes) = rest.split_first_chunk().ok_or(DecodeError::Length)?;
+        let (offset, total) = (u16::from_be_bytes(*offset), u16::from_be_bytes(*total));
+        if bytes.is_empty() || usize::from(offset) + bytes.len() > usize::from(total) {
+            return Err(DecodeError::Value);
+        }
+        Ok(Self { id, offset, total, bytes: bytes.to_vec() })
+    }
+}
+
+fn nodes(bytes: &[u8]) -> Result<Vec<NodeId>, DecodeError> {
+    let (chunks, remainder) = bytes.as_chunks::<8>();
+    if !remainder.is_empty() || chunks.len() > MAX_ASKED {
+        return Err(DecodeError::Length);
+    }
+    Ok(chunks.iter().map(|bytes| NodeId(u64::from_be_bytes(*bytes))).collect())
+}
+
+fn node(bytes: &[u8]) -> Result<NodeId, DecodeError> {
+    match nodes(bytes)?[..] {
+        [node] => Ok(node),
+        _ => Err(DecodeError::Length),
+    }
+}
+
+/// Bytes of the smallest probe: more than those of its answer.
+pub(crate) const LEAST_PROBE_BYTES: u16 = 64;
+/// Bytes of a part beside those of the datagram.
+pub(crate) const PART_OVERHEAD: usize = HEADER_BYTES + 8;
+
 const HELLO: u8 = 1;
 const HEARD: u8 = 2;
 const UNHEARD: u8 = 3;
+const PROBE: u8 = 4;
+const CARRIED: u8 = 5;
+const PART: u8 = 6;
 
 #[cfg(test)]
 mod tests {
@@ -126,6 +220,17 @@ mod tests {
                 .prop_map(|(sequence, it)| Packet::Heard { sequence, whose: NodeId(it) }),
             any::<(u32, u64)>()
                 .prop_map(|(sequence, it)| Packet::Unheard { sequence, whose: NodeId(it) }),
+            (any::<u32>(), LEAST_PROBE_BYTES..9000)
+                .prop_map(|(sequence, bytes)| Packet::Probe { sequence, bytes }),
+            any::<(u32, u64, u16)>().prop_map(|(sequence, it, bytes)| {
+                Packet::Carried { sequence, whose: NodeId(it), bytes }
+            }),
+            (any::<u32>(), 0_u16..60_000, prop::collection::vec(any::<u8>(), 1..1500)).prop_map(
+                |(id, offset, bytes)| {
+                    let total = offset + bytes.len() as u16;
+                    Packet::Part(Part { id, offset, total, bytes })
+                }
+            ),
         ]
     }
 

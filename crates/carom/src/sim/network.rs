@@ -94,6 +94,15 @@ impl Network for SimNetwork {
         true
     }
 
+    /// The world carries packets of any size.
+    fn path_mtu(&self) -> u16 {
+        u16::MAX
+    }
+
+    fn path_mtu_to(&self, _node: NodeId) -> Option<u16> {
+        None
+    }
+
     fn group_endpoint(&self, _address: Ipv4Addr) -> Option<SocketAddr> {
         None
     }

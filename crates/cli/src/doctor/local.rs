@@ -62,7 +62,7 @@ fn of_interface(interface: &Interface) -> Vec<Finding> {
     }
     let mut findings = vec![Finding::ok("up", format!("it is up at {}", interface.address))];
     findings.push(of_flag(interface));
-    findings.extend(of_mtu(name, &read(&format!("/sys/class/net/{name}/mtu"))));
+    findings.extend(of_mtu(name, interface.mtu()));
     let unicast = probe::unicast_to_oneself(interface.address);
     let unicast_works = matches!(unicast, Ok(true));
     findings.push(match unicast {
@@ -120,20 +120,17 @@ fn of_multicast(interface: &Interface, unicast_works: bool) -> Finding {
 }
 
 /// Nothing is found where the system does not tell.
-fn of_mtu(name: &str, text: &str) -> Option<Finding> {
-    let (check, mtu) = ("mtu", text.trim().parse::<u32>().ok()?);
+fn of_mtu(name: &str, mtu: Option<u16>) -> Option<Finding> {
+    let (check, mtu) = ("mtu", mtu?);
     let common = lateral::Config::default().path_mtu;
-    let config = lateral::Config {
-        path_mtu: u16::try_from(mtu).unwrap_or(u16::MAX).min(common),
-        ..lateral::Config::default()
-    };
+    let config = lateral::Config { path_mtu: mtu.min(common), ..lateral::Config::default() };
     let fix = format!("ip link set {name} mtu {common}, if the network carries it");
     if config.validate().is_err() {
         return Some(Finding::bad(check, format!("packets of {mtu} bytes are too small"), fix));
     }
     let limit = config.packet_limit(RateOfFire::default());
     let cause = format!("packets of {mtu} bytes: messages of up to {limit} in one, at r = 8");
-    Some(if mtu >= u32::from(common) {
+    Some(if mtu >= common {
         Finding::ok(check, cause)
     } else {
         Finding::warn(check, format!("{cause}, less than on a common network"), fix)
@@ -219,12 +216,12 @@ mod tests {
 
     #[test]
     fn the_mtu_is_judged_by_the_message_that_fits() {
-        let level = |text| of_mtu("eth0", text).map(|finding| finding.level);
-        assert_eq!(level("65536\n"), Some(Level::Ok));
-        assert_eq!(level("1500\n"), Some(Level::Ok));
-        assert_eq!(level("1400\n"), Some(Level::Warn));
-        assert_eq!(level("576\n"), Some(Level::Bad));
-        assert_eq!(level("nonsense"), None);
+        let level = |mtu| of_mtu("eth0", mtu).map(|finding| finding.level);
+        assert_eq!(level(Some(65535)), Some(Level::Ok));
+        assert_eq!(level(Some(1500)), Some(Level::Ok));
+        assert_eq!(level(Some(1400)), Some(Level::Warn));
+        assert_eq!(level(Some(576)), Some(Level::Bad));
+        assert_eq!(level(None), None);
     }
 
     #[test]

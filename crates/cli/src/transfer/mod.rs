@@ -28,8 +28,14 @@ pub(crate) fn tcp_address(node: &Node) -> SocketAddr {
 
 /// What the network and the bulk engine of a node counted, for the summary.
 pub(crate) fn counters(node: &Node) -> serde_json::Value {
-    let stats = node.status().stats;
+    let status = node.status();
+    let stats = status.stats;
     let of_sockets = [
+        ("path_mtu", status.path_mtu.into()),
+        ("send_too_large", stats.send_too_large),
+        ("datagrams_divided", stats.datagrams_divided),
+        ("datagrams_joined", stats.datagrams_joined),
+        ("datagrams_unjoined", stats.datagrams_unjoined),
         ("losses_injected", stats.losses_injected),
         ("inbox_dropped", stats.inbox_dropped),
         ("kernel_dropped", stats.kernel_dropped),

@@ -1,7 +1,7 @@
 //! The bulk group as the stream of a transfer: offers and blocks.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,8 @@ pub(crate) struct Stream<'a> {
     is_refused: AtomicBool,
     /// What the engine took, and has or has not sent yet.
     ahead: Mutex<Ahead>,
+    /// Bytes of a message that fit a packet, as the path MTU is now.
+    piece_bytes: AtomicUsize,
     handle: SendHandle,
 }
 
@@ -60,7 +62,14 @@ impl<'a> Stream<'a> {
     ) -> Self {
         let (offered_at, is_refused) = (Mutex::default(), AtomicBool::default());
         let (offer, ahead) = (offer.encode(), Mutex::default());
-        Self { group, interrupt, offer, offered_at, is_refused, ahead, handle }
+        let piece_bytes = AtomicUsize::new(rdcm::Config::default().piece_bytes());
+        Self { group, interrupt, offer, offered_at, is_refused, ahead, piece_bytes, handle }
+    }
+
+    /// The paths to all receivers carry packets of so many bytes.
+    pub(crate) fn set_path_mtu(&self, bytes: u16) {
+        let config = rdcm::Config::default().with_path_mtu(bytes);
+        self.piece_bytes.store(config.piece_bytes(), Relaxed);
     }
 
     /// Another member sends in the group: nothing more is sent.
@@ -97,7 +106,7 @@ impl<'a> Stream<'a> {
     }
 
     fn note_given(&self, message: &[u8], file_bytes: usize) {
-        let packets = message.len().div_ceil(rdcm::Config::default().piece_bytes());
+        let packets = message.len().div_ceil(self.piece_bytes.load(Relaxed));
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         ahead.give(packets as u64, file_bytes as u64);
     }
@@ -139,8 +148,8 @@ impl BlockSink for &Stream<'_> {
     /// Whole packets: all datagrams but those at the end of a piece are of one size then, which
     /// leave in one system call.
     fn largest(&self) -> usize {
-        let packet = rdcm::Config::default().piece_bytes();
-        self.group.payload_limit().min(PACKETS * packet)
+        let packet = self.piece_bytes.load(Relaxed);
+        self.group.payload_limit().min((MOST_BYTES / packet).max(1) * packet)
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
@@ -154,8 +163,8 @@ impl BlockSink for &Stream<'_> {
 }
 
 const OFFER_EVERY: Duration = Duration::from_millis(500);
-/// Packets of a block: as many as leave in one system call.
-const PACKETS: usize = 42;
+/// Bytes of a block at most: as many packets as leave in one system call.
+const MOST_BYTES: usize = 61_000;
 /// Receivers that have not all of the stream by then fetch what they lack.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 

@@ -145,6 +145,23 @@ impl Host {
         batch(switch, &format!("link set dev {port} type bridge_slave mcast_flood off"));
     }
 
+    /// From now on the switch's port drops what is larger than `mtu`, without telling anybody, as
+    /// a misconfigured switch does. What is sent in one piece to be cut later would pass: see
+    /// [`Host::cut_at_once`].
+    pub(crate) fn narrow(&self, mtu: u32) {
+        batch(&self.switch, &format!("link set dev {} mtu {mtu}", self.port));
+    }
+
+    /// From now on the host hands each packet to its cable by itself, as on a real one.
+    pub(crate) fn cut_at_once(&self) {
+        batch(&self.namespace, "link set dev eth0 gso_max_segs 1");
+    }
+
+    /// From now on the interface carries packets of up to `mtu` bytes.
+    pub(crate) fn set_mtu(&self, mtu: u32) {
+        batch(&self.namespace, &format!("link set dev eth0 mtu {mtu}"));
+    }
+
     /// From now on nothing passes to and from this host.
     pub(crate) fn unplug(&self) {
         batch(&self.switch, &format!("link set dev {} down", self.port));
@@ -178,6 +195,14 @@ impl Host {
     /// Starts carom on this host.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
         Running::start(self.command(env!("CARGO_BIN_EXE_carom"), args))
+    }
+
+    /// Starts carom on this host with the files of another one's `/sys`.
+    pub(crate) fn start_with_foreign_sys(&self, args: &[&str]) -> Running {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.namespace));
+        command.arg(env!("CARGO_BIN_EXE_carom")).args(args).stdin(Stdio::null());
+        Running::start(command)
     }
 
     /// Starts carom on this host without the right to have more than the system's limits grant.

@@ -3,6 +3,7 @@
 //! that it uses `bash` and `setpriv`, which a Linux with `ip` has, and where it is there `nft`.
 
 mod doctor;
+#[allow(dead_code, reason = "other tests do more with hosts")]
 #[path = "../lab/mod.rs"]
 mod lab;
 mod paths;

@@ -1,6 +1,6 @@
 //! Sizes of packets, and of the buffers of sockets.
 
-use crate::lab::{Lab, skipped};
+use crate::lab::{Host, Lab, skipped};
 use crate::{MTU, all_counters, assert_wrote, numbered, subscribe};
 
 #[test]
@@ -32,6 +32,36 @@ fn assert_never_fragmented(test: &str, mtu: u32) {
     let sent = sender.command("bash", &["-c", &send]).status().expect("ip was there before");
     assert!(sent.success());
     assert!(sender.counters().of("IpFragCreates") > 0);
+}
+
+/// What is published before the path is measured is sent in parts once it is.
+#[test]
+fn messages_pass_a_hop_that_is_narrower_than_the_interface() {
+    for kind in [&[][..], &["--ordered"]] {
+        let Some(lab) = Lab::new("messages through a narrow hop", 3, MTU) else { return };
+        lab.hosts().iter().for_each(Host::cut_at_once);
+        lab.at(1).narrow(1200);
+        let [receivers @ .., sender] = lab.hosts() else { panic!("there are three") };
+        let mut subs = subscribe(receivers, &[&["--count", "500"], kind].concat());
+        let args = ["pub", "numbers", "--rate", "500/s", "--wait-for", "2"];
+        let mut publisher = sender.pipe(numbered(4000).take(500), &[&args, kind].concat());
+        publisher.end_with(0);
+        subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 500));
+    }
+}
+
+/// The interface is made narrower while messages are sent.
+#[test]
+fn an_interface_that_becomes_narrower_is_followed() {
+    let Some(lab) = Lab::new("an interface becomes narrower", 3, MTU) else { return };
+    let [receivers @ .., sender] = lab.hosts() else { panic!("there are three") };
+    let mut subs = subscribe(receivers, &["--count", "1500"]);
+    let args = ["pub", "numbers", "--rate", "500/s", "--wait-for", "2"];
+    let mut publisher = sender.pipe(numbered(4000).take(1500), &args);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    sender.set_mtu(1000);
+    publisher.end_with(0);
+    subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 1500));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #[allow(dead_code, unused_imports, reason = "other tests do more with hosts")]
 #[path = "../lab/mod.rs"]
 mod lab;
+mod sizes;
 
 use std::fs;
 use std::thread;

@@ -153,7 +153,7 @@ pub enum ConfigError {
 
 /// Bytes of IPv4 and UDP headers.
 const IP_UDP_BYTES: usize = 28;
-const MIN_PATH_MTU: u16 = 700;
+pub(super) const MIN_PATH_MTU: u16 = 700;
 
 impl Default for Config {
     fn default() -> Self {

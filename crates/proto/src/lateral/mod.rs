@@ -99,6 +99,8 @@ pub struct Lateral {
     id: NodeId,
     origin: Origin,
     config: Config,
+    /// Bytes of the largest packet that the settings allow.
+    most_mtu: u16,
     rng: Rng,
     /// The source of nonces. Nobody else draws from it, so that it can not be guessed from choices
     /// that are seen.
@@ -173,6 +175,7 @@ impl Lateral {
             rng,
             cookies: Cookies::new(&mut nonces),
             nonces,
+            most_mtu: config.path_mtu,
             config,
         }
     }
@@ -454,6 +457,10 @@ impl Engine for Lateral {
         ];
         let wakeups = due.into_iter().filter_map(|(at, reason)| Some(Wakeup { at: at?, reason }));
         wakeups.min_by_key(|wakeup| wakeup.at)
+    }
+
+    fn set_path_mtu(&mut self, bytes: u16) {
+        self.config.path_mtu = bytes.min(self.most_mtu).max(config::MIN_PATH_MTU);
     }
 
     /// 0 for a profile of another engine.

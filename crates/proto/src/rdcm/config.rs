@@ -218,6 +218,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// These settings for packets of up to so many bytes, or the least that is possible.
+    pub fn with_path_mtu(self, bytes: u16) -> Self {
+        Self { path_mtu: bytes.max(LEAST_MTU as u16), ..self }
+    }
+
     /// Bytes of a message that fit a packet.
     pub fn piece_bytes(&self) -> usize {
         usize::from(self.path_mtu) - UDP_AND_IP_BYTES - DATA_BYTES

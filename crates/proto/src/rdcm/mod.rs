@@ -124,6 +124,8 @@ pub struct Rdcm {
     id: NodeId,
     origin: Origin,
     config: Config,
+    /// Bytes of the largest packet that the settings allow.
+    most_mtu: u16,
     rng: Rng,
     groups: BTreeMap<GroupId, Group>,
     outbox: Outbox,
@@ -154,6 +156,7 @@ impl Rdcm {
         Self {
             id: origin.node,
             origin,
+            most_mtu: config.path_mtu,
             config,
             rng: Rng::new(seed),
             groups: BTreeMap::new(),
@@ -434,6 +437,10 @@ impl Engine for Rdcm {
 
     fn poll_timeout(&self) -> Option<Wakeup> {
         (self.due < Time::MAX).then_some(Wakeup { at: self.due, reason: "bulk delivery" })
+    }
+
+    fn set_path_mtu(&mut self, bytes: u16) {
+        self.config.path_mtu = bytes.min(self.most_mtu).max(config::LEAST_MTU as u16);
     }
 
     fn payload_limit(&self, _profile: Profile) -> usize {

@@ -175,7 +175,7 @@ pub enum ConfigError {
     Batch,
 }
 
-const LEAST_MTU: usize = 576;
+pub(super) const LEAST_MTU: usize = 576;
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 const UDP_AND_IP_BYTES: usize = 28;
 /// An ACK has one entry of 18 bytes for each source at most, and has to fit a packet.

@@ -173,6 +173,8 @@ pub struct Rmp {
     id: NodeId,
     origin: Origin,
     config: Config,
+    /// Bytes of the largest packet that the settings allow.
+    most_mtu: u16,
     rng: Rng,
     groups: BTreeMap<GroupId, Group>,
     timers: Timers<(GroupId, Timer)>,
@@ -236,6 +238,7 @@ impl Rmp {
         Self {
             id: origin.node,
             origin,
+            most_mtu: config.path_mtu,
             config,
             rng: Rng::new(seed),
             groups: BTreeMap::new(),
@@ -475,6 +478,10 @@ impl Engine for Rmp {
         let rings = self.timers.next_due().map(|at| Wakeup { at, reason: "token ring" });
         let looks = self.looks.due().map(|at| Wakeup { at, reason: "look at a ring" });
         Wakeup::earlier(rings, looks)
+    }
+
+    fn set_path_mtu(&mut self, bytes: u16) {
+        self.config.path_mtu = bytes.min(self.most_mtu).max(config::LEAST_MTU as u16);
     }
 
     fn payload_limit(&self, _profile: Profile) -> usize {

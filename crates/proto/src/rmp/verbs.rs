@@ -216,6 +216,7 @@ impl fmt::Debug for Rmp {
             parts,
             looks,
             ended,
+            most_mtu: _,
         } = self;
         f.debug_struct("Rmp")
             .field("id", id)

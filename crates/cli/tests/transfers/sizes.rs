@@ -1,0 +1,89 @@
+//! Paths that carry smaller packets than the interfaces say, and larger ones than is common.
+
+use std::fs;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::lab::{Lab, Running};
+use crate::{MIB, noise, parsed, receiver};
+
+/// Sends a file from the first host to all others; returns the summaries of the sender and of the
+/// receivers, and what the sender said.
+fn sent(lab: &Lab, bytes: usize, more: &[&str]) -> (Value, Vec<Value>, Vec<String>) {
+    let dir = TempDir::new().expect("a directory");
+    let (file, bytes) = (dir.path().join("image"), noise(bytes));
+    fs::write(&file, &bytes).expect("room");
+    let count = lab.hosts().len() - 1;
+    let mut receivers: Vec<Running> =
+        (1..=count).map(|number| receiver(lab, &dir, number, more)).collect();
+    receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for what is sent")));
+    let file = file.to_str().expect("a name of letters");
+    let all = count.to_string();
+    let args = ["send", file, "--to", "g", "--receivers", &all, "--json", "--interface", "eth0"];
+    let mut sender = lab.at(1).start(&[&args[..], more].concat());
+    sender.end_with(0);
+    let mut told = Vec::new();
+    for (place, receiver) in receivers.iter_mut().enumerate() {
+        receiver.end_with(0);
+        let got = fs::read(dir.path().join(format!("r{}/image", place + 1))).expect("the file");
+        assert!(got == bytes, "r{}: other bytes", place + 1);
+        told.push(parsed(receiver.wrote.seen.last().expect("a summary")));
+    }
+    let summary = parsed(sender.wrote.seen.last().expect("a summary"));
+    (summary, told, sender.said.seen.clone())
+}
+
+fn number(of: &Value, name: &str) -> u64 {
+    of[name].as_u64().unwrap_or_else(|| panic!("no {name} in {of}"))
+}
+
+/// The port of one receiver drops packets of more than 1300 bytes: before, that receiver got
+/// nothing by the stream, waited 10 s and fetched all of it.
+#[test]
+fn a_hop_that_is_narrower_than_the_interface_is_found_and_the_stream_fits_it() {
+    let Some(lab) = Lab::new("a narrow hop", 3, 1500) else { return };
+    lab.hosts().iter().for_each(|host| host.cut_at_once());
+    lab.at(2).narrow(1300);
+    let (summary, _, said) = sent(&lab, 24 * MIB, &[]);
+    let network = &summary["network"];
+    assert_eq!(number(network, "path_mtu"), 1300, "{summary}");
+    let told = said.iter().filter(|line| line.contains("carries packets of 1300 bytes"));
+    assert_eq!(told.count(), 1, "{said:#?}");
+    for row in summary["receivers"].as_array().expect("receivers") {
+        let (stream, bytes) = (number(row, "stream_bytes"), number(&summary, "bytes"));
+        assert!(stream > bytes / 2, "it came by other ways: {summary}");
+    }
+}
+
+#[test]
+fn jumbo_frames_are_used_if_they_are_asked_for_and_come_through() {
+    let Some(lab) = Lab::new("jumbo frames", 3, 9000) else { return };
+    lab.hosts().iter().for_each(|host| host.cut_at_once());
+    let (summary, told, _) = sent(&lab, 24 * MIB, &["--mtu", "9000"]);
+    assert_eq!(number(&summary["network"], "path_mtu"), 9000, "{summary}");
+    let large = 24 * MIB as u64 / 4000;
+    assert!(number(&summary["network"], "data_sent") < large, "{summary}");
+    assert!(told.iter().all(|it| number(&it["network"], "path_mtu") == 9000), "{told:?}");
+    let (summary, ..) = sent(&lab, MIB, &[]);
+    assert_eq!(number(&summary["network"], "path_mtu"), 1500, "nobody asked for more");
+}
+
+#[test]
+fn the_mtu_is_that_of_the_own_interface_whatever_sys_shows() {
+    let Some(lab) = Lab::new("a foreign sys", 2, 1000) else { return };
+    let dir = TempDir::new().expect("a directory");
+    let file = dir.path().join("image");
+    fs::write(&file, noise(MIB)).expect("room");
+    let mut receiver = receiver(&lab, &dir, 1, &[]);
+    receiver.said.wait_for("waiting for what is sent");
+    let file = file.to_str().expect("a name of letters");
+    let args = ["send", file, "--to", "g", "--receivers", "1", "--json", "--interface", "eth0"];
+    let mut sender = lab.at(1).start_with_foreign_sys(&args);
+    sender.end_with(0);
+    receiver.end_with(0);
+    let summary = parsed(sender.wrote.seen.last().expect("a summary"));
+    let network = &summary["network"];
+    assert_eq!((number(network, "path_mtu"), number(network, "send_too_large")), (1000, 0));
+    assert_eq!(number(&summary["receivers"][0], "sender_bytes"), 0, "{summary}");
+}
