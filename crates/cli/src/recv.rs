@@ -1,6 +1,6 @@
 //! `carom recv`: what somebody sends to a group, into a directory.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -14,12 +14,12 @@ use carom_files::{
 };
 use serde_json::json;
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, Outcome, plain};
 use crate::interrupt::{self, Interrupt};
 use crate::loss::LossArgs;
 use crate::node::{self, NodeArgs};
 use crate::transfer::bars::Bar;
-use crate::transfer::{self, human_bytes, human_rate};
+use crate::transfer::{self, counted, human_bytes, human_rate};
 use crate::{output, units};
 
 /// Receive what is sent to a group into a directory
@@ -35,6 +35,10 @@ pub(crate) struct Args {
     /// What this receiver is called in the sender's summary [default: the host's name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Take only what is called so, or has this id (at least 8 digits of what `carom send` says);
+    /// anybody can offer anything under any name, but nothing else under the same id
+    #[arg(long, value_name = "NAME|ID")]
+    expect: Option<String>,
     /// Replace files that are there already
     #[arg(long)]
     overwrite: bool,
@@ -110,7 +114,7 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
     let there = there.unwrap_or(Path::new("."));
     let name = there.display();
     let metadata = there.metadata().map_err(|error| {
-        let cause = format!("{name} leads to nothing that can be read: {error}");
+        let cause = format!("{name} leads to nothing that can be read: {}", plain(&error));
         CliError::new(cause, "give a directory; one that is not there is made")
     })?;
     if !metadata.is_dir() {
@@ -123,7 +127,7 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
         _ => Err(error),
     });
     tried.map_err(|error| {
-        let cause = format!("nothing can be written in {name}: {error}");
+        let cause = format!("nothing can be written in {name}: {}", plain(&error));
         CliError::new(cause, "give a directory in which you may write")
     })
 }
@@ -137,17 +141,30 @@ struct Taker<'a> {
 }
 
 impl Taker<'_> {
-    /// Waits until somebody offers something.
+    /// Waits until somebody offers something that is expected.
     fn await_offer(&self) -> Result<Offer, CliError> {
         let began = Instant::now();
+        let mut passed_over = BTreeSet::new();
         loop {
             if let Some(message) = self.next_message()?
                 && let Ok(offer) = Offer::decode(&message)
             {
-                return Ok(offer);
+                let Some(expected) = &self.args.expect else { return Ok(offer) };
+                if is_expected(&offer, expected) {
+                    return Ok(offer);
+                }
+                if passed_over.len() < MOST_PASSED_OVER && passed_over.insert(offer.id) {
+                    let (name, id) = (&offer.name, offer.id.short());
+                    output::say(format_args!("passed over: {name} ({id}) is not {expected}"));
+                }
             }
             if self.args.timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
-                let cause = format!("nothing was sent to group {}", self.args.group);
+                let cause = match &self.args.expect {
+                    None => format!("nothing was sent to group {}", self.args.group),
+                    Some(expected) => {
+                        format!("{expected} was not sent to group {}", self.args.group)
+                    }
+                };
                 return Err(CliError::new(cause, "see whether `carom send` runs: `carom members`"));
             }
         }
@@ -241,6 +258,7 @@ impl Taker<'_> {
                 }
             }
             view.follow();
+            view.tell_notices(self.node);
             match ended.try_recv() {
                 Ok(ended) => return Ok(ended),
                 Err(TryRecvError::Empty) => {}
@@ -257,6 +275,8 @@ struct View<'a> {
     total_bytes: u64,
     events: Receiver<Event>,
     bar: Bar,
+    /// Notices of the node that were told.
+    told: Option<usize>,
 }
 
 impl<'a> View<'a> {
@@ -264,12 +284,21 @@ impl<'a> View<'a> {
         let bar = Bar::new("receiving", args.json);
         let (name, total_bytes) = (offer.name.clone(), offer.total_bytes);
         bar.line(&format!(
-            "receiving {name} ({}, {} entries) into {}",
+            "receiving {name} ({}, {}) into {}",
             human_bytes(total_bytes),
-            offer.entries,
+            counted(offer.entries.into(), "entry", "entries"),
             args.directory.display()
         ));
-        Self { args, name, total_bytes, events, bar }
+        Self { args, name, total_bytes, events, bar, told: None }
+    }
+
+    /// Tells what the node has found out since the transfer began.
+    fn tell_notices(&mut self, node: &Node) {
+        let notices = node.notices();
+        let told = self.told.replace(notices.len()).unwrap_or(notices.len());
+        for notice in notices.iter().skip(told) {
+            self.bar.line(&format!("note: {}", notice.text));
+        }
     }
 
     fn follow(&mut self) {
@@ -282,7 +311,8 @@ impl<'a> View<'a> {
         let object = match event {
             Event::Connected { has, of, bytes } => {
                 if *has > 0 {
-                    self.bar.line(&format!("{has} of {of} pieces were here already"));
+                    let pieces = counted((*of).into(), "piece was", "pieces were");
+                    self.bar.line(&format!("{has} of {pieces} here already"));
                 }
                 json!({ "event": "connected", "pieces": has, "of": of, "bytes": bytes })
             }
@@ -343,6 +373,13 @@ impl<'a> View<'a> {
     }
 }
 
+/// Whether this offer is of what is called so, or has an id that begins so.
+fn is_expected(offer: &Offer, expected: &str) -> bool {
+    let is_id = expected.len() >= LEAST_ID_DIGITS
+        && offer.id.to_string().starts_with(&expected.to_ascii_lowercase());
+    offer.name == expected || is_id
+}
+
 fn failed(group: &str, error: &ReceiveError) -> CliError {
     let fix = match error {
         ReceiveError::Exists(_) => "give an empty directory, or --overwrite if it may be replaced",
@@ -352,6 +389,7 @@ fn failed(group: &str, error: &ReceiveError) -> CliError {
         ReceiveError::InUse => "let the other one finish, or give another directory",
         ReceiveError::Unreachable(_) => "see whether a firewall lets TCP through: `carom doctor`",
         ReceiveError::SenderGone | ReceiveError::Stopped => "start it again: it goes on from there",
+        ReceiveError::Discarded(_) => "start it again when something else is sent",
         ReceiveError::Aborted(_) => {
             "start it again when the same is sent again: it goes on from what is kept"
         }
@@ -364,6 +402,9 @@ fn failed(group: &str, error: &ReceiveError) -> CliError {
     CliError::new(format!("group {group}: {error}"), fix)
 }
 
+/// Offers that are told to be others.
+const MOST_PASSED_OVER: usize = 16;
+const LEAST_ID_DIGITS: usize = 8;
 const LOOK: Duration = Duration::from_millis(50);
 const EVENTS: usize = 4096;
 /// Messages that wait for the disk.
@@ -379,3 +420,25 @@ const EXAMPLE: &str = "Example:
 
 It can be started before or after the sender; what was missed comes from other receivers. A
 receiver that was broken off goes on from where it was.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_expected_is_known_by_its_name_or_the_beginning_of_its_id() {
+        let offer = Offer {
+            id: carom_files::TransferId([0xAB; 32]),
+            addresses: Vec::new(),
+            name: "image".into(),
+            total_bytes: 1,
+            entries: 1,
+        };
+        for expected in ["image", "abababab", "ABABABABAB", &"ab".repeat(32)] {
+            assert!(is_expected(&offer, expected), "{expected}");
+        }
+        for other in ["imag", "ab", "abababac", &"ab".repeat(33), ""] {
+            assert!(!is_expected(&offer, other), "{other}");
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! `carom send`: files and directories to all receivers of a group at once.
 
+mod summary;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -10,12 +12,11 @@ use std::time::{Duration, Instant};
 
 use carom::{Event as GroupEvent, Group, LossCause, Node, NodeId, ViewChangeKind, rdcm};
 use carom_files::{
-    Event, ReceiverRow, SendError, SendHandle, SendOptions, Sending, Source, SourceError,
-    StartWhen, State, Summary, events,
+    Event, Findings, SendError, SendHandle, SendOptions, Sending, Source, SourceError, StartWhen,
+    State, Summary, events,
 };
 use carom_paper::units::UnitError;
 use clap::value_parser;
-use comfy_table::Table;
 use serde_json::json;
 
 use crate::error::{CliError, Outcome};
@@ -25,7 +26,7 @@ use crate::output;
 use crate::transfer::bars::Bar;
 use crate::transfer::stream::Stream;
 use crate::transfer::topology::{Described, TopologyArgs};
-use crate::transfer::{self, human_bytes, human_rate};
+use crate::transfer::{self, counted, human_bytes};
 use crate::units::{self, Bandwidth};
 
 /// Send files and directories to many machines at once
@@ -58,6 +59,10 @@ pub(crate) struct Args {
     /// What standard input is called at the receivers [default: stdin]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Leave out what is inside a directory and cannot be sent, and say so: symlinks that lead out
+    /// of it, devices, pipes and sockets. Without this they are named and nothing is sent
+    #[arg(long)]
+    skip_unsendable: bool,
     /// How long to wait for a receiver that was lost, in the end
     #[arg(long, value_name = "TIME", default_value = "30s", allow_hyphen_values = true)]
     #[arg(value_parser = units::duration)]
@@ -108,6 +113,7 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         listen: transfer::tcp_address(&node),
         start,
         patience: args.patience,
+        skip_unsendable: args.skip_unsendable,
         reporter,
         ..SendOptions::default()
     };
@@ -116,8 +122,11 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     let sending = open(args, options, &events)?;
     let mut sender = Sender::new(args, sending.handle(), &node, described);
     let sent = sender.run(&group, interrupt, sending, &events);
-    let summary = sent.map_err(|error| ended(&args.group, &error, interrupt, sender.has_begun))?;
-    tell(args, &summary, began.elapsed(), &node)?;
+    let summary = sent.map_err(|error| match interrupt.is_asked() {
+        true => sender.interrupted(),
+        false => CliError::new(format!("group {}: {error}", args.group), fix(&error)),
+    })?;
+    summary::tell(args.json, &summary, began.elapsed(), &node)?;
     group.leave();
     Node::close(node);
     Ok(Outcome::of(!summary.is_success()))
@@ -192,6 +201,40 @@ impl<'a> Sender<'a> {
         Self { args, handle, bar, data_bytes, node, described, told, has_begun, ahead, progress }
     }
 
+    /// What the user reads who has ended it.
+    fn interrupted(&self) -> CliError {
+        let of = self.progress.0;
+        let rows = self.handle.receivers();
+        let unfinished: Vec<String> = rows
+            .iter()
+            .filter(|row| !matches!(row.state, State::Finished | State::Failed(_)))
+            .map(|row| match of {
+                0 => row.name.clone(),
+                of => format!("{} ({} of {of} pieces)", row.name, row.pieces),
+            })
+            .collect();
+        CliError::interrupted_after(summary::ended_early(self.has_begun, &unfinished))
+    }
+
+    /// What is not sent as it is.
+    fn tell_findings(&self, findings: &Findings) {
+        let named = |named: &[String], count: usize| match count.saturating_sub(named.len()) {
+            0 => named.join(", "),
+            more => format!("{} and {more} more", named.join(", ")),
+        };
+        if findings.unsendable_count > 0 {
+            let paths: Vec<String> = findings.unsendable.iter().map(ToString::to_string).collect();
+            let paths = named(&paths, findings.unsendable_count);
+            self.bar.line(&format!("note: not sent: {paths}"));
+        }
+        if findings.special_modes_count > 0 {
+            let paths = named(&findings.special_modes, findings.special_modes_count);
+            self.bar.line(&format!(
+                "note: receivers do not set the setuid, setgid or sticky bit of {paths}"
+            ));
+        }
+    }
+
     fn run(
         &mut self,
         group: &Group,
@@ -202,13 +245,20 @@ impl<'a> Sender<'a> {
         let offer = sending.offer().clone();
         self.data_bytes = offer.total_bytes;
         self.bar.line(&format!(
-            "offering {} ({}, {} entries) to {} as {}",
+            "offering {} ({}, {}) to {} as {}",
             offer.name,
             human_bytes(offer.total_bytes),
-            offer.entries,
+            counted(offer.entries.into(), "entry", "entries"),
             self.args.group,
             offer.id.short()
         ));
+        self.tell_findings(sending.findings());
+        if let (Some(count), None) = (self.args.receivers, self.args.start_after) {
+            self.bar.line(&format!(
+                "waiting until {} ready, however long it takes: --start-after bounds that",
+                counted(count, "receiver is", "receivers are")
+            ));
+        }
         if let Some(described) = &self.described {
             let line = described.look_at_sender(self.node);
             line.into_iter().for_each(|line| self.bar.line(&line));
@@ -252,7 +302,8 @@ impl<'a> Sender<'a> {
                 }
                 GroupEvent::Slow(slow) => {
                     let (who, behind) = (self.called(slow.node), slow.behind);
-                    self.bar.line(&format!("{who} is left behind by {behind} packets"));
+                    let packets = counted(behind.into(), "packet", "packets");
+                    self.bar.line(&format!("{who} is left behind by {packets}"));
                 }
                 GroupEvent::View(change) if change.kind == ViewChangeKind::Joined => {
                     if let Some(described) = &self.described {
@@ -311,7 +362,8 @@ impl<'a> Sender<'a> {
     fn on_event(&mut self, event: Event, stream: &Stream<'_>) {
         let object = match &event {
             Event::ReceiverReady { name, has } => {
-                self.bar.line(&format!("ready: {name}, which has {has} pieces"));
+                let pieces = counted((*has).into(), "piece", "pieces");
+                self.bar.line(&format!("ready: {name}, which has {pieces}"));
                 json!({ "event": "ready", "receiver": name, "pieces": has })
             }
             Event::ReceiverGone { name } => {
@@ -333,7 +385,8 @@ impl<'a> Sender<'a> {
             }
             Event::Began { receivers } => {
                 self.has_begun = true;
-                self.bar.say(format!("to {receivers} receivers"));
+                let receivers = counted(*receivers as u64, "receiver", "receivers");
+                self.bar.say(format!("to {receivers}"));
                 json!({ "event": "began", "receivers": receivers })
             }
             Event::Streamed { pieces, of, bytes } => {
@@ -369,81 +422,6 @@ fn called<'a>(
     }
 }
 
-fn tell(args: &Args, summary: &Summary, took: Duration, node: &Node) -> Result<(), CliError> {
-    let seconds = took.as_secs_f64();
-    if args.json {
-        let receivers: Vec<_> = summary.receivers.iter().map(row_of).collect();
-        return output::json(&json!({
-            "event": "summary",
-            "transfer": summary.id.short(),
-            "seconds": seconds,
-            "bytes": summary.total_bytes,
-            "stream_bytes": summary.stream_bytes,
-            "sender_bytes": summary.sender_bytes,
-            "pieces": summary.pieces,
-            "pieces_skipped": summary.pieces_skipped,
-            "receivers": receivers,
-            "network": transfer::counters(node),
-        }));
-    }
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["receiver", "state", "by stream", "from peers", "from sender", "had before"]);
-    for row in &summary.receivers {
-        let state = match &row.state {
-            State::Receiving => "receiving".to_owned(),
-            State::Finished => "finished".to_owned(),
-            State::Failed(reason) => format!("failed: {reason}"),
-            State::Gone => "gone".to_owned(),
-        };
-        let bytes = [row.stream_bytes, row.peer_bytes, row.sender_bytes, row.resumed_bytes];
-        let [stream, peers, sender, resumed] = bytes.map(human_bytes);
-        table.add_row([row.name.clone(), state, stream, peers, sender, resumed]);
-    }
-    output::say(&table);
-    let finished = summary.receivers.len() - summary.not_finished().count();
-    output::say(format_args!(
-        "{} to {finished} of {} receivers in {seconds:.1} s: {} each",
-        human_bytes(summary.total_bytes),
-        summary.receivers.len(),
-        human_rate(summary.total_bytes, seconds)
-    ));
-    for row in summary.not_finished() {
-        output::say(format_args!("not finished: {}", row.name));
-    }
-    Ok(())
-}
-
-fn row_of(row: &ReceiverRow) -> serde_json::Value {
-    let (state, reason) = match &row.state {
-        State::Receiving => ("receiving", None),
-        State::Finished => ("finished", None),
-        State::Failed(reason) => ("failed", Some(reason)),
-        State::Gone => ("gone", None),
-    };
-    json!({
-        "name": row.name,
-        "host": row.host,
-        "state": state,
-        "reason": reason,
-        "pieces": row.pieces,
-        "stream_bytes": row.stream_bytes,
-        "peer_bytes": row.peer_bytes,
-        "sender_bytes": row.sender_bytes,
-        "resumed_bytes": row.resumed_bytes,
-        "wrong_pieces": row.wrong_pieces,
-    })
-}
-
-fn ended(group: &str, error: &SendError, interrupt: &Interrupt, has_begun: bool) -> CliError {
-    match interrupt.is_asked() {
-        true if has_begun => return CliError::interrupted_after(ENDED),
-        true => return CliError::interrupted(),
-        false => {}
-    }
-    CliError::new(format!("group {group}: {error}"), fix(error))
-}
-
 fn fix(error: &SendError) -> &'static str {
     match error {
         SendError::Source(SourceError::Changed(_)) => {
@@ -455,6 +433,9 @@ fn fix(error: &SendError) -> &'static str {
         }
         SendError::Source(SourceError::Spool { .. }) => {
             "free some space there, or name another directory in TMPDIR"
+        }
+        SendError::Source(SourceError::Unsendable(..)) => {
+            "remove them, or leave them out with --skip-unsendable"
         }
         SendError::Source(_) => "send something else, or under another name",
         SendError::NoReceivers => {
@@ -470,8 +451,6 @@ fn fix(error: &SendError) -> &'static str {
     }
 }
 
-const ENDED: &str = "ended before all had everything: receivers keep what they have verified, and \
-                     go on from there when the same is sent again";
 const OTHER_SENDER: &str = "another member sends in this group";
 const START_AFTER: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);

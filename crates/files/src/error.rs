@@ -1,5 +1,6 @@
 //! What can go wrong, by whom it happens to.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,39 @@ use crate::manifest::ManifestError;
 use crate::names::{EntryPath, NameError};
 use crate::sink::SinkError;
 
+/// Something inside a directory that cannot be sent, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsendable {
+    /// What, made fit to be shown.
+    pub path: String,
+    /// Why.
+    pub why: String,
+}
+
+impl fmt::Display for Unsendable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.path, self.why)
+    }
+}
+
+fn unsendable(first: &[Unsendable], count: &usize) -> String {
+    let named: Vec<String> = first.iter().map(ToString::to_string).collect();
+    let more = match count.saturating_sub(first.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", named.join(", "))
+}
+
+/// What the system says, without its number.
+pub(crate) fn plain(error: &impl fmt::Display) -> String {
+    let text = error.to_string();
+    match text.rfind(" (os error ") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
 /// Why something cannot be sent, or not any more.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
@@ -16,7 +50,7 @@ pub enum SourceError {
     #[error("nothing to send was given")]
     Nothing,
     /// It cannot be read.
-    #[error("cannot read {path}: {error}")]
+    #[error("cannot read {path}: {}", plain(.error))]
     Read {
         /// What.
         path: String,
@@ -47,11 +81,21 @@ pub enum SourceError {
     /// A device, pipe or socket.
     #[error("{0} is neither a file nor a directory nor a symlink")]
     Special(PathBuf),
+    /// Inside a directory that was given is what a transfer cannot carry: symlinks that lead out
+    /// of it, devices, pipes and sockets, names that receivers would refuse. See
+    /// [`SendOptions::skip_unsendable`](crate::SendOptions::skip_unsendable).
+    #[error("cannot send {}", unsendable(.0, .1))]
+    Unsendable(
+        /// The first of them, with the reasons.
+        Vec<Unsendable>,
+        /// How many there are.
+        usize,
+    ),
     /// There is more than a transfer can have.
     #[error("{0}")]
     Manifest(#[from] ManifestError),
     /// The temporary file for what comes from a reader cannot be written.
-    #[error("cannot copy the input into a temporary file in {directory}: {error}")]
+    #[error("cannot copy the input into a temporary file in {directory}: {}", plain(.error))]
     Spool {
         /// Where it is made.
         directory: String,
@@ -85,7 +129,7 @@ pub enum SendError {
     #[error("{0}")]
     Source(#[from] SourceError),
     /// The address for the receivers cannot be listened at.
-    #[error("cannot listen at {address}: {error}")]
+    #[error("cannot listen at {address}: {}", plain(.error))]
     Listen {
         /// The address.
         address: std::net::SocketAddr,
@@ -102,7 +146,7 @@ pub enum SendError {
     #[error("{0}")]
     Sink(#[from] SinkError),
     /// The system gives no thread.
-    #[error("cannot start: {0}")]
+    #[error("cannot start: {}", plain(.0))]
     Start(io::Error),
     /// [`SendHandle::cancel`](crate::SendHandle::cancel) was called.
     #[error("it was cancelled")]
@@ -122,6 +166,10 @@ pub enum ReceiveError {
     /// The sender ended the transfer for everybody.
     #[error("the sender ended the transfer: {0}")]
     Aborted(String),
+    /// The sender ended the transfer for everybody, and what was received of it is of no use: it
+    /// was removed.
+    #[error("the sender ended the transfer: {0}; what was received of it was removed")]
+    Discarded(String),
     /// The sender does not take this receiver.
     #[error("the sender refuses: {0}")]
     Refused(String),
@@ -179,13 +227,28 @@ impl ReceiveError {
             Self::Unreachable(_)
                 | Self::SenderGone
                 | Self::Aborted(_)
+                | Self::Discarded(_)
                 | Self::Refused(_)
                 | Self::Stopped
         );
         !is_theirs
     }
 
-    pub(crate) fn disk(path: impl std::fmt::Display, error: impl std::fmt::Display) -> Self {
-        Self::Disk { path: path.to_string(), error: error.to_string() }
+    pub(crate) fn disk(path: impl fmt::Display, error: impl fmt::Display) -> Self {
+        Self::Disk { path: path.to_string(), error: plain(&error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_says_is_told_without_its_number() {
+        let error = || io::Error::from(Errno::NOENT);
+        let read = SourceError::read(Path::new("a"), error());
+        assert_eq!(read.to_string(), "cannot read a: No such file or directory");
+        let disk = ReceiveError::disk("b", error());
+        assert_eq!(disk.to_string(), "b: No such file or directory");
     }
 }

@@ -47,6 +47,7 @@
 //! ```
 
 mod block;
+mod door;
 mod error;
 pub mod frame;
 mod holes;
@@ -65,7 +66,7 @@ mod sink;
 mod summary;
 
 pub use block::{BLOCK_HEADER_BYTES, Block};
-pub use error::{ReceiveError, SendError, SourceError};
+pub use error::{ReceiveError, SendError, SourceError, Unsendable};
 pub use holes::{Holes, Segment};
 pub use id::TransferId;
 pub use limits::*;
@@ -75,7 +76,7 @@ pub use offer::{NoOffer, Offer};
 pub use piece::{Hash, PieceSet, Place};
 pub use progress::{Event, Reporter, events};
 pub use receiving::{Kept, ReceiveOptions, Receiving, kept, recover, try_writing};
-pub use scan::Source;
+pub use scan::{Findings, Source};
 pub use sending::{SendHandle, SendOptions, Sending, StartWhen};
 pub use sink::{BlockSink, SinkError};
 pub use summary::{Received, ReceiverRow, State, Summary};

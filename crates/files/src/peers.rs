@@ -1,15 +1,12 @@
 //! Pieces over TCP: who gives them and who asks for them. Receivers do both, the sender gives.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Condvar, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::frame::{self, FetchFailure, Opening, PieceAnswer};
 use crate::id::TransferId;
@@ -24,87 +21,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 pub(crate) trait Pieces: Send + Sync + 'static {
     /// The bytes of `piece` of the transfer `id`, verified; `None` if it is not to be had here.
     fn piece(&self, id: &TransferId, piece: u32) -> Option<Bytes>;
-}
-
-/// A thread that takes connections, and at most so many threads for them.
-pub(crate) struct Listening {
-    /// Something in it is the end.
-    end: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Listening {
-    /// Runs `serve` for each connection; those beyond `most` at a time are closed at once.
-    pub(crate) fn start(
-        listener: TcpListener,
-        most: usize,
-        serve: impl Fn(TcpStream, SocketAddr) + Send + Sync + 'static,
-    ) -> io::Result<Self> {
-        listener.set_nonblocking(true)?;
-        let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (serve, ending) = (Arc::new(serve), Arc::clone(&end));
-        let open = Arc::new(AtomicUsize::new(0));
-        let accept = move || {
-            loop {
-                let wanted = PollFlags::IN;
-                let mut ready = [PollFd::new(&*ending, wanted), PollFd::new(&listener, wanted)];
-                // Whatever it says, what follows does not wait.
-                let _ = poll(&mut ready, None);
-                if !ready[0].revents().is_empty() {
-                    return;
-                }
-                let (stream, from) = match listener.accept() {
-                    Ok(accepted) => accepted,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                    Err(error) => {
-                        // No more files, for instance: that does not pass at once.
-                        tracing::warn!(%error, "cannot take a connection");
-                        std::thread::sleep(Duration::from_millis(100));
-                        continue;
-                    }
-                };
-                if open.load(Ordering::Relaxed) >= most || stream.set_nonblocking(false).is_err() {
-                    tracing::debug!(%from, "too many connections");
-                    continue;
-                }
-                let (serve, open) = (Arc::clone(&serve), Place::taken(&open));
-                let serving = move || {
-                    serve(stream, from);
-                    drop(open);
-                };
-                if let Err(error) = small_thread("carom-link", serving) {
-                    tracing::warn!(%from, %error, "no thread for a connection");
-                }
-            }
-        };
-        Ok(Self { end, thread: Some(small_thread("carom-listen", accept)?) })
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        rustix::io::write(&self.end, &1_u64.to_ne_bytes()).expect("an empty counter takes a one");
-        if let Some(thread) = self.thread.take() {
-            // It cannot panic but by our own bug, which it has reported then.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// One of a bounded number of places; free again when it is dropped.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn taken(open: &Arc<AtomicUsize>) -> Self {
-        open.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(open))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// A thread with a small stack.

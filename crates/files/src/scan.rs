@@ -11,7 +11,7 @@ use bytes::Bytes;
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::error::SourceError;
+use crate::error::{SourceError, Unsendable};
 use crate::holes::{Holes, Segment};
 use crate::limits::{MAX_ENTRIES, MAX_HOLES, MIN_HOLE_BYTES};
 use crate::manifest::{Entry, Kind, MODE_BITS, Manifest, ManifestError, Modified};
@@ -53,13 +53,33 @@ enum Origin {
 pub(crate) struct Content {
     pub(crate) manifest: Manifest,
     origins: Vec<Origin>,
+    pub(crate) findings: Findings,
 }
+
+/// What is not sent as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// What was left out; the first of it.
+    pub unsendable: Vec<Unsendable>,
+    /// How much was left out.
+    pub unsendable_count: usize,
+    /// Files and directories whose setuid, setgid or sticky bit receivers do not set; the first.
+    pub special_modes: Vec<String>,
+    /// How many there are.
+    pub special_modes_count: usize,
+}
+
+/// How many are named of what is found.
+const NAMED: usize = 5;
+/// Setuid, setgid and sticky.
+const SPECIAL_MODE_BITS: u32 = 0o7000;
 
 impl Content {
     /// Reads all of `sources` once.
     pub(crate) fn scan(
         sources: Vec<Source>,
         spool: Option<&Path>,
+        skip_unsendable: bool,
         reporter: &Reporter,
     ) -> Result<Self, SourceError> {
         let mut found = Found::default();
@@ -73,6 +93,10 @@ impl Content {
         }
         for root in roots {
             found.add_root(root)?;
+        }
+        let Findings { unsendable, unsendable_count, .. } = &mut found.findings;
+        if !skip_unsendable && *unsendable_count > 0 {
+            return Err(SourceError::Unsendable(std::mem::take(unsendable), *unsendable_count));
         }
         if found.entries.is_empty() {
             return Err(SourceError::Nothing);
@@ -192,6 +216,7 @@ struct Found {
     entries: Vec<Entry>,
     origins: Vec<Origin>,
     holes: usize,
+    findings: Findings,
 }
 
 impl Found {
@@ -199,7 +224,12 @@ impl Found {
         match root.origin {
             Origin::Path { path, .. } => {
                 let metadata = fs::metadata(&path).map_err(|e| SourceError::read(&path, e))?;
-                self.add(root.name, path, &metadata, true)
+                let given = path.clone();
+                self.note_mode(&path, &metadata);
+                match self.add(root.name, path, &metadata, true)? {
+                    None => Ok(()),
+                    Some(_) => Err(SourceError::Special(given)),
+                }
             }
             Origin::Spooled(file) => {
                 let spooled =
@@ -213,13 +243,27 @@ impl Found {
         }
     }
 
+    fn note_mode(&mut self, path: &Path, metadata: &Metadata) {
+        if metadata.mode() & SPECIAL_MODE_BITS != 0 && !metadata.is_symlink() {
+            note(&mut self.findings.special_modes, || path.display().to_string());
+            self.findings.special_modes_count += 1;
+        }
+    }
+
+    fn leave_out(&mut self, path: &Path, why: String) {
+        let path = path.as_os_str().as_bytes().escape_ascii().to_string();
+        note(&mut self.findings.unsendable, || Unsendable { path, why });
+        self.findings.unsendable_count += 1;
+    }
+
+    /// Adds it with all that is in it. Returns why it cannot be sent, if it cannot.
     fn add(
         &mut self,
         name: EntryPath,
         path: PathBuf,
         metadata: &Metadata,
         follow: bool,
-    ) -> Result<(), SourceError> {
+    ) -> Result<Option<String>, SourceError> {
         let mut entry = Entry {
             path: name,
             mode: metadata.mode() as u16 & MODE_BITS,
@@ -232,14 +276,15 @@ impl Found {
         if metadata.is_dir() {
             let name = entry.path.clone();
             self.push(entry, Origin::Nowhere)?;
-            self.add_children(&name, &path)
+            self.add_children(&name, &path)?;
         } else if metadata.is_symlink() {
             let target = fs::read_link(&path).map_err(|e| SourceError::read(&path, e))?;
             let target = target.into_os_string().into_vec().into_boxed_slice();
-            crate::names::check_link(&entry.path, &target)
-                .map_err(|error| SourceError::Name { path: entry.path.to_string(), error })?;
+            if let Err(error) = crate::names::check_link(&entry.path, &target) {
+                return Ok(Some(error.to_string()));
+            }
             entry.kind = Kind::Symlink { target };
-            self.push(entry, Origin::Nowhere)
+            self.push(entry, Origin::Nowhere)?;
         } else if metadata.is_file() {
             let file = open(&path, follow).map_err(|e| SourceError::read(&path, e))?;
             let bytes = file.metadata().map_err(|e| SourceError::read(&path, e))?.len();
@@ -247,10 +292,11 @@ impl Found {
             let holes = find_holes(&file, bytes, most).map_err(|e| SourceError::read(&path, e))?;
             self.holes += holes.len();
             entry.kind = Kind::File { bytes, holes };
-            self.push(entry, Origin::Path { path, follow })
+            self.push(entry, Origin::Path { path, follow })?;
         } else {
-            Err(SourceError::Special(path))
+            return Ok(Some("neither a file nor a directory nor a symlink".to_owned()));
         }
+        Ok(None)
     }
 
     fn add_children(&mut self, name: &EntryPath, path: &Path) -> Result<(), SourceError> {
@@ -264,12 +310,18 @@ impl Found {
         names.sort();
         for child in names {
             let path = path.join(&child);
-            let name = name.join(&child).map_err(|error| SourceError::Name {
-                path: path.as_os_str().as_bytes().escape_ascii().to_string(),
-                error,
-            })?;
+            let name = match name.join(&child) {
+                Ok(name) => name,
+                Err(error) => {
+                    self.leave_out(&path, error.to_string());
+                    continue;
+                }
+            };
             let metadata = fs::symlink_metadata(&path).map_err(|e| SourceError::read(&path, e))?;
-            self.add(name, path, &metadata, false)?;
+            self.note_mode(&path, &metadata);
+            if let Some(why) = self.add(name, path.clone(), &metadata, false)? {
+                self.leave_out(&path, why);
+            }
         }
         Ok(())
     }
@@ -306,7 +358,14 @@ impl Found {
             }
         }
         let manifest = Manifest::new(size, self.entries, hashes)?;
-        Ok(Content { manifest, origins: self.origins })
+        Ok(Content { manifest, origins: self.origins, findings: self.findings })
+    }
+}
+
+/// Takes one more of what is named by its first.
+fn note<T>(named: &mut Vec<T>, one: impl FnOnce() -> T) {
+    if named.len() < NAMED {
+        named.push(one());
     }
 }
 

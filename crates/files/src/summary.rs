@@ -57,6 +57,9 @@ pub struct Summary {
     pub pieces_skipped: u32,
     /// Bytes of pieces that receivers fetched from the sender over TCP.
     pub sender_bytes: u64,
+    /// Connections that were closed before they were served: they said nothing in time, nothing
+    /// that is understood, or there were too many.
+    pub connections_refused: u64,
     /// All receivers that have said hello and were not refused, in the order in which they became
     /// ready, failed or were lost.
     pub receivers: Vec<ReceiverRow>,

@@ -65,6 +65,11 @@ pub(crate) fn told_in_json(
     ended
 }
 
+/// So many of something, of which this is one and these are several.
+pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
 /// Bytes as people read them.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()

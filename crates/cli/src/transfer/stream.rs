@@ -154,10 +154,11 @@ impl BlockSink for &Stream<'_> {
 
     fn flush(&mut self) -> Result<(), SinkError> {
         let confirmed = Box::pin(self.group.confirm_async(FLUSH_PATIENCE));
-        match waiting::until(confirmed, || self.gives_up()) {
+        let is_enough = || self.gives_up() || self.handle.is_served();
+        match waiting::until(confirmed, is_enough) {
+            None if self.gives_up() => Err(SinkError("ended by the user".into())),
             // Who has not got it fetches it.
-            Some(_) => Ok(()),
-            None => Err(SinkError("ended by the user".into())),
+            Some(_) | None => Ok(()),
         }
     }
 }

@@ -43,7 +43,7 @@ fn when_the_last_piece_comes_as_the_sender_ends_it_everything_is_published_or_re
         match life.ended.clone().expect("it has ended") {
             Ok(()) => assert_whole(&sent.to()),
             Err(error) => {
-                assert_eq!(error, ReceiveError::Aborted("it has changed".to_owned()));
+                assert_eq!(error, ReceiveError::Discarded("it has changed".to_owned()));
                 let left = std::fs::read_dir(sent.to()).expect("it is there").count();
                 assert_eq!(left, 0, "nothing of it is of use");
             }

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::ReceiveError;
+use crate::error::{ReceiveError, plain};
 use crate::frame::{self, FromReceiver, FromSender, Opening, PROTOCOL_VERSION, plain_text};
 use crate::id::TransferId;
 use crate::limits::{MAX_MANIFEST_BYTES, SIGN_OF_LIFE};
@@ -46,7 +46,7 @@ pub(crate) fn greet(
         });
         match stream {
             Ok(stream) => return hello(stream, *address, id, options, knows_manifest),
-            Err(error) => last = format!("{address}: {error}"),
+            Err(error) => last = format!("{address}: {}", plain(&error)),
         }
     }
     Err(ReceiveError::Unreachable(last))
@@ -59,7 +59,8 @@ fn hello(
     options: &ReceiveOptions,
     knows_manifest: bool,
 ) -> Result<Greeted, ReceiveError> {
-    let lost = |error: io::Error| ReceiveError::Unreachable(format!("{address}: {error}"));
+    let lost =
+        |error: io::Error| ReceiveError::Unreachable(format!("{address}: {}", plain(&error)));
     let (name, place) = (plain_text(&options.name), options.place());
     let hello = Opening::Hello { version: PROTOCOL_VERSION, id, name, place, knows_manifest };
     frame::write(&mut &stream, &hello).map_err(lost)?;

@@ -31,13 +31,14 @@ pub use recover::recover;
 use store::Store;
 
 use crate::block::Block;
-use crate::error::ReceiveError;
-use crate::frame::{self, FromReceiver, Way};
+use crate::door::Door;
+use crate::error::{ReceiveError, plain};
+use crate::frame::{self, FromReceiver, Opening, Way};
 use crate::id::TransferId;
 use crate::limits::{PIECE_CONNECTIONS, SIGN_OF_LIFE};
 use crate::manifest::Manifest;
 use crate::offer::Offer;
-use crate::peers::{Gate, Listening, MAX_OPENING_BYTES, Pieces, give, set_limits, small_thread};
+use crate::peers::{Gate, Pieces, give, small_thread};
 use crate::progress::Event;
 use crate::summary::Received;
 
@@ -54,7 +55,7 @@ pub struct Receiving {
     shared: Arc<Shared>,
     finishing: Option<JoinHandle<()>>,
     /// Gives pieces to others until this is dropped.
-    _listening: Listening,
+    _listening: Door,
 }
 
 /// What all threads of a receiver know.
@@ -86,10 +87,11 @@ impl Receiving {
         let (listener, piece_port) = listener;
         let store = open_store(&greeted, offer.id, &options).map_err(told)?;
         let shared = Arc::new(Shared::new(store, options, offer, piece_port));
-        let start = |error: std::io::Error| ReceiveError::Start(error.to_string());
+        let start = |error: std::io::Error| ReceiveError::Start(plain(&error));
         let serving = Arc::clone(&shared);
-        let serve = move |stream, _| serve_piece(&serving, &stream);
-        let listening = Listening::start(listener, PIECE_CONNECTIONS, serve).map_err(start)?;
+        let serve = move |stream, _, opening| serve_piece(&serving, &stream, opening);
+        let refused = Arc::default();
+        let listening = Door::open(listener, PIECE_CONNECTIONS, refused, serve).map_err(start)?;
         shared.link(&greeted)?;
         let finishing = std::thread::Builder::new().name("carom-finish".into());
         let finisher = Arc::clone(&shared);
@@ -286,11 +288,17 @@ impl Shared {
         // exit at once.
         let mut life = self.life();
         if !life.is_complete() && !life.is_ending() {
-            match discard {
-                true => self.store.discard(),
-                false => self.store.close(),
-            }
-            life.end(Err(ReceiveError::Aborted(reason)));
+            let error = match discard {
+                true => {
+                    self.store.discard();
+                    ReceiveError::Discarded(reason)
+                }
+                false => {
+                    self.store.close();
+                    ReceiveError::Aborted(reason)
+                }
+            };
+            life.end(Err(error));
         }
         drop(life);
         self.changed.notify_all();
@@ -322,7 +330,7 @@ impl Shared {
             piece_port: self.piece_port,
             have: known.to_bytes(),
         };
-        let lost = |error: std::io::Error| ReceiveError::Unreachable(error.to_string());
+        let lost = |error: std::io::Error| ReceiveError::Unreachable(plain(&error));
         frame::write(&mut &greeted.stream, &ready).map_err(lost)?;
         let link = greeted.stream.try_clone().map_err(lost)?;
         self.life().link = Some((Arc::new(link), greeted.address));
@@ -422,9 +430,8 @@ impl Shared {
 }
 
 /// Gives pieces to somebody who has connected.
-fn serve_piece(shared: &Arc<Shared>, stream: &std::net::TcpStream) {
-    let asked = set_limits(stream).and_then(|()| frame::read(&mut &*stream, MAX_OPENING_BYTES));
-    if let Err(error) = asked.and_then(|asked| give(stream, &**shared, &shared.gate, asked)) {
+fn serve_piece(shared: &Arc<Shared>, stream: &std::net::TcpStream, asked: Opening) {
+    if let Err(error) = give(stream, &**shared, &shared.gate, asked) {
         tracing::trace!(%error, "a connection for pieces has ended");
     }
 }
@@ -457,7 +464,8 @@ fn listen(at: SocketAddr, sender: SocketAddr) -> Result<(TcpListener, u16), Rece
         let port = listener.local_addr()?.port();
         Ok((listener, port))
     });
-    listener.map_err(|error| ReceiveError::Start(format!("cannot listen at {at}: {error}")))
+    listener
+        .map_err(|error| ReceiveError::Start(format!("cannot listen at {at}: {}", plain(&error))))
 }
 
 #[cfg(test)]

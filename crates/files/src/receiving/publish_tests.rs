@@ -42,7 +42,7 @@ impl Sent {
     pub(in crate::receiving) fn of(folder: tempfile::TempDir, names: &[&str]) -> Self {
         let source = |name| Source::Path(folder.path().join("from").join(name));
         let sources = names.iter().map(source).collect();
-        let content = Content::scan(sources, None, &Reporter::none());
+        let content = Content::scan(sources, None, false, &Reporter::none());
         let content = content.expect("it can be sent");
         Self { folder, content }
     }

@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -13,7 +14,7 @@ use crate::frame::{
 };
 use crate::id::TransferId;
 use crate::limits::{FRAMES_WAITING, MAX_FRAME_BYTES, SIGN_OF_LIFE};
-use crate::peers::{MAX_OPENING_BYTES, Pieces, give, set_limits, small_thread};
+use crate::peers::{Pieces, give, small_thread};
 use crate::piece::PieceSet;
 use crate::progress::Event;
 use crate::sending::roster::{Index, Link, Ready, Who, is_in_order};
@@ -21,17 +22,15 @@ use crate::sending::{Phase, Shared};
 use crate::summary::State;
 
 /// Serves a connection, whatever it is for, until it ends.
-pub(crate) fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
+pub(crate) fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr, opening: Opening) {
     let stream = Arc::new(stream);
-    let opened = set_limits(&stream).and_then(|()| frame::read(&mut &*stream, MAX_OPENING_BYTES));
-    let served = match opened {
-        Ok(Opening::Hello { version, id, name, place, knows_manifest }) => {
+    let served = match opening {
+        Opening::Hello { version, id, name, place, knows_manifest } => {
             let who = Who { name: plain_text(&name), place, host: from.ip() };
             let hello = Hello { shared, stream: &stream, who };
             hello.answer(version, id, knows_manifest)
         }
-        Ok(ask) => give(&stream, &**shared, &shared.gate, ask),
-        Err(error) => Err(error),
+        ask @ Opening::Ask { .. } => give(&stream, &**shared, &shared.gate, ask),
     };
     if let Err(error) = served {
         tracing::debug!(%from, %error, "a connection has ended");
@@ -197,6 +196,7 @@ impl Hello<'_> {
             let frame = self.read()?;
             let mut state = shared.state();
             let roster = &mut state.roster;
+            roster.row_mut(index).heard_at = Instant::now();
             match frame {
                 FromReceiver::Alive => continue,
                 FromReceiver::Ready { .. } => return Err(nonsense("ready twice")),

@@ -17,13 +17,15 @@ use bytes::Bytes;
 pub use options::{SendOptions, StartWhen};
 use roster::{Index, Ready, Roster};
 
+use crate::door::Door;
 use crate::error::{SendError, SourceError};
 use crate::frame::{FromSender, plain_text};
 use crate::limits::PIECE_CONNECTIONS;
+use crate::manifest::Manifest;
 use crate::offer::Offer;
-use crate::peers::{Gate, Listening, small_thread};
+use crate::peers::{Gate, small_thread};
 use crate::progress::Event;
-use crate::scan::{Content, Source};
+use crate::scan::{Content, Findings, Source};
 use crate::sink::BlockSink;
 use crate::summary::{ReceiverRow, State, Summary};
 
@@ -36,7 +38,7 @@ pub struct Sending {
     shared: Arc<Shared>,
     offer: Offer,
     /// Taken down in this order: no new connections, then those that are there.
-    listening: Option<Listening>,
+    listening: Option<Door>,
     tracking: Option<JoinHandle<()>>,
 }
 
@@ -67,6 +69,8 @@ struct Shared {
     changed: Condvar,
     links: AtomicU64,
     links_open: AtomicUsize,
+    /// Connections that were closed before they were served.
+    refused: Arc<AtomicU64>,
     gate: Gate,
     ended: AtomicBool,
 }
@@ -100,18 +104,20 @@ impl Sending {
     /// If a source cannot be read or sent, or the address not be listened at.
     pub fn open(sources: Vec<Source>, options: SendOptions) -> Result<Self, SendError> {
         options.check()?;
-        let content = Content::scan(sources, options.spool.as_deref(), &options.reporter)?;
+        let (spool, skips) = (options.spool.as_deref(), options.skip_unsendable);
+        let content = Content::scan(sources, spool, skips, &options.reporter)?;
         let address = options.listen;
         let listener = TcpListener::bind(address)
             .and_then(|listener| Ok((listener.local_addr()?, listener)))
             .map_err(|error| SendError::Listen { address, error });
         let (address, listener) = listener?;
         let offer = offer(&content, address, &options.advertise);
-        let most = 2 * options.max_receivers + PIECE_CONNECTIONS;
+        let most = options.max_receivers + PIECE_CONNECTIONS;
         let shared = Arc::new(Shared::new(content, options));
         let serving = Arc::clone(&shared);
-        let serve = move |stream, from| link::serve(&serving, stream, from);
-        let listening = Listening::start(listener, most, serve).map_err(SendError::Start)?;
+        let serve = move |stream, from, opening| link::serve(&serving, stream, from, opening);
+        let refused = Arc::clone(&shared.refused);
+        let listening = Door::open(listener, most, refused, serve).map_err(SendError::Start)?;
         let tracked = Arc::clone(&shared);
         let tracking = small_thread("carom-tracker", move || tracked.track());
         let tracking = Some(tracking.map_err(SendError::Start)?);
@@ -121,6 +127,11 @@ impl Sending {
     /// What to make known to receivers.
     pub fn offer(&self) -> &Offer {
         &self.offer
+    }
+
+    /// What is not sent as it is.
+    pub fn findings(&self) -> &Findings {
+        &self.shared.content.findings
     }
 
     /// A way to ask about the transfer from other threads.
@@ -170,6 +181,12 @@ impl SendHandle {
         self.shared.state().roster.rows().iter().map(|row| row.told.clone()).collect()
     }
 
+    /// Whether the stream need not be waited for: every receiver that is connected and was heard
+    /// lately has all pieces. Those who were not heard fetch what they lack.
+    pub fn is_served(&self) -> bool {
+        !self.shared.state().roster.is_anybody_lacking()
+    }
+
     /// Ends the transfer with [`SendError::Cancelled`]. Receivers keep what they have.
     pub fn cancel(&self) {
         self.shared.state().broken.get_or_insert(SendError::Cancelled);
@@ -206,6 +223,7 @@ impl Shared {
             changed: Condvar::new(),
             links: AtomicU64::new(0),
             links_open: AtomicUsize::new(0),
+            refused: Arc::default(),
             gate: Gate::default(),
             ended: AtomicBool::new(false),
         }
@@ -243,8 +261,9 @@ impl Shared {
         let state = self.state();
         let rows = state.roster.rows();
         let connected = rows.iter().filter(|row| row.is_receiving()).count();
+        let taken = connected + state.roster.preparing();
         // Those who came and went are remembered, but not without end either.
-        connected >= self.options.max_receivers || rows.len() >= 2 * self.options.max_receivers
+        taken >= self.options.max_receivers || rows.len() >= 2 * self.options.max_receivers
     }
 
     /// The source is not what it was: the transfer ends for everybody.
@@ -364,8 +383,18 @@ fn offer(content: &Content, address: SocketAddr, advertise: &[SocketAddr]) -> Of
     Offer {
         id: manifest.id(),
         addresses,
-        name: plain_text(&manifest.entries()[0].path.to_string()),
+        name: plain_text(&name_of(manifest)),
         total_bytes: manifest.total_bytes(),
         entries: manifest.entries().len() as u32,
+    }
+}
+
+/// What people are told that is sent: the first path's name, and how many others there are.
+fn name_of(manifest: &Manifest) -> String {
+    let roots = manifest.entries().iter().filter(|entry| entry.path.is_root()).count();
+    let first = &manifest.entries()[0].path;
+    match roots {
+        1 => first.to_string(),
+        _ => format!("{first} and {} more", roots - 1),
     }
 }

@@ -41,6 +41,9 @@ pub struct SendOptions {
     /// The directory for the temporary file of a [`Source::Reader`](crate::Source::Reader).
     /// Default: that of the system.
     pub spool: Option<PathBuf>,
+    /// Whether what is inside a directory and cannot be sent is left out, instead of refused with
+    /// everything else: see [`Sending::findings`](crate::Sending::findings). Default: no.
+    pub skip_unsendable: bool,
     /// Who is told about progress. Default: nobody.
     pub reporter: Reporter,
 }
@@ -56,6 +59,7 @@ impl Default for SendOptions {
             fetches_from_sender: 8,
             max_receivers: 2048,
             spool: None,
+            skip_unsendable: false,
             reporter: Reporter::none(),
         }
     }

@@ -7,7 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use crate::frame::{FetchFailure, FromSender, Ranges, Way};
-use crate::limits::{MAX_RANGES, MAX_WRONG_FROM_SENDER, SLOWEST_PIECE};
+use crate::limits::{MAX_RANGES, MAX_WRONG_FROM_SENDER, SIGN_OF_LIFE, SLOWEST_PIECE};
 use crate::manifest::Manifest;
 use crate::piece::PieceSet;
 use crate::summary::{ReceiverRow, State};
@@ -59,6 +59,8 @@ pub(crate) struct Row {
     pub(crate) is_settled: bool,
     /// When it last got a piece, or came, or was lost.
     pub(crate) moved_at: Instant,
+    /// When it last said anything.
+    pub(crate) heard_at: Instant,
     /// When the last of its fetches must have come to an end.
     busy_until: Instant,
     /// Where to look on for what to fetch.
@@ -93,6 +95,8 @@ pub(crate) struct Ready {
 
 /// A fetch comes to an end, whatever happens, within this and the time for its bytes.
 const FETCH_OVERHEAD: Duration = Duration::from_secs(30);
+/// Nobody keeps the others for one that says nothing for so long: each says something twice in it.
+const QUIET: Duration = SIGN_OF_LIFE.saturating_mul(2);
 /// Two who got something wrong from the same one are believed by all.
 const ACCUSERS_BELIEVED: usize = 2;
 
@@ -121,6 +125,25 @@ impl Roster {
 
     pub(crate) fn is_preparing(&self, link: u64) -> bool {
         self.preparing.contains_key(&link)
+    }
+
+    /// How many have said hello and are not ready yet.
+    pub(crate) fn preparing(&self) -> usize {
+        self.preparing.len()
+    }
+
+    /// Whether somebody lacks pieces who is connected and was heard lately.
+    pub(crate) fn is_anybody_lacking(&self) -> bool {
+        let lacks = |row: &Row| row.is_receiving() && !row.have.is_full();
+        self.rows.iter().any(|row| lacks(row) && row.heard_at.elapsed() < QUIET)
+    }
+
+    /// Lets those go who have everything under its final name: nobody who is there needs them.
+    pub(crate) fn release_finished(&mut self) {
+        for row in self.rows.iter_mut().filter(|row| row.told.state == State::Finished) {
+            row.tell(FromSender::Done);
+            row.hang_up();
+        }
     }
 
     pub(crate) fn is_any_preparing(&self) -> bool {
@@ -156,6 +179,7 @@ impl Roster {
         row.piece_address = Some(SocketAddr::new(host, ready.piece_port));
         row.is_settled = false;
         row.moved_at = Instant::now();
+        row.heard_at = Instant::now();
         // Those who lack the same begin to fetch it at different places.
         row.cursor = u32::from_be_bytes([ready.key[0], ready.key[1], ready.key[2], ready.key[3]])
             % pieces.max(1);
@@ -397,6 +421,7 @@ impl Row {
             wrong_from_sender: 0,
             is_settled: false,
             moved_at: Instant::now(),
+            heard_at: Instant::now(),
             busy_until: Instant::now(),
             cursor: 0,
         }

@@ -1,6 +1,7 @@
 //! The stream, from the wait for receivers to the end of the last one.
 
 use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -25,11 +26,13 @@ enum Next {
 
 impl Shared {
     pub(super) fn run(&self, sink: &mut dyn BlockSink) -> Result<Summary, SendError> {
-        let room = sink.largest().saturating_sub(BLOCK_HEADER_BYTES);
-        if room == 0 {
+        let room = |sink: &dyn BlockSink| sink.largest().saturating_sub(BLOCK_HEADER_BYTES);
+        if room(sink) == 0 {
             return Err(SendError::Options("the stream's messages are too small for a block"));
         }
         let receivers = self.wait_for_receivers()?;
+        // Now it may be known better what fits.
+        let room = room(sink).max(1);
         if receivers == 0 {
             // All who came have failed.
             return Ok(self.summary(&self.state()));
@@ -169,6 +172,9 @@ impl Shared {
             if !is_awaited {
                 return Ok(self.summary(&state));
             }
+            if !state.roster.is_anybody_lacking() {
+                state.roster.release_finished();
+            }
             state = self.wait(state);
         }
     }
@@ -215,6 +221,7 @@ impl Shared {
             stream_bytes: state.streamed_bytes,
             pieces_skipped: state.pieces_skipped,
             sender_bytes: state.served_bytes,
+            connections_refused: self.refused.load(Ordering::Relaxed),
             receivers: state.roster.rows().iter().map(|row| row.told.clone()).collect(),
         }
     }

@@ -182,7 +182,7 @@ fn a_source_that_changes_meanwhile_ends_the_transfer_for_all_and_finishes_nothin
     assert_eq!(path, "data");
     for (at, receiving) in receiving.iter().enumerate() {
         let why = String::from("data has changed since the transfer began");
-        assert_eq!(receiving.wait(), Err(ReceiveError::Aborted(why)));
+        assert_eq!(receiving.wait(), Err(ReceiveError::Discarded(why)));
         assert_eq!(crate::kit::names(&places.folder(at)), [""; 0], "nothing of it is of use");
     }
 }

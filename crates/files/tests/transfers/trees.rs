@@ -7,7 +7,9 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, sym
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use carom_files::{ReceiveError, ReceiveOptions, Receiving, SendError, Sending, Source, State};
+use carom_files::{
+    ReceiveError, ReceiveOptions, Receiving, SendError, SendOptions, Sending, Source, State,
+};
 
 use crate::kit::{
     Places, Wire, into, names, noise, open, row, send_also_to, send_to, with_receivers,
@@ -251,4 +253,45 @@ fn no_symlink_of_the_receivers_is_followed() {
     let path = String::from("tree/sub");
     assert_eq!(started, Err(ReceiveError::InTheWay { path, is: "not a directory" }));
     assert_eq!(names(&outside), [""; 0]);
+}
+
+#[test]
+fn what_cannot_be_sent_is_named_and_left_out_only_if_that_is_asked_for() {
+    let places = Places::new();
+    let root = tree(&places);
+    symlink("/etc/passwd", root.join("absolute")).expect("it is new");
+    symlink("../../outside", root.join("sub/leaving")).expect("it is new");
+    let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).expect("it is new");
+    let mode = |name: &str, mode| {
+        fs::set_permissions(root.join(name), Permissions::from_mode(mode)).expect("it is ours");
+    };
+    mode("program", 0o4755);
+    let sources = || vec![Source::Path(root.clone())];
+    let Err(refused) = Sending::open(sources(), with_receivers(1)) else { panic!("it is sent") };
+    let told = refused.to_string();
+    for name in ["absolute", "sub/leaving", "socket"] {
+        assert!(told.contains(&format!("/tree/{name} (")), "{told}");
+    }
+    let options = SendOptions { skip_unsendable: true, ..with_receivers(1) };
+    let sending = Sending::open(sources(), options).expect("it can be sent");
+    let findings = sending.findings().clone();
+    assert_eq!((findings.unsendable_count, findings.special_modes_count), (3, 1));
+    assert!(findings.special_modes[0].ends_with("/tree/program"), "{findings:?}");
+    assert!(send_also_to(sending, into(&places, 0)).is_success());
+    for name in ["absolute", "sub/leaving", "socket"] {
+        fs::remove_file(root.join(name)).expect("it is there");
+    }
+    mode("program", 0o755);
+    let without_times = |root: &Path| -> Vec<String> {
+        described(root).into_iter().filter(|line| !line.contains(" 40")).collect()
+    };
+    assert_eq!(without_times(&places.folder(0).join("tree")), without_times(&root));
+}
+
+#[test]
+fn several_paths_are_offered_as_such() {
+    let places = Places::new();
+    let (a, b) = (places.file("a", 10), places.file("b", 10));
+    assert_eq!(open(&[&a, &b], with_receivers(1)).offer().name, "a and 1 more");
+    assert_eq!(open(&[&b], with_receivers(1)).offer().name, "b");
 }

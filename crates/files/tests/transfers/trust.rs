@@ -354,3 +354,24 @@ fn who_is_gone_at_the_end_is_named() {
     assert_eq!(row(&summary, "idle").state, State::Gone);
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);
 }
+
+#[test]
+fn who_has_everything_does_not_wait_for_one_that_has_fallen_silent() {
+    let places = Places::new();
+    let file = places.file("data", BYTES);
+    let sending = open(&[&file], with_receivers(2));
+    let (offer, handle) = (sending.offer().clone(), sending.handle());
+    let wire = Wire::whole();
+    let (silent, manifest) = greet(&offer, "silent", 3);
+    let have = PieceSet::none_of(manifest.pieces()).to_bytes();
+    let ready = FromReceiver::Ready { key: [8; 16], piece_port: 1, have };
+    frame::write(&mut &silent, &ready).expect("the sender reads");
+    let receiving = receive(&offer, &wire.listeners, into(&places, 0));
+    let sender = run(sending, wire);
+    let received = receiving.wait().expect("it is received");
+    assert!(received.sender_knows);
+    assert!(!sender.is_finished(), "the sender is patient with the silent one");
+    handle.cancel();
+    sender.join().expect("no panic").expect_err("it was cancelled");
+    drop(silent);
+}

@@ -1,0 +1,193 @@
+//! How a transfer has ended, for people and programs.
+
+use std::time::Duration;
+
+use carom::Node;
+use carom_files::{ReceiverRow, State, Summary};
+use comfy_table::Table;
+use serde_json::json;
+
+use crate::error::CliError;
+use crate::output;
+use crate::transfer::{self, counted, human_bytes, human_rate};
+
+/// Tells how a transfer has ended.
+///
+/// # Errors
+/// If standard output takes nothing.
+pub(super) fn tell(
+    is_json: bool,
+    summary: &Summary,
+    took: Duration,
+    node: &Node,
+) -> Result<(), CliError> {
+    let seconds = took.as_secs_f64();
+    if is_json {
+        let receivers: Vec<_> = summary.receivers.iter().map(row_of).collect();
+        return output::json(&json!({
+            "event": "summary",
+            "transfer": summary.id.short(),
+            "seconds": seconds,
+            "bytes": summary.total_bytes,
+            "stream_bytes": summary.stream_bytes,
+            "sender_bytes": summary.sender_bytes,
+            "pieces": summary.pieces,
+            "pieces_skipped": summary.pieces_skipped,
+            "connections_refused": summary.connections_refused,
+            "receivers": receivers,
+            "network": transfer::counters(node),
+        }));
+    }
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(["receiver", "state", "by stream", "from peers", "from sender", "had before"]);
+    for row in &summary.receivers {
+        let state = match &row.state {
+            State::Receiving => "receiving".to_owned(),
+            State::Finished => "finished".to_owned(),
+            State::Failed(reason) => format!("failed: {reason}"),
+            State::Gone => "gone".to_owned(),
+        };
+        let bytes = [row.stream_bytes, row.peer_bytes, row.sender_bytes, row.resumed_bytes];
+        let [stream, peers, sender, resumed] = bytes.map(human_bytes);
+        table.add_row([row.name.clone(), state, stream, peers, sender, resumed]);
+    }
+    output::say(&table);
+    output::say(outcome(summary, seconds));
+    if summary.connections_refused > 0 {
+        let refused = counted(summary.connections_refused, "connection", "connections");
+        output::say(format_args!("{refused} refused: too many, or they asked for nothing"));
+    }
+    for row in summary.not_finished() {
+        output::say(format_args!("not finished: {}", row.name));
+    }
+    Ok(())
+}
+
+/// What has become of the transfer, in one line. The rate is that of what came to a receiver, not
+/// of what it had already.
+fn outcome(summary: &Summary, seconds: f64) -> String {
+    let got = |row: &ReceiverRow| row.stream_bytes + row.peer_bytes + row.sender_bytes;
+    let is_finished = |row: &&ReceiverRow| row.state == State::Finished;
+    let finished = summary.receivers.iter().filter(is_finished).count();
+    let most = summary.receivers.iter().filter(is_finished).map(got).max();
+    let of = counted(summary.receivers.len() as u64, "receiver", "receivers");
+    let total = human_bytes(summary.total_bytes);
+    match most {
+        None => format!("{total} to none of {of} in {seconds:.1} s"),
+        Some(0) => format!(
+            "{total} at {finished} of {of}, present already: nothing was sent, in {seconds:.1} s"
+        ),
+        Some(most) if most < summary.data_bytes => format!(
+            "{total} at {finished} of {of} in {seconds:.1} s: {} came to each at most, {}",
+            human_bytes(most),
+            human_rate(most, seconds)
+        ),
+        Some(_) => format!(
+            "{total} to {finished} of {of} in {seconds:.1} s: {} each",
+            human_rate(summary.total_bytes, seconds)
+        ),
+    }
+}
+
+/// How the end is told of a transfer that the user has ended.
+pub(super) fn ended_early(has_begun: bool, unfinished: &[String]) -> String {
+    let mut text = match has_begun {
+        true => ENDED.to_owned(),
+        false => "ended before anything was sent".to_owned(),
+    };
+    if !unfinished.is_empty() {
+        let named = unfinished.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+        text += &format!("; not finished: {named}");
+        if let more @ 1.. = unfinished.len().saturating_sub(NAMED) {
+            text += &format!(" and {more} more");
+        }
+    }
+    text
+}
+
+fn row_of(row: &ReceiverRow) -> serde_json::Value {
+    let (state, reason) = match &row.state {
+        State::Receiving => ("receiving", None),
+        State::Finished => ("finished", None),
+        State::Failed(reason) => ("failed", Some(reason)),
+        State::Gone => ("gone", None),
+    };
+    json!({
+        "name": row.name,
+        "host": row.host,
+        "state": state,
+        "reason": reason,
+        "pieces": row.pieces,
+        "stream_bytes": row.stream_bytes,
+        "peer_bytes": row.peer_bytes,
+        "sender_bytes": row.sender_bytes,
+        "resumed_bytes": row.resumed_bytes,
+        "wrong_pieces": row.wrong_pieces,
+    })
+}
+
+const ENDED: &str = "ended before all had everything: receivers keep what they have verified, and \
+                     go on from there when the same is sent again";
+/// Receivers that are named in one line.
+const NAMED: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    fn summary(rows: &[(State, u64)]) -> Summary {
+        let row = |(state, bytes): &(State, u64)| ReceiverRow {
+            name: "r".into(),
+            host: IpAddr::from([10, 0, 0, 1]),
+            state: state.clone(),
+            pieces: 1,
+            stream_bytes: *bytes,
+            peer_bytes: 0,
+            sender_bytes: 0,
+            resumed_bytes: 0,
+            wrong_pieces: 0,
+        };
+        Summary {
+            id: carom_files::TransferId([0; 32]),
+            pieces: 1,
+            total_bytes: 10 << 20,
+            data_bytes: 10 << 20,
+            stream_bytes: 0,
+            pieces_skipped: 0,
+            sender_bytes: 0,
+            connections_refused: 0,
+            receivers: rows.iter().map(row).collect(),
+        }
+    }
+
+    #[test]
+    fn the_outcome_tells_no_rate_of_what_was_not_sent() {
+        let (all, failed) = (10 << 20, State::Failed("full".into()));
+        let told = |rows: &[(State, u64)]| outcome(&summary(rows), 2.0);
+        let one = told(&[(State::Finished, all)]);
+        assert_eq!(one, "10.00 MiB to 1 of 1 receiver in 2.0 s: 5.00 MiB/s each");
+        let none = told(&[(failed.clone(), all / 2)]);
+        assert_eq!(none, "10.00 MiB to none of 1 receiver in 2.0 s");
+        let present = told(&[(State::Finished, 0), (failed, 0)]);
+        let wanted = "10.00 MiB at 1 of 2 receivers, present already: nothing was sent, in 2.0 s";
+        assert_eq!(present, wanted);
+        let part = told(&[(State::Finished, 1 << 20), (State::Finished, 0)]);
+        let wanted = "10.00 MiB at 2 of 2 receivers in 2.0 s: 1.00 MiB came to each at most, \
+                      512.00 KiB/s";
+        assert_eq!(part, wanted);
+    }
+
+    #[test]
+    fn an_interrupted_transfer_names_who_has_not_finished() {
+        assert_eq!(ended_early(false, &[]), "ended before anything was sent");
+        let names: Vec<String> = (1..=10).map(|it| format!("r{it}")).collect();
+        let told = ended_early(true, &names);
+        assert!(
+            told.ends_with("not finished: r1, r2, r3, r4, r5, r6, r7, r8 and 2 more"),
+            "{told}"
+        );
+    }
+}
