@@ -24,7 +24,7 @@ use clap::Parser;
 use comfy_table::Table;
 use lab::Lab;
 
-use self::transfer::{Disturbance, Outcome, Transfer};
+use self::transfer::{Disturbance, Outcome, Stragglers, Transfer};
 
 /// What is measured.
 #[derive(Clone, Debug, Parser)]
@@ -44,6 +44,9 @@ struct Args {
     /// Of the file, MiB that each TCP stream carries
     #[arg(long)]
     tcp_mib: Option<u64>,
+    /// Repeat the clean transfer so often, and tell of each run whether a receiver fell behind
+    #[arg(long, default_value_t = 1)]
+    runs: usize,
     /// Measure only these: clean, lossy, relayed, chain, disturbed, tcp
     #[arg(long, value_delimiter = ',', default_value = "clean,lossy,relayed,chain,disturbed,tcp")]
     only: Vec<String>,
@@ -78,6 +81,10 @@ fn main() -> ExitCode {
     let (copies, disturbance) = (None, None);
     let clean =
         Transfer { lab: &lab, dir: dir.path(), file: &file, loss: 0.0, copies, disturbance };
+    if args.runs > 1 {
+        tell_runs((0..args.runs).map(|_| clean.run()));
+        return ExitCode::SUCCESS;
+    }
     let is_asked = |name: &str| args.only.iter().any(|it| it == name);
     let mut rows: Vec<(&str, Outcome)> = Vec::new();
     if is_asked("clean") {
@@ -114,6 +121,27 @@ fn hold(lab: &Lab, mbit: u32) {
     let sizes = ["burst", "128kb", "limit", "4mb"];
     let status = lab.at(1).command("tc", &[&words[..], &sizes].concat()).status();
     assert!(status.expect("tc is part of iproute2").success(), "tbf cannot be had here");
+}
+
+/// One line for each run as it ends.
+fn tell_runs(runs: impl Iterator<Item = Outcome>) {
+    let mut with_stragglers = 0;
+    let mut count = 0;
+    for outcome in runs {
+        count += 1;
+        let slowest = outcome.slowest();
+        let fastest = outcome.rates.iter().copied().fold(0.0, f64::max);
+        let Stragglers { left_behind, fetched_bytes, kernel_dropped } = outcome.stragglers;
+        with_stragglers += usize::from(left_behind > 0);
+        println!(
+            "run {count}: slowest {:.1} MB/s, fastest {:.1} MB/s, left behind {left_behind} times, \
+             {:.1} MB fetched, {kernel_dropped} dropped by kernels",
+            slowest / 1e6,
+            fastest / 1e6,
+            fetched_bytes as f64 / 1e6
+        );
+    }
+    println!("{with_stragglers} of {count} runs left a receiver behind");
 }
 
 fn tell(args: &Args, rows: &[(&str, Outcome)]) {

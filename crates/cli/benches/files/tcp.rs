@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::lab::{Lab, Running};
-use super::transfer::{Outcome, noise};
+use super::transfer::{Outcome, Stragglers, noise};
 
 /// What a process of this benchmark does in its namespace.
 pub(crate) enum Role {
@@ -102,5 +102,5 @@ pub(crate) fn run(lab: &Lab, bytes: u64) -> Outcome {
     let rates: Vec<f64> = took.map(|took| bytes as f64 / took).collect();
     assert_eq!(rates.len(), receivers.len(), "{output:?}");
     receiving.iter_mut().for_each(|it| it.end_with(0));
-    Outcome { rates, most_memory: None }
+    Outcome { rates, most_memory: None, stragglers: Stragglers::default() }
 }

@@ -37,6 +37,18 @@ pub(crate) struct Outcome {
     pub(crate) rates: Vec<f64>,
     /// Bytes of memory of the largest process.
     pub(crate) most_memory: Option<u64>,
+    pub(crate) stragglers: Stragglers,
+}
+
+/// Whether all kept up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stragglers {
+    /// How often the sender left a receiver behind.
+    pub(crate) left_behind: usize,
+    /// Bytes that receivers got from others and from the sender over TCP.
+    pub(crate) fetched_bytes: u64,
+    /// Datagrams that the receivers' kernels dropped as sockets were full.
+    pub(crate) kernel_dropped: u64,
 }
 
 impl Outcome {
@@ -73,10 +85,11 @@ impl Transfer<'_> {
         thread::scope(|scope| {
             let watch = scope.spawn(|| most_memory(&pids));
             let took = self.follow(&mut sender, &mut receivers, began);
-            self.end(sender, receivers);
+            let stragglers = self.end(sender, receivers);
             let bytes = fs::metadata(self.file).expect("the file is there").len() as f64;
             let rates = took.iter().map(|took| bytes / took.as_secs_f64()).collect();
-            Outcome { rates, most_memory: Some(watch.join().expect("it reads")) }
+            let most_memory = Some(watch.join().expect("it reads"));
+            Outcome { rates, most_memory, stragglers }
         })
     }
 
@@ -153,20 +166,29 @@ impl Transfer<'_> {
     }
 
     /// Waits for the end of all, and sees that everybody has the file.
-    fn end(&self, mut sender: Running, mut receivers: Vec<Running>) {
+    fn end(&self, mut sender: Running, mut receivers: Vec<Running>) -> Stragglers {
         let is_disturbed = self.disturbance.is_some();
         let killed = is_disturbed.then(|| receivers.len() - DISTURBED);
         // The one that was killed did not get it: the sender says so.
         sender.end_with(i32::from(is_disturbed));
+        let is_left = |line: &&String| line.contains(" is left behind by ");
+        let left_behind = sender.said.seen.iter().filter(is_left).count();
+        let mut stragglers = Stragglers { left_behind, ..Stragglers::default() };
         let sent = blake3_of(self.file);
         for (place, receiver) in receivers.iter_mut().enumerate() {
             if Some(place) != killed {
                 receiver.end_with(0);
+                let told = parsed(receiver.wrote.seen.last().expect("a summary"));
+                let number = |it: &Value| it.as_u64().unwrap_or(0);
+                stragglers.fetched_bytes +=
+                    number(&told["peer_bytes"]) + number(&told["sender_bytes"]);
+                stragglers.kernel_dropped += number(&told["network"]["kernel_dropped"]);
                 let name = self.file.file_name().expect("a file");
                 assert_eq!(blake3_of(&self.target(place + 1).join(name)), sent, "r{}", place + 1);
             }
             fs::remove_dir_all(self.target(place + 1)).expect("it is there");
         }
+        stragglers
     }
 }
 
