@@ -105,6 +105,11 @@ impl<'a> Stream<'a> {
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner).sent(packets)
     }
 
+    /// Whether the engine has sent all that it was given.
+    fn is_all_sent(&self) -> bool {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner).messages.is_empty()
+    }
+
     fn note_given(&self, message: &[u8], file_bytes: usize) {
         let packets = message.len().div_ceil(self.piece_bytes.load(Relaxed));
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,7 +159,8 @@ impl BlockSink for &Stream<'_> {
 
     fn flush(&mut self) -> Result<(), SinkError> {
         let confirmed = Box::pin(self.group.confirm_async(FLUSH_PATIENCE));
-        let is_enough = || self.gives_up() || self.handle.is_served();
+        let is_still = || self.is_all_sent() && self.handle.still_for() >= STILL;
+        let is_enough = || self.gives_up() || self.handle.is_served() || is_still();
         match waiting::until(confirmed, is_enough) {
             None if self.gives_up() => Err(SinkError("ended by the user".into())),
             // Who has not got it fetches it.
@@ -168,6 +174,9 @@ const OFFER_EVERY: Duration = Duration::from_millis(500);
 const MOST_BYTES: usize = 61_000;
 /// Receivers that have not all of the stream by then fetch what they lack.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A receiver that gets nothing for so long after the end of the stream does better to fetch.
+const STILL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,9 @@ use crate::limits::{FRAMES_WAITING, MAX_FRAME_BYTES, SIGN_OF_LIFE};
 use crate::peers::{Pieces, give, small_thread};
 use crate::piece::PieceSet;
 use crate::progress::Event;
-use crate::sending::roster::{Index, Link, Ready, Who, is_in_order};
+use crate::sending::ranges::is_in_order;
+use crate::sending::roster::{Index, Link, Ready};
+use crate::sending::who::Who;
 use crate::sending::{Phase, Shared};
 use crate::summary::State;
 

@@ -2,9 +2,11 @@
 
 mod link;
 mod options;
+mod ranges;
 mod roster;
 mod stream;
 mod tracker;
+mod who;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -185,6 +187,12 @@ impl SendHandle {
     /// lately has all pieces. Those who were not heard fetch what they lack.
     pub fn is_served(&self) -> bool {
         !self.shared.state().roster.is_anybody_lacking()
+    }
+
+    /// How long no receiver that is connected and lacks pieces has got one: once all of the stream
+    /// is sent, what they lack is fetched sooner than it comes by the stream.
+    pub fn still_for(&self) -> Duration {
+        self.shared.state().roster.still_for()
     }
 
     /// Ends the transfer with [`SendError::Cancelled`]. Receivers keep what they have.

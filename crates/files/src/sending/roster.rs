@@ -1,15 +1,17 @@
 //! What the sender knows of each receiver.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use crate::frame::{FetchFailure, FromSender, Ranges, Way};
-use crate::limits::{MAX_RANGES, MAX_WRONG_FROM_SENDER, SIGN_OF_LIFE, SLOWEST_PIECE};
+use crate::limits::{MAX_WRONG_FROM_SENDER, SIGN_OF_LIFE, SLOWEST_PIECE};
 use crate::manifest::Manifest;
 use crate::piece::PieceSet;
+use crate::sending::ranges::within;
+use crate::sending::who::Who;
 use crate::summary::{ReceiverRow, State};
 
 /// The number of a receiver, in the order of their coming.
@@ -75,15 +77,6 @@ pub(crate) struct Link {
     pub(crate) stream: Arc<TcpStream>,
 }
 
-/// What a receiver says of itself when it connects.
-#[derive(Clone)]
-pub(crate) struct Who {
-    pub(crate) name: String,
-    /// Which directory of which machine it receives into, as it says.
-    pub(crate) place: [u8; 16],
-    pub(crate) host: IpAddr,
-}
-
 /// What a receiver says when it can begin.
 pub(crate) struct Ready {
     pub(crate) who: Who,
@@ -136,6 +129,12 @@ impl Roster {
     pub(crate) fn is_anybody_lacking(&self) -> bool {
         let lacks = |row: &Row| row.is_receiving() && !row.have.is_full();
         self.rows.iter().any(|row| lacks(row) && row.heard_at.elapsed() < QUIET)
+    }
+
+    /// How long nobody who is connected and lacks pieces has got one.
+    pub(crate) fn still_for(&self) -> Duration {
+        let lacking = self.rows.iter().filter(|row| row.is_receiving() && !row.have.is_full());
+        lacking.map(|row| row.moved_at.elapsed()).min().unwrap_or(Duration::MAX)
     }
 
     /// Lets those go who have everything under its final name: nobody who is there needs them.
@@ -386,13 +385,6 @@ impl Roster {
     }
 }
 
-impl Who {
-    /// Whether this is the one that receives into that place of that host.
-    fn is(&self, place: [u8; 16], host: IpAddr) -> bool {
-        self.place == place && self.host == host
-    }
-}
-
 impl Row {
     fn new(who: Who, pieces: u32) -> Self {
         let told = ReceiverRow {
@@ -494,17 +486,6 @@ impl ReceiverRow {
             Way::Sender => &mut self.sender_bytes,
         }
     }
-}
-
-/// Whether ranges are as a receiver writes them: in order, and not too many.
-pub(crate) fn is_in_order(ranges: &Ranges) -> bool {
-    let each = ranges.iter().all(|(first, last)| first <= last);
-    each && ranges.len() <= MAX_RANGES && ranges.windows(2).all(|pair| pair[0].1 < pair[1].0)
-}
-
-/// The pieces of `ranges` that exist.
-fn within(ranges: &Ranges, pieces: u32) -> impl Iterator<Item = u32> {
-    ranges.iter().flat_map(move |(first, last)| *first..last.saturating_add(1).min(pieces))
 }
 
 #[cfg(test)]

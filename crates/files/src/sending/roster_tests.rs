@@ -6,8 +6,10 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use super::*;
 use crate::holes::Holes;
+use crate::limits::MAX_RANGES;
 use crate::manifest::{Entry, Kind};
 use crate::names::EntryPath;
+use crate::sending::ranges::is_in_order;
 use crate::sending::tracker::assign;
 
 const PIECES: u32 = 40;
