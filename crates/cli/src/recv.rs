@@ -355,7 +355,7 @@ impl<'a> View<'a> {
                 "sender_bytes": received.sender_bytes,
                 "resumed_bytes": received.resumed_bytes,
                 "wrong_pieces": received.wrong_pieces,
-                "network": transfer::counters(node),
+                "network": transfer::counters(node, None),
             }));
         }
         output::say(format_args!(

@@ -103,6 +103,8 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     }
     let described = args.topology.read(&mut bulk)?;
     let node = args.node.start(args.node.builder().bulk(bulk), interrupt)?;
+    // What it finds out while the sources are read is told when they are.
+    let told = node.notices().len();
     let group = transfer::join(&node, &args.group)?;
     let (reporter, events) = events(EVENTS);
     let start = match (args.receivers, args.start_after) {
@@ -120,13 +122,13 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     allow_connections();
     let began = Instant::now();
     let sending = open(args, options, &events)?;
-    let mut sender = Sender::new(args, sending.handle(), &node, described);
+    let mut sender = Sender::new(args, sending.handle(), (&node, told), described);
     let sent = sender.run(&group, interrupt, sending, &events);
     let summary = sent.map_err(|error| match interrupt.is_asked() {
         true => sender.interrupted(),
         false => CliError::new(format!("group {}: {error}", args.group), fix(&error)),
     })?;
-    summary::tell(args.json, &summary, began.elapsed(), &node)?;
+    summary::tell(args.json, &summary, began.elapsed(), (&node, sender.path_mtu))?;
     group.leave();
     Node::close(node);
     Ok(Outcome::of(!summary.is_success()))
@@ -182,6 +184,9 @@ struct Sender<'a> {
     /// Notices of the node that were told.
     told: Cell<usize>,
     has_begun: bool,
+    is_over: bool,
+    /// What the paths to all receivers carried while the stream went on.
+    path_mtu: Option<u16>,
     /// Pieces that the engine has taken, and bytes that were sent of files when it has sent them.
     ahead: VecDeque<(u32, u64)>,
     /// Pieces of the transfer, those that are behind, and bytes that were multicast.
@@ -192,13 +197,25 @@ impl<'a> Sender<'a> {
     fn new(
         args: &'a Args,
         handle: SendHandle,
-        node: &'a Node,
+        (node, told): (&'a Node, usize),
         described: Option<Described>,
     ) -> Self {
-        let (bar, told) = (Bar::new("sending", args.json), Cell::new(node.notices().len()));
+        let (bar, told) = (Bar::new("sending", args.json), Cell::new(told));
         let (ahead, progress) = (VecDeque::new(), (0, 0, 0));
-        let (data_bytes, has_begun) = (0, false);
-        Self { args, handle, bar, data_bytes, node, described, told, has_begun, ahead, progress }
+        Self {
+            args,
+            handle,
+            bar,
+            data_bytes: 0,
+            node,
+            described,
+            told,
+            has_begun: false,
+            is_over: false,
+            path_mtu: None,
+            ahead,
+            progress,
+        }
     }
 
     /// What the user reads who has ended it.
@@ -341,6 +358,9 @@ impl<'a> Sender<'a> {
     fn advance(&mut self, stream: &Stream<'_>) {
         let status = self.node.status();
         stream.set_path_mtu(status.path_mtu);
+        if !self.is_over {
+            self.path_mtu = Some(status.path_mtu);
+        }
         let sent = stream.sent_bytes(status.stats.bulk.data_sent);
         let (of, mut pieces, told) = self.progress;
         while let Some((piece, _)) = self.ahead.pop_front_if(|(_, last)| *last <= sent) {
@@ -396,6 +416,7 @@ impl<'a> Sender<'a> {
             }
             Event::StreamOver => {
                 self.advance(stream);
+                self.is_over = true;
                 self.bar.say("receivers fetch what they lack".to_owned());
                 json!({ "event": "over" })
             }

@@ -71,6 +71,10 @@ impl PathMtu {
     }
 
     pub(crate) fn meet(&mut self, now: Time, node: NodeId) {
+        if self.peers.is_empty() {
+            // What was known of those who are gone was kept until now, for who asks in the end.
+            self.least = self.or_common(None);
+        }
         let nonce = self.rng.next_u64() as u32;
         self.peers.entry(node).or_insert(Search {
             phase: Phase::Greeting,
@@ -89,10 +93,10 @@ impl PathMtu {
     pub(crate) fn part(&mut self, node: NodeId) {
         if self.peers.remove(&node).is_some() {
             self.probes.retain(|(to, _)| *to != node);
-            self.compute_least();
         }
-        if self.peers.is_empty() {
-            self.next = None;
+        match self.peers.is_empty() {
+            true => self.next = None,
+            false => self.compute_least(),
         }
     }
 
@@ -197,7 +201,7 @@ impl PathMtu {
         search.carried = search.carried.max(Some(packet));
         match search.phase {
             Phase::Greeting => {
-                search.gap = (4 * now.since(search.sent)).clamp(FIRST_GAP, LAST_GAP);
+                search.gap = (4 * now.since(search.sent)).clamp(LEAST_GAP, LAST_GAP);
                 search.begin(now, nonce);
                 self.wake_at(now);
             }
@@ -277,6 +281,8 @@ const LADDER_END: u16 = 576;
 const WHOLE_TRIES: u32 = 3;
 const LADDER_ROUNDS: u32 = 3;
 const FIRST_GAP: Duration = Duration::from_millis(100);
+/// Where the round trip is short: an answer that comes later counts all the same.
+const LEAST_GAP: Duration = Duration::from_millis(25);
 const LAST_GAP: Duration = Duration::from_secs(2);
 const SEARCH_EVERY: Duration = Duration::from_secs(5);
 /// For each member.
@@ -382,7 +388,9 @@ mod tests {
         path.run(Duration::from_secs(60));
         assert_eq!(path.mtu.least(), 1400, "it is silent, which says nothing about sizes");
         path.mtu.part(PEER);
-        assert_eq!((path.mtu.least(), path.mtu.poll_timeout()), (1500, None));
+        assert_eq!((path.mtu.least(), path.mtu.poll_timeout()), (1400, None));
+        path.mtu.meet(path.now, NodeId(8));
+        assert_eq!(path.mtu.least(), 1500, "nothing is known of this one");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(super) fn tell(
     is_json: bool,
     summary: &Summary,
     took: Duration,
-    node: &Node,
+    (node, path_mtu): (&Node, Option<u16>),
 ) -> Result<(), CliError> {
     let seconds = took.as_secs_f64();
     if is_json {
@@ -35,7 +35,7 @@ pub(super) fn tell(
             "pieces_skipped": summary.pieces_skipped,
             "connections_refused": summary.connections_refused,
             "receivers": receivers,
-            "network": transfer::counters(node),
+            "network": transfer::counters(node, path_mtu),
         }));
     }
     let mut table = Table::new();

@@ -27,11 +27,13 @@ pub(crate) fn tcp_address(node: &Node) -> SocketAddr {
 }
 
 /// What the network and the bulk engine of a node counted, for the summary.
-pub(crate) fn counters(node: &Node) -> serde_json::Value {
+///
+/// `path_mtu` is that of the time when it mattered: those who have left since count no more.
+pub(crate) fn counters(node: &Node, path_mtu: Option<u16>) -> serde_json::Value {
     let status = node.status();
     let stats = status.stats;
     let of_sockets = [
-        ("path_mtu", status.path_mtu.into()),
+        ("path_mtu", path_mtu.unwrap_or(status.path_mtu).into()),
         ("send_too_large", stats.send_too_large),
         ("datagrams_divided", stats.datagrams_divided),
         ("datagrams_joined", stats.datagrams_joined),

@@ -22,7 +22,7 @@ fn wrong_use_is_told_at_once_with_what_helps() {
     let nowhere = ["recv", "--from", "g", "/proc/carom/a"];
     says(
         &nowhere,
-        "nothing can be written in /proc: No such file or directory",
+        "nothing can be written in /proc: no such file or directory",
         "give a directory in which you may write",
     );
     std::os::unix::fs::symlink("none", net.path("link")).expect("a symlink");

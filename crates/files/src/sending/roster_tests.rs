@@ -1,7 +1,7 @@
 //! Who is told to fetch what from whom.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use super::*;
