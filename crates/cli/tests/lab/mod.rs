@@ -178,11 +178,27 @@ impl Host {
         let rules = "add table ip carom; \
             add chain ip carom out { type filter hook output priority 0; policy accept; }; \
             add rule ip carom out ip daddr 239.0.0.0/8 drop";
+        self.firewall(rules)
+    }
+
+    /// Gives the host's own firewall these rules, in the language of `nft`; `Err` says why that is
+    /// impossible here.
+    pub(crate) fn firewall(&self, rules: &str) -> Result<(), String> {
         let output = self.command("nft", &[rules]).output().map_err(|error| error.to_string())?;
         match output.status.success() {
             true => Ok(()),
             false => Err(format!("nft: {}", String::from_utf8_lossy(&output.stderr).trim())),
         }
+    }
+
+    /// Sets the host's own interface down.
+    pub(crate) fn interface_down(&self) {
+        batch(&self.namespace, "link set eth0 down");
+    }
+
+    /// Sets the host's own interface up again, with the route that it lost.
+    pub(crate) fn interface_up(&self) {
+        batch(&self.namespace, "link set eth0 up\nroute add default dev eth0");
     }
 
     /// A program on this host.

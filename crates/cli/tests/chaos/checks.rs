@@ -1,0 +1,213 @@
+//! What must hold of the records of a run.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::payload::Payload;
+use crate::record::{Delivery, Entry, Place, Process, Record, Records, Streams};
+
+/// A rule that was broken, in words.
+pub(crate) type Violation = String;
+
+/// Holds at any time: nothing damaged, invented, delivered twice, or delivered and lost.
+pub(crate) fn always(records: &Records) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let streams = Streams::of(records);
+    for (process, record) in records {
+        let mut seen = BTreeSet::new();
+        for Delivery { message, seqno, .. } in record.deliveries() {
+            if !seen.insert(*message) {
+                found.push(format!("{process} was given {message} twice"));
+            }
+            if streams.seqno(*message) != Some(*seqno) {
+                found.push(format!("{message} has two numbers, one of them {seqno}"));
+            }
+            // The last one may have left before its sender could record it.
+            if records.get(&message.sender()).is_none_or(|it| it.published + 1 < message.number) {
+                found.push(format!("{process} was given {message}, which nobody published"));
+            }
+        }
+        let lost = Losses::of(record);
+        let both = seen.iter().filter(|message| {
+            streams.seqno(**message).is_some_and(|seqno| lost.holds(message.host, seqno))
+        });
+        found.extend(both.map(|message| format!("{process}: {message} delivered and lost")));
+        let damaged = record.entries.iter().filter(|entry| matches!(entry, Entry::Damaged));
+        found.extend(damaged.map(|_| format!("{process} was given a damaged message")));
+        if record.entries.iter().any(|entry| matches!(entry, Entry::Closed)) {
+            found.push(format!("the group was closed at {process}"));
+        }
+    }
+    found
+}
+
+/// Returns what members that live have neither been given nor been told is lost. Of each sender a
+/// member is owed everything after the first message that it was given; of a sender that lives up
+/// to the last one published, of one that was killed up to the last one that the member knows of.
+pub(crate) fn owed(records: &Records, alive: &[Process]) -> Vec<Violation> {
+    let streams = Streams::of(records);
+    let mut found = Vec::new();
+    for receiver in alive {
+        let record = &records[receiver];
+        let lost = Losses::of(record);
+        let mut given: BTreeMap<Process, BTreeSet<u64>> = BTreeMap::new();
+        for Delivery { message, .. } in record.deliveries() {
+            given.entry(message.sender()).or_default().insert(message.number);
+        }
+        for (sender, numbers) in given.iter().filter(|(sender, _)| *sender != receiver) {
+            let first = numbers.first().copied().unwrap_or_default();
+            let last = match alive.contains(sender) {
+                true => records[sender].published,
+                false => numbers.last().copied().unwrap_or_default(),
+            };
+            let missing = (first..=last).filter(|number| {
+                let message = Payload { host: sender.host, start: sender.start, number: *number };
+                !numbers.contains(number) && !lost.covers(&streams, message)
+            });
+            found.extend(ranges(missing).into_iter().map(|range| {
+                format!("{receiver} was neither given {range} of {sender} nor told of its loss")
+            }));
+        }
+    }
+    found
+}
+
+/// Returns which members that live have not been given `number` or a later message of each sender
+/// that lives.
+pub(crate) fn unreached(records: &Records, alive: &[Process], tails: &Tails) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for receiver in alive {
+        for (sender, number) in tails.iter().filter(|(sender, _)| *sender != receiver) {
+            let reached = records[receiver].deliveries().any(|Delivery { message, .. }| {
+                (message.host, message.start) == (sender.host, sender.start)
+                    && message.number > *number
+            });
+            if !reached {
+                found.push(format!("{receiver} is given nothing of {sender} after the faults"));
+            }
+        }
+    }
+    found
+}
+
+/// The highest number published by each sender that lives when the faults ended.
+pub(crate) type Tails = BTreeMap<Process, u64>;
+
+/// Holds of an ordered group: one message at a place, one place for a message, places that
+/// increase, no hole in what a member was given while it was in the ring, and every acknowledged
+/// message at every member whose stay in the ring spans its place.
+pub(crate) fn order(records: &Records, alive: &[Process]) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut order: BTreeMap<Place, Payload> = BTreeMap::new();
+    let mut places: HashMap<Payload, Place> = HashMap::new();
+    for (process, record) in records {
+        for Delivery { message, place, .. } in record.deliveries() {
+            let Some(place) = *place else {
+                found.push(format!("{process} was given {message} without a place"));
+                continue;
+            };
+            let other = *order.entry(place).or_insert(*message);
+            let elsewhere = *places.entry(*message).or_insert(place);
+            if other != *message || elsewhere != place {
+                found.push(format!(
+                    "{process}: {message} at {place}; {other} there, or {elsewhere}"
+                ));
+            }
+        }
+    }
+    for (process, record) in records {
+        for stay in stays(record) {
+            found.extend(
+                stay.windows(2)
+                    .filter(|pair| pair[0] >= pair[1])
+                    .map(|pair| format!("{process} was given {} after {}", pair[1], pair[0])),
+            );
+            let (Some(first), Some(last)) = (stay.first(), stay.last()) else { continue };
+            let given: BTreeSet<Place> = stay.iter().copied().collect();
+            let holes = order.range(*first..=*last).filter(|(place, _)| !given.contains(place));
+            found.extend(
+                holes.map(|(place, message)| {
+                    format!("{process} was not given {message} at {place}")
+                }),
+            );
+        }
+    }
+    for (sender, record) in records {
+        let unknown = record.acknowledged.iter().filter(|number| {
+            let message = Payload { host: sender.host, start: sender.start, number: **number };
+            !places.contains_key(&message)
+        });
+        found.extend(
+            unknown.map(|number| {
+                format!("#{number} of {sender} was acknowledged, but no record has it")
+            }),
+        );
+    }
+    if alive.iter().any(|process| records[process].acknowledged.is_empty()) {
+        found.push("a member that lives never had a message acknowledged".to_owned());
+    }
+    found
+}
+
+/// The places that a member was given, one list for each stay in the ring.
+fn stays(record: &Record) -> Vec<Vec<Place>> {
+    let mut stays = vec![Vec::new()];
+    for entry in &record.entries {
+        match entry {
+            Entry::Removed => stays.push(Vec::new()),
+            Entry::Delivered(Delivery { place: Some(place), .. }) => {
+                stays.last_mut().expect("it begins with one").push(*place);
+            }
+            _ => {}
+        }
+    }
+    stays
+}
+
+/// The numbers reported lost to one process, by sender.
+struct Losses(BTreeMap<u32, Vec<(u32, u32)>>);
+
+impl Losses {
+    fn of(record: &Record) -> Self {
+        let mut losses: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
+        for entry in &record.entries {
+            if let Entry::Lost { sender, first, last } = entry {
+                losses.entry(*sender).or_default().push((*first, *last));
+            }
+        }
+        Self(losses)
+    }
+
+    fn holds(&self, sender: u32, seqno: u32) -> bool {
+        let ranges = self.0.get(&sender).into_iter().flatten();
+        ranges
+            .into_iter()
+            .any(|(first, last)| seqno.wrapping_sub(*first) <= last.wrapping_sub(*first))
+    }
+
+    /// Returns `true` if `message` was reported lost. Nobody knows the numbers of a message that
+    /// nobody was given: its packets end before the next message that somebody was given.
+    fn covers(&self, streams: &Streams, message: Payload) -> bool {
+        if let Some(seqno) = streams.seqno(message) {
+            return self.holds(message.host, seqno);
+        }
+        match (streams.after(message), streams.before(message)) {
+            (Some(after), _) => self.holds(message.host, after.wrapping_sub(1)),
+            (None, Some(before)) => self.0.get(&message.host).is_some_and(|ranges| {
+                ranges.iter().any(|(_, last)| (last.wrapping_sub(before) as i32) > 0)
+            }),
+            (None, None) => false,
+        }
+    }
+}
+
+/// Consecutive numbers as `first..last`.
+fn ranges(numbers: impl Iterator<Item = u64>) -> Vec<String> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    ranges.into_iter().map(|(first, last)| format!("#{first} to #{last}")).collect()
+}

@@ -1,0 +1,40 @@
+//! The kinds of groups.
+
+use carom::Profile;
+
+/// A kind of group under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Lateral,
+    Ordered,
+    Bulk,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Lateral, Self::Ordered, Self::Bulk];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Lateral => "lateral",
+            Self::Ordered => "ordered",
+            Self::Bulk => "bulk",
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    pub(crate) fn profile(self) -> Profile {
+        match self {
+            Self::Lateral => Profile::time_critical(),
+            Self::Ordered => Profile::ordered(),
+            Self::Bulk => Profile::bulk(),
+        }
+    }
+
+    /// Returns `true` if the member on this host publishes.
+    pub(crate) fn publishes(self, host: u32) -> bool {
+        self != Self::Bulk || host == 1
+    }
+}

@@ -1,0 +1,172 @@
+//! The records that the members leave.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::Path;
+
+use crate::payload::Payload;
+
+/// A place in the total order; places compare as the order does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    version: u32,
+    /// A hash of the process that formed the ring.
+    creator: u64,
+    at: u64,
+}
+
+/// One process of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Process {
+    pub(crate) host: u32,
+    pub(crate) start: u32,
+}
+
+/// A delivery.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivery {
+    pub(crate) message: Payload,
+    pub(crate) seqno: u32,
+    pub(crate) place: Option<Place>,
+}
+
+/// An entry that matters to the checks, in the order in which it happened.
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    Delivered(Delivery),
+    /// Numbers of a sender's stream reported lost, first and last.
+    Lost {
+        sender: u32,
+        first: u32,
+        last: u32,
+    },
+    /// The ring continued without this member.
+    Removed,
+    Damaged,
+    Closed,
+}
+
+/// What one process recorded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) entries: Vec<Entry>,
+    /// Highest number published.
+    pub(crate) published: u64,
+    pub(crate) acknowledged: Vec<u64>,
+    pub(crate) confirmed: u64,
+}
+
+/// The records of a run.
+pub(crate) type Records = BTreeMap<Process, Record>;
+
+/// For each sender, the number in its stream of every message that anybody was given.
+pub(crate) struct Streams(BTreeMap<Process, BTreeMap<u64, u32>>);
+
+impl Record {
+    /// Reads the record at `path`. A last line without its end, which `kill -9` may leave, is
+    /// ignored.
+    pub(crate) fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let mut record = Self::default();
+        for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
+            record.add(line).unwrap_or_else(|| panic!("{}: {line:?}", path.display()));
+        }
+        record
+    }
+
+    fn add(&mut self, line: &str) -> Option<()> {
+        let mut words = line.split(' ');
+        match words.next()? {
+            "P" => self.published = words.next()?.parse().ok()?,
+            "A" => self.acknowledged.push(words.next()?.parse().ok()?),
+            "S" => self.confirmed += u64::from(words.next()? == "0"),
+            "!" => self.entries.push(Entry::Damaged),
+            "C" => self.entries.push(Entry::Closed),
+            "R" => self.entries.push(Entry::Removed),
+            "L" => {
+                let mut number = || words.next()?.parse().ok();
+                let (sender, first, last) = (number()?, number()?, number()?);
+                self.entries.push(Entry::Lost { sender, first, last });
+            }
+            "M" => {
+                let mut number = || words.next()?.parse().ok();
+                let (host, start) = (number()?, number()?);
+                let number = words.next()?.parse().ok()?;
+                let seqno = words.next()?.parse().ok()?;
+                let place = match words.next() {
+                    Some(place) => Some(Place::parse(place)?),
+                    None => None,
+                };
+                let message = Payload { host, start, number };
+                self.entries.push(Entry::Delivered(Delivery { message, seqno, place }));
+            }
+            // Joined, a change of the view, an order of the harness, a refusal to publish, a ring
+            // without a quorum: for those who read a record.
+            "J" | "V" | "#" | "X" | "N" => {}
+            _ => return None,
+        }
+        Some(())
+    }
+
+    pub(crate) fn deliveries(&self) -> impl Iterator<Item = &Delivery> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::Delivered(delivery) => Some(delivery),
+            _ => None,
+        })
+    }
+}
+
+impl Streams {
+    pub(crate) fn of(records: &Records) -> Self {
+        let mut streams: BTreeMap<Process, BTreeMap<u64, u32>> = BTreeMap::new();
+        for Delivery { message, seqno, .. } in records.values().flat_map(Record::deliveries) {
+            streams.entry(message.sender()).or_default().entry(message.number).or_insert(*seqno);
+        }
+        Self(streams)
+    }
+
+    /// The message's number in its sender's stream, if anybody was given the message.
+    pub(crate) fn seqno(&self, message: Payload) -> Option<u32> {
+        self.0.get(&message.sender())?.get(&message.number).copied()
+    }
+
+    /// The number of the nearest message before `message` that anybody was given.
+    pub(crate) fn before(&self, message: Payload) -> Option<u32> {
+        let stream = self.0.get(&message.sender())?;
+        stream.range(..message.number).next_back().map(|(_, seqno)| *seqno)
+    }
+
+    /// The number of the nearest message after `message` that anybody was given.
+    pub(crate) fn after(&self, message: Payload) -> Option<u32> {
+        let stream = self.0.get(&message.sender())?;
+        stream.range(message.number + 1..).next().map(|(_, seqno)| *seqno)
+    }
+}
+
+impl Place {
+    pub(crate) fn of(place: carom::rmp::Place) -> Self {
+        let mut hasher = DefaultHasher::new();
+        place.ring.creator.hash(&mut hasher);
+        Self { version: place.ring.version, creator: hasher.finish(), at: place.at.0 }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let mut next = || parts.next()?.parse::<u64>().ok();
+        Some(Self { version: u32::try_from(next()?).ok()?, creator: next()?, at: next()? })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.version, self.creator, self.at)
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host {} (start {})", self.host, self.start)
+    }
+}

@@ -1,0 +1,182 @@
+//! One run: faults for a while, then healing, then the checks.
+
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::checks::{self, Tails, Violation};
+use crate::faults::{Draw, Fault, Ongoing};
+use crate::kind::Kind;
+use crate::lab::Lab;
+use crate::record::{Process, Record, Records};
+use crate::site::Site;
+
+/// Settings of a run.
+pub(crate) struct Run {
+    pub(crate) seconds: u64,
+    pub(crate) seed: u64,
+    pub(crate) members: usize,
+    /// Messages a second of each member.
+    pub(crate) rate: u32,
+    pub(crate) faults: Vec<Fault>,
+    /// Where the records are kept; a temporary folder, kept only after a failure, if none is given.
+    pub(crate) records: Option<PathBuf>,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        let faults = Fault::ALL.to_vec();
+        Self { seconds: 15, seed: 1, members: 8, rate: 30, faults, records: None }
+    }
+}
+
+impl Run {
+    /// Plays the run; returns `false` after it has reported violations on standard error.
+    pub(crate) fn play(&self, kind: Kind) -> bool {
+        let name = format!("chaos in a {} group", kind.name());
+        let Some(lab) = Lab::new(&name, self.members, 1500) else { return true };
+        if let Err(why) = lab.at(1).firewall("add table ip chaos") {
+            crate::lab::lacking(&name, &why);
+            return true;
+        }
+        let temporary = tempfile::tempdir().expect("there is room for the records");
+        let folder = match &self.records {
+            Some(folder) => folder.join(kind.name()),
+            None => temporary.path().to_owned(),
+        };
+        fs::create_dir_all(&folder).expect("the folder for the records can be made");
+        let mut entries = fs::read_dir(&folder).expect("it was just made");
+        assert!(entries.next().is_none(), "{} holds records of another run", folder.display());
+        let mut sites: Vec<Site<'_>> = (1..)
+            .zip(lab.hosts())
+            .map(|(number, host)| Site::new(host, number, kind, self.rate, &folder))
+            .collect();
+        thread::sleep(FORMING);
+        let count = self.disturb(kind, &mut sites);
+        let found = self.settle(kind, &mut sites);
+        self.report(kind, count, &sites, &found);
+        if !found.is_empty() && self.records.is_none() {
+            let kept = temporary.keep();
+            eprintln!("  the records are in {}", kept.display());
+        }
+        found.is_empty()
+    }
+
+    /// Lets faults begin and end; returns how many there were.
+    fn disturb(&self, kind: Kind, sites: &mut [Site<'_>]) -> usize {
+        let mut draw = Draw::new(self.seed);
+        let mut ongoing: Vec<Ongoing> = Vec::new();
+        let (mut count, begun) = (0, Instant::now());
+        // The only sender of a bulk group is not killed: the others would have nothing to expect.
+        let spared = usize::from(kind == Kind::Bulk);
+        while begun.elapsed() < Duration::from_secs(self.seconds) {
+            let now = Instant::now();
+            let (over, lasting) = ongoing.into_iter().partition(|it| it.until <= now);
+            ongoing = lasting;
+            ongoing.extend(over.into_iter().filter_map(|it: Ongoing| it.end(&mut draw, sites)));
+            if ongoing.len() < MOST_AT_ONCE && draw.below(5) == 0 {
+                let fault = draw.one_of(&self.faults);
+                if let Some(begun) = fault.begin(&mut draw, sites, spared) {
+                    ongoing.push(begun);
+                    count += 1;
+                }
+            }
+            thread::sleep(STEP);
+        }
+        for it in ongoing {
+            it.heal(&mut draw, sites);
+        }
+        count
+    }
+
+    /// Waits until every member that lives has what it is owed: first without another message of
+    /// anybody, then with new ones. Returns what does not hold.
+    fn settle(&self, kind: Kind, sites: &mut [Site<'_>]) -> Vec<Violation> {
+        for site in sites.iter_mut() {
+            site.order("quiet");
+        }
+        let alive: Vec<Process> = sites.iter().map(Site::process).collect();
+        let mut found = within(SETTLING, || {
+            let records = read(sites);
+            match kind {
+                Kind::Lateral | Kind::Bulk => checks::owed(&records, &alive),
+                Kind::Ordered => Vec::new(),
+            }
+        });
+        let records = read(sites);
+        let tails: Tails = alive
+            .iter()
+            .filter(|process| kind.publishes(process.host))
+            .map(|process| (*process, records[process].published))
+            .collect();
+        for site in sites.iter_mut() {
+            site.order("publish");
+        }
+        thread::sleep(TAIL);
+        for site in sites.iter_mut() {
+            site.order("quiet");
+        }
+        found.extend(within(SETTLING, || {
+            let records = read(sites);
+            let mut missing = checks::unreached(&records, &alive, &tails);
+            match kind {
+                Kind::Lateral | Kind::Bulk => missing.extend(checks::owed(&records, &alive)),
+                Kind::Ordered => missing.extend(checks::order(&records, &alive)),
+            }
+            missing
+        }));
+        found.extend(sites.iter_mut().filter_map(Site::end));
+        found.extend(checks::always(&read(sites)));
+        found
+    }
+
+    fn report(&self, kind: Kind, faults: usize, sites: &[Site<'_>], found: &[Violation]) {
+        let records = read(sites);
+        let published: u64 = records.values().map(|record| record.published).sum();
+        let deliveries: usize = records.values().map(|it| it.deliveries().count()).sum();
+        let acknowledged: usize = records.values().map(|it| it.acknowledged.len()).sum();
+        let confirmed: u64 = records.values().map(|record| record.confirmed).sum();
+        eprintln!(
+            "chaos, {} group, {} members, seed {}, {} s: {faults} faults, {} processes, \
+             {published} messages published, {deliveries} deliveries, {acknowledged} acknowledged, \
+             {confirmed} confirmations; {} violations",
+            kind.name(),
+            self.members,
+            self.seed,
+            self.seconds,
+            records.len(),
+            found.len(),
+        );
+        for violation in found.iter().take(MOST_SHOWN) {
+            eprintln!("  {violation}");
+        }
+    }
+}
+
+/// Repeats `check` until it finds nothing, or `span` has passed; returns what it found last.
+fn within(span: Duration, mut check: impl FnMut() -> Vec<Violation>) -> Vec<Violation> {
+    let give_up = Instant::now() + span;
+    loop {
+        thread::sleep(Duration::from_secs(1));
+        let found = check();
+        if found.is_empty() || Instant::now() > give_up {
+            return found;
+        }
+    }
+}
+
+fn read(sites: &[Site<'_>]) -> Records {
+    let files = sites.iter().flat_map(Site::records);
+    files.map(|(process, path)| (process, Record::read(&path))).collect()
+}
+
+/// For the members to find each other.
+const FORMING: Duration = Duration::from_secs(4);
+/// How long members may take to have what they are owed, once all is healed.
+const SETTLING: Duration = Duration::from_secs(60);
+/// How long all publish again after the faults.
+const TAIL: Duration = Duration::from_secs(2);
+const STEP: Duration = Duration::from_millis(50);
+const MOST_AT_ONCE: usize = 3;
+const MOST_SHOWN: usize = 20;
