@@ -20,6 +20,9 @@ pub(super) struct Serve {
     /// Folder of the store, made if it is not there; what was acknowledged is on the disk
     #[arg(long, value_name = "DIR", default_value = "carom-control", conflicts_with = "etcd")]
     store: PathBuf,
+    /// Begin an empty store if the one that was there is lost or damaged, which is put aside
+    #[arg(long, conflicts_with = "etcd")]
+    new_store: bool,
     #[command(flatten)]
     etcd: Etcd,
     /// Where nodes connect to, by TCP
@@ -143,6 +146,7 @@ impl Serve {
         if !self.etcd.etcd.is_empty() {
             options.store = StoreOptions::Etcd(self.etcd.options()?);
         }
+        options.new_store = self.new_store;
         options.listen = self.listen;
         options.advertise = self.advertise;
         options.http = (!self.no_http).then_some(self.http);
