@@ -401,7 +401,10 @@ fn first_notices(choice: &Choice, sockets: &Sockets) -> Notices {
     let notices = Notices::default();
     let Interface { name, address, .. } = &choice.interface;
     if choice.reason != ASKED_FOR {
-        notices.add(Notice::plain(format!("interface {name} ({address}): {}", choice.reason)));
+        let text = format!("interface {name} ({address}): {}", choice.reason);
+        // On loopback alone nobody else is reached: that must be seen.
+        let is_routine = !choice.interface.is_loopback;
+        notices.add(Notice { is_routine, ..Notice::plain(text) });
     }
     buffer_notices(&sockets.buffers).into_iter().for_each(|notice| notices.add(notice));
     notices

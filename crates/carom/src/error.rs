@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use carom_proto::loss::Loss;
 use carom_proto::rmp::{self, Qos, Removal};
-use carom_proto::{JoinError, NodeId, lateral, rdcm};
+use carom_proto::{GroupSettings, JoinError, NodeId, lateral, rdcm};
 
 use crate::pool::MulticastPool;
 
@@ -89,12 +89,12 @@ pub enum StartError {
     #[error("the driver has stopped")]
     DriverStopped,
     /// The operating system refused something else.
-    #[error("cannot {action}: {source}")]
+    #[error("cannot {action}: {}", plain(error))]
     System {
         /// What was attempted.
         action: String,
-        /// Its answer.
-        source: io::Error,
+        /// Its answer. It is part of the text, and therefore not a [`source`](std::error::Error).
+        error: io::Error,
     },
 }
 
@@ -196,6 +196,9 @@ pub enum NotDelivered {
         /// Who, and how many messages of this node.
         lost_by: Vec<(NodeId, u32)>,
     },
+    /// There was no other member, or none any more, to get it: nobody is known to have it.
+    #[error("no other member was there to get it")]
+    Nobody,
     /// Nothing was heard in this time; the promise may still be kept.
     #[error("not known within {0:?}")]
     Timeout(Duration),
@@ -303,7 +306,7 @@ impl StartError {
             Self::Ordered(_) => "see rmp::Config for what is possible".into(),
             Self::Bulk(_) => "see rdcm::Config for what is possible".into(),
             Self::DriverStopped => "make a new driver".into(),
-            Self::System { source, .. } => match source.raw_os_error() {
+            Self::System { error, .. } => match error.raw_os_error() {
                 Some(TOO_MANY_FILES) => "raise the limit of open files (ulimit -n)".into(),
                 _ => "see the system's message; carom doctor checks the usual suspects".into(),
             },
@@ -315,7 +318,7 @@ impl StartError {
         let action = action.into();
         match source.kind() {
             io::ErrorKind::PermissionDenied => Self::Permission { action },
-            _ => Self::System { action, source },
+            _ => Self::System { action, error: source },
         }
     }
 
@@ -353,6 +356,10 @@ fn because(why: &Option<String>) -> String {
 
 fn refused_fix(error: &JoinError) -> String {
     match error {
+        JoinError::NameLength { .. } => {
+            format!("give a name of 1 to {} bytes", GroupSettings::MAX_NAME_BYTES)
+        }
+        JoinError::NameCharacter { .. } => "give a name of printable characters".into(),
         JoinError::RateOfFire { .. } => "choose r from 1 to 32, such as (8,5)".into(),
         JoinError::Partition { .. } => {
             "choose how many members, or voters, from 1 on; or a majority".into()
@@ -379,6 +386,58 @@ impl PublishError {
             Self::Qos { .. } => "join the group as an ordered one".into(),
             Self::Closed => "join the group again".into(),
         }
+    }
+}
+
+impl TryPublishError {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Full { held_back_by: Some(_), .. } => {
+                "try again when that member has caught up, or publish and wait".into()
+            }
+            Self::Full { held_back_by: None, .. } => "publish more slowly, or wait".into(),
+            Self::TooLarge { bytes, limit } => {
+                PublishError::TooLarge { bytes: *bytes, limit: *limit }.fix()
+            }
+            Self::Qos { asked } => PublishError::Qos { asked: *asked }.fix(),
+            Self::Closed => PublishError::Closed.fix(),
+        }
+    }
+}
+
+impl NotDelivered {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Removed { .. } => {
+                "see with the others whether they have it, and publish it again if not".into()
+            }
+            Self::Incomplete { .. } => {
+                "publish it again for those members, or use an ordered group".into()
+            }
+            Self::Nobody => "publish once Group::members names somebody".into(),
+            Self::Timeout(_) => "wait longer, and see who is slow: carom members".into(),
+            Self::Closed => "join the group again".into(),
+        }
+    }
+}
+
+impl NotSafe {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match (self.closed, &self.waiting_for[..]) {
+            (true, _) => "join the group again".into(),
+            (false, []) => "wait longer".into(),
+            (false, _) => "wait longer, or see whether those members are well".into(),
+        }
+    }
+}
+
+impl Timeout {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        format!("wait longer than {:?}, or go on without", self.0)
     }
 }
 
@@ -447,6 +506,14 @@ impl From<PublishError> for TryPublishError {
     }
 }
 
+/// The text of a system error without its number, in lower case as the rest of the line.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}
+
 fn refused(holder: Option<NodeId>) -> String {
     match holder {
         Some(node) => format!("{node} holds the lock"),
@@ -507,6 +574,37 @@ mod tests {
             for line in [error.to_string(), error.fix()] {
                 assert!(!line.is_empty() && !line.contains('\n') && !line.contains("  "), "{line}");
             }
+        }
+    }
+
+    #[test]
+    fn a_system_error_is_told_once_and_without_its_number() {
+        use std::error::Error as _;
+        let error = StartError::system("open a socket", io::Error::from_raw_os_error(24));
+        assert_eq!(error.to_string(), "cannot open a socket: too many open files");
+        assert!(error.source().is_none(), "a chain of causes would repeat it");
+    }
+
+    #[test]
+    fn what_became_of_a_message_has_a_fix_of_one_line() {
+        let full = |held_back_by| TryPublishError::Full { held_back_by, payload: Bytes::new() };
+        let not_safe = |waiting_for, closed| NotSafe { waiting_for, closed };
+        let fixes = [
+            full(None).fix(),
+            full(Some((NodeId(1), 2))).fix(),
+            TryPublishError::TooLarge { bytes: 9, limit: 4 }.fix(),
+            TryPublishError::Closed.fix(),
+            NotDelivered::Nobody.fix(),
+            NotDelivered::Incomplete { lost_by: vec![(NodeId(1), 2)] }.fix(),
+            NotDelivered::Timeout(Duration::from_secs(1)).fix(),
+            NotDelivered::Closed.fix(),
+            not_safe(vec![NodeId(1)], false).fix(),
+            not_safe(Vec::new(), false).fix(),
+            not_safe(Vec::new(), true).fix(),
+            Timeout(Duration::from_secs(1)).fix(),
+        ];
+        for fix in fixes {
+            assert!(!fix.is_empty() && !fix.contains('\n') && !fix.contains("  "), "{fix}");
         }
     }
 }

@@ -120,6 +120,7 @@ pub(crate) fn buffer_notices(buffers: &Buffers) -> Vec<Notice> {
                 asked / 1024
             ),
             fix: Some(format!("sysctl -w {sysctl}={asked}")),
+            is_routine: false,
         })
         .collect()
 }

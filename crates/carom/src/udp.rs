@@ -180,6 +180,7 @@ impl UdpNetwork {
             self.notices.add(Notice {
                 text: format!("cannot join {address} on {interface}: {error}; unicast instead"),
                 fix: Some(format!("ip link set {interface} up multicast on")),
+                is_routine: false,
             });
         }
     }
@@ -242,6 +243,7 @@ impl UdpNetwork {
                 fix: Some(format!(
                     "allow it in the firewall, or ip route add 224.0.0.0/4 dev {interface}"
                 )),
+                is_routine: false,
             });
         }
     }

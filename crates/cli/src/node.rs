@@ -1,6 +1,7 @@
 //! The flags of every verb that starts a node, and the start itself.
 
 use std::cell::Cell;
+use std::io::IsTerminal as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
@@ -30,9 +31,11 @@ pub(crate) struct NodeArgs {
     controls: Vec<String>,
     /// Name of the cluster that the membership service is that of
     #[arg(long, value_name = "NAME", default_value = "", requires = "controls")]
+    #[arg(hide_default_value = true)]
     cluster: String,
     /// Where this machine stands, for the membership service's failure detectors
     #[arg(long, value_name = "NAME", default_value = "", requires = "controls")]
+    #[arg(hide_default_value = true)]
     rack: String,
     /// UDP port of all multicast, the same at all nodes [default: 7401]
     #[arg(long, value_name = "PORT", allow_hyphen_values = true)]
@@ -190,7 +193,11 @@ pub(crate) fn closed(node: &Node, group: &str) -> CliError {
 /// which were told before. Returns how many have been told now.
 pub(crate) fn tell_notices(node: &Node, told: usize) -> usize {
     let notices = node.notices();
+    let is_seen = std::io::stderr().is_terminal();
     for notice in notices.iter().skip(told) {
+        if notice.is_routine && !is_seen {
+            continue;
+        }
         output::say(format_args!("note: {}", notice.text));
         if let Some(fix) = &notice.fix {
             output::say(format_args!("fix: {fix}"));
