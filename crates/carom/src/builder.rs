@@ -13,6 +13,7 @@ use carom_proto::membership::service::frame::MAX_TEXT_BYTES;
 use carom_proto::{Endpoint, Engine, Incarnation, NodeId, Origin, Rng, lateral, rdcm, rmp};
 
 use crate::address_book::AddressBook;
+use crate::address_watch::AddressWatch;
 use crate::driver::Driver;
 use crate::error::StartError;
 use crate::home::Home;
@@ -345,6 +346,8 @@ impl Builder {
             notices: Arc::clone(&notices),
             interface: choice.interface.name.clone(),
             watch: Watch::default(),
+            address: AddressWatch::new(&choice.interface.name, choice.interface.address),
+            moved_to: None,
             links: Links::default(),
             sizes: Sizes::new(origin, wanted),
         };

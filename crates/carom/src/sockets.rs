@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 
 use quinn_udp::{UdpSockRef, UdpSocketState};
-use socket2::{Domain, Protocol, Socket as RawSocket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, Type};
 
 use crate::error::StartError;
 use crate::status::{Buffers, Notice};
@@ -97,6 +97,12 @@ impl Sockets {
         let port = unicast.port().map_err(|error| StartError::system("read a port", error))?;
         let endpoint = SocketAddr::new(places.interface.into(), port);
         Ok(Self { unicast, multicast, endpoint, buffers })
+    }
+
+    /// Sends from this address of the interface from now on.
+    pub(crate) fn move_to(&mut self, interface: Ipv4Addr) -> io::Result<()> {
+        self.endpoint.set_ip(interface.into());
+        SockRef::from(&self.unicast.io).set_multicast_if_v4(&interface)
     }
 
     pub(crate) fn kernel_dropped(&self) -> u64 {

@@ -158,7 +158,7 @@ impl<'a> Publisher<'a> {
             took,
             left,
             failed,
-            service: ServiceWatch::default(),
+            service: ServiceWatch::new(node),
             qos,
             promises: RefCell::default(),
             ring: RefCell::new(RingWatch::new(node.id())),

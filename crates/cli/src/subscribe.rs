@@ -160,7 +160,7 @@ impl Receiver {
         group: &Group,
         interrupt: &Interrupt,
     ) -> std::io::Result<Next> {
-        let service = ServiceWatch::default();
+        let service = ServiceWatch::new(node);
         while !interrupt.is_asked() {
             if let Some(state) = service.look(node).filter(|_| self.json) {
                 self.line(&json!({ "event": "service", "state": state }))?;

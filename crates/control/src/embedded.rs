@@ -4,8 +4,8 @@
 //! acknowledged, so that neither a killed process nor a lost machine loses a join. Only one process
 //! at a time can have the file open, which is what makes it the owner of all partitions.
 //!
-//! Every page is verified when the store is opened, which reads the whole file: `redb` trusts a file
-//! that was closed in order, and panics on one that was damaged since. A panic within opening and
+//! Every page is verified when the store is opened, which reads the whole file: `redb` trusts one
+//! that was closed in order, and panics if it was damaged since. A panic within opening and
 //! reading is taken for damage all the same ([`guarded`]). A marker beside the database says that
 //! there was a store, so that one that is gone or empty is not taken for a new one.
 //!

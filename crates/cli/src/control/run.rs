@@ -75,11 +75,13 @@ struct Etcd {
     #[arg(long, hide = NO_ETCD, value_name = "URL,...", value_delimiter = ',')]
     etcd: Vec<String>,
     /// How long this process may be away from etcd until others take its partitions
-    #[arg(long, hide = NO_ETCD, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
+    #[arg(long, hide = NO_ETCD, value_name = "TIME", default_value = "5s")]
+    #[arg(value_parser = units::duration)]
     #[arg(requires = "etcd")]
     etcd_lease: Duration,
     /// Name of the user at etcd
-    #[arg(long, hide = NO_ETCD, value_name = "NAME", requires = "etcd", requires = "etcd_password_file")]
+    #[arg(long, hide = NO_ETCD, value_name = "NAME")]
+    #[arg(requires = "etcd", requires = "etcd_password_file")]
     etcd_user: Option<String>,
     /// File with the password, on its first line
     #[arg(long, hide = NO_ETCD, value_name = "FILE", requires = "etcd_user")]
