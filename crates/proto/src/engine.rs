@@ -390,18 +390,12 @@ impl Safe {
 /// Why a group could not be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// The name is empty or too long.
-    #[error("a group name of {bytes} bytes: it must have 1 to {}", GroupSettings::MAX_NAME_BYTES)]
-    NameLength {
-        /// Bytes of the name.
-        bytes: usize,
-    },
-    /// The name holds a line feed or another control character.
-    #[error("a group name with the control character {character:?}")]
-    NameCharacter {
-        /// The first of them.
-        character: char,
-    },
+    /// The name has no bytes, or this many, which is too many.
+    #[error("a group name of {0} bytes: it must have 1 to {}", GroupSettings::MAX_NAME_BYTES)]
+    NameLength(usize),
+    /// The name holds a line feed or another control character, this one first.
+    #[error("a group name with the control character {0:?}")]
+    NameCharacter(char),
     /// r is out of bounds.
     #[error("rate-of-fire {given}: r must be 1 to {}", RateOfFire::MAX_R)]
     RateOfFire {

@@ -127,10 +127,10 @@ impl GroupSettings {
     pub fn check_name(name: &str) -> Result<(), JoinError> {
         let bytes = name.len();
         if bytes == 0 || bytes > Self::MAX_NAME_BYTES {
-            return Err(JoinError::NameLength { bytes });
+            return Err(JoinError::NameLength(bytes));
         }
         match name.chars().find(|character| character.is_control()) {
-            Some(character) => Err(JoinError::NameCharacter { character }),
+            Some(character) => Err(JoinError::NameCharacter(character)),
             None => Ok(()),
         }
     }
@@ -194,11 +194,11 @@ mod tests {
         for name in ["a", "prices.*", "Kurse \u{fc}ber alles", &"x".repeat(255)] {
             assert_eq!(GroupSettings::check_name(name), Ok(()), "{name}");
         }
-        let length = |bytes| Err(JoinError::NameLength { bytes });
+        let length = |bytes| Err(JoinError::NameLength(bytes));
         assert_eq!(GroupSettings::check_name(""), length(0));
         assert_eq!(GroupSettings::check_name(&"x".repeat(256)), length(256));
         for character in ['\n', '\0', '\u{7f}', '\u{85}'] {
-            let refused = Err(JoinError::NameCharacter { character });
+            let refused = Err(JoinError::NameCharacter(character));
             assert_eq!(GroupSettings::check_name(&format!("a{character}b")), refused);
         }
     }
