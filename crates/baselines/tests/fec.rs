@@ -81,6 +81,26 @@ fn a_last_message_that_is_lost_is_noticed_by_a_heartbeat() {
     assert_eq!(world.hosts[0].engine.poll_timeout(), None);
 }
 
+/// As on a link that loses in bursts: a burst lasts for a number of datagrams, and between the last
+/// heartbeats there is nothing else to end it.
+#[test]
+fn a_last_message_is_reported_lost_after_the_first_heartbeat_that_comes_through() {
+    let config = Config { c: 0, ..Config::default() };
+    let give_up_after = config.give_up_after;
+    let mut world = world(2, config, Loss::None, 5);
+    world.send(0, &payload(0, 0)).expect("there is room");
+    world.run_for(MILLISECOND);
+    world.filter = Box::new(|_, _, _, _| false);
+    world.send(0, &payload(0, 1)).expect("there is room");
+    // Heartbeats after 0.1, 0.3, 0.7, 1.5, 3.1 and 6.3 s; the next one comes after 12.7 s.
+    world.run_for(SECOND * 7);
+    world.filter = Box::new(|_, _, _, _| true);
+    world.run_for(SECOND * 5 + give_up_after);
+    assert_eq!(world.hosts[1].account(NodeId(1)), (vec![1], vec![]));
+    world.run_for(SECOND);
+    assert_eq!(world.hosts[1].account(NodeId(1)), (vec![1], vec![2]));
+}
+
 #[test]
 fn the_same_seed_gives_the_same_history() {
     let history = |seed| {

@@ -13,6 +13,7 @@ use carom_proto::membership::service::frame::MAX_TEXT_BYTES;
 use carom_proto::{Endpoint, Engine, Incarnation, NodeId, Origin, Rng, lateral, rdcm, rmp};
 
 use crate::address_book::AddressBook;
+use crate::address_watch::AddressWatch;
 use crate::driver::Driver;
 use crate::error::StartError;
 use crate::home::Home;
@@ -345,6 +346,8 @@ impl Builder {
             notices: Arc::clone(&notices),
             interface: choice.interface.name.clone(),
             watch: Watch::default(),
+            address: AddressWatch::new(&choice.interface.name, choice.interface.address),
+            moved_to: None,
             links: Links::default(),
             sizes: Sizes::new(origin, wanted),
         };
@@ -401,7 +404,10 @@ fn first_notices(choice: &Choice, sockets: &Sockets) -> Notices {
     let notices = Notices::default();
     let Interface { name, address, .. } = &choice.interface;
     if choice.reason != ASKED_FOR {
-        notices.add(Notice::plain(format!("interface {name} ({address}): {}", choice.reason)));
+        let text = format!("interface {name} ({address}): {}", choice.reason);
+        // On loopback alone nobody else is reached: that must be seen.
+        let is_routine = !choice.interface.is_loopback;
+        notices.add(Notice { is_routine, ..Notice::plain(text) });
     }
     buffer_notices(&sockets.buffers).into_iter().for_each(|notice| notices.add(notice));
     notices

@@ -103,6 +103,11 @@ impl Delivery {
         events.max(bytes)
     }
 
+    /// Events that wait for the application, here or in the mailbox.
+    pub(crate) fn unread(&self) -> usize {
+        self.mailbox.waiting().events + self.staged.len() + self.overflow.others.len()
+    }
+
     /// Events that found no room.
     pub(crate) fn dropped(&self) -> u64 {
         self.overflow.dropped

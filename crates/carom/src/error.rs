@@ -1,5 +1,7 @@
 //! What can go wrong, each with its cause and its fix.
 
+mod fix;
+
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use carom_proto::loss::Loss;
 use carom_proto::rmp::{self, Qos, Removal};
-use carom_proto::{JoinError, NodeId, lateral, rdcm};
+use carom_proto::{GroupSettings, JoinError, NodeId, lateral, rdcm};
 
 use crate::pool::MulticastPool;
 
@@ -89,12 +91,12 @@ pub enum StartError {
     #[error("the driver has stopped")]
     DriverStopped,
     /// The operating system refused something else.
-    #[error("cannot {action}: {source}")]
+    #[error("cannot {action}: {}", plain(error))]
     System {
         /// What was attempted.
         action: String,
-        /// Its answer.
-        source: io::Error,
+        /// Its answer. It is part of the text, and therefore not a [`source`](std::error::Error).
+        error: io::Error,
     },
 }
 
@@ -196,6 +198,9 @@ pub enum NotDelivered {
         /// Who, and how many messages of this node.
         lost_by: Vec<(NodeId, u32)>,
     },
+    /// There was no other member, or none any more, to get it: nobody is known to have it.
+    #[error("no other member was there to get it")]
+    Nobody,
     /// Nothing was heard in this time; the promise may still be kept.
     #[error("not known within {0:?}")]
     Timeout(Duration),
@@ -303,7 +308,7 @@ impl StartError {
             Self::Ordered(_) => "see rmp::Config for what is possible".into(),
             Self::Bulk(_) => "see rdcm::Config for what is possible".into(),
             Self::DriverStopped => "make a new driver".into(),
-            Self::System { source, .. } => match source.raw_os_error() {
+            Self::System { error, .. } => match error.raw_os_error() {
                 Some(TOO_MANY_FILES) => "raise the limit of open files (ulimit -n)".into(),
                 _ => "see the system's message; carom doctor checks the usual suspects".into(),
             },
@@ -315,7 +320,7 @@ impl StartError {
         let action = action.into();
         match source.kind() {
             io::ErrorKind::PermissionDenied => Self::Permission { action },
-            _ => Self::System { action, source },
+            _ => Self::System { action, error: source },
         }
     }
 
@@ -353,6 +358,10 @@ fn because(why: &Option<String>) -> String {
 
 fn refused_fix(error: &JoinError) -> String {
     match error {
+        JoinError::NameLength { .. } => {
+            format!("give a name of 1 to {} bytes", GroupSettings::MAX_NAME_BYTES)
+        }
+        JoinError::NameCharacter { .. } => "give a name of printable characters".into(),
         JoinError::RateOfFire { .. } => "choose r from 1 to 32, such as (8,5)".into(),
         JoinError::Partition { .. } => {
             "choose how many members, or voters, from 1 on; or a majority".into()
@@ -365,57 +374,6 @@ fn refused_fix(error: &JoinError) -> String {
         JoinError::NameCollision => "choose another name for the group".into(),
         JoinError::Contradiction { theirs, .. } => format!("join with {theirs}, as the group is"),
         JoinError::Unserved { .. } => "see the log of the membership service, and try again".into(),
-    }
-}
-
-impl PublishError {
-    /// What to do about it, in one line.
-    pub fn fix(&self) -> String {
-        match self {
-            Self::TooLarge { limit, .. } => format!("send it in pieces of {limit} bytes"),
-            Self::Qos { asked: Qos::MajorityResilient } => {
-                "join with a partition of a majority, or of all".into()
-            }
-            Self::Qos { .. } => "join the group as an ordered one".into(),
-            Self::Closed => "join the group again".into(),
-        }
-    }
-}
-
-impl LockError {
-    /// What to do about it, in one line.
-    pub fn fix(&self) -> String {
-        match self {
-            Self::Refused { holder: Some(_) } | Self::HeldHere | Self::Timeout(_) => {
-                "wait for it to be given back".into()
-            }
-            Self::Refused { holder: None } | Self::TooMany { .. } => {
-                "give others back first, or use other groups".into()
-            }
-            Self::Lost => "ask again once this node is back in the ring".into(),
-            Self::NoLocks => "join the group as an ordered one".into(),
-            Self::Closed => "join the group again".into(),
-        }
-    }
-}
-
-impl NotAnswered {
-    /// What to do about it, in one line.
-    pub fn fix(&self) -> String {
-        match self {
-            Self::Unanswered => {
-                "see that a member serves the handler (carom members), or wait longer".into()
-            }
-            Self::Refused(rmp::RequestError::TooLarge { limit, .. }) => {
-                format!("ask in pieces of {limit} bytes")
-            }
-            Self::Refused(rmp::RequestError::Qos { .. }) => {
-                "join with a partition of a majority, or of all".into()
-            }
-            Self::Refused(_) => "wait for earlier requests to be answered".into(),
-            Self::NoRequests => "join the group as an ordered one".into(),
-            Self::Closed => "start a new node".into(),
-        }
     }
 }
 
@@ -445,6 +403,14 @@ impl From<PublishError> for TryPublishError {
             PublishError::Closed => Self::Closed,
         }
     }
+}
+
+/// The text of a system error without its number, in lower case as the rest of the line.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
 fn refused(holder: Option<NodeId>) -> String {
@@ -507,6 +473,37 @@ mod tests {
             for line in [error.to_string(), error.fix()] {
                 assert!(!line.is_empty() && !line.contains('\n') && !line.contains("  "), "{line}");
             }
+        }
+    }
+
+    #[test]
+    fn a_system_error_is_told_once_and_without_its_number() {
+        use std::error::Error as _;
+        let error = StartError::system("open a socket", io::Error::from_raw_os_error(24));
+        assert_eq!(error.to_string(), "cannot open a socket: too many open files");
+        assert!(error.source().is_none(), "a chain of causes would repeat it");
+    }
+
+    #[test]
+    fn what_became_of_a_message_has_a_fix_of_one_line() {
+        let full = |held_back_by| TryPublishError::Full { held_back_by, payload: Bytes::new() };
+        let not_safe = |waiting_for, closed| NotSafe { waiting_for, closed };
+        let fixes = [
+            full(None).fix(),
+            full(Some((NodeId(1), 2))).fix(),
+            TryPublishError::TooLarge { bytes: 9, limit: 4 }.fix(),
+            TryPublishError::Closed.fix(),
+            NotDelivered::Nobody.fix(),
+            NotDelivered::Incomplete { lost_by: vec![(NodeId(1), 2)] }.fix(),
+            NotDelivered::Timeout(Duration::from_secs(1)).fix(),
+            NotDelivered::Closed.fix(),
+            not_safe(vec![NodeId(1)], false).fix(),
+            not_safe(Vec::new(), false).fix(),
+            not_safe(Vec::new(), true).fix(),
+            Timeout(Duration::from_secs(1)).fix(),
+        ];
+        for fix in fixes {
+            assert!(!fix.is_empty() && !fix.contains('\n') && !fix.contains("  "), "{fix}");
         }
     }
 }

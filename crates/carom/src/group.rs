@@ -142,7 +142,8 @@ impl Group {
     }
 
     /// Blocks until everything that was published here so far is settled at all members: each has
-    /// the message, or knows that it lost it ([`Safe::incomplete`] names those).
+    /// the message, or knows that it lost it ([`Safe::incomplete`] names those). Where there is no
+    /// other member that is so at once, but nobody has anything: [`Safe::is_unconfirmed`].
     ///
     /// # Errors
     /// Not within `timeout`, or the group was closed; the error names the members that are waited

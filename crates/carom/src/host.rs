@@ -13,7 +13,7 @@ use async_channel::Sender as Latch;
 use carom_proto::membership::Membership;
 use carom_proto::node::Node;
 use carom_proto::rmp::LookId;
-use carom_proto::{Engine, GroupId, NodeId, Origin, Time, Wakeup, lateral, rdcm, rmp};
+use carom_proto::{Endpoint, Engine, GroupId, NodeId, Origin, Time, Wakeup, lateral, rdcm, rmp};
 use mio::Registry;
 
 use crate::call::Caller;
@@ -24,7 +24,7 @@ use crate::network::Network;
 use crate::node::{NodeParts, Notices};
 use crate::outgoing::ReadyList;
 use crate::receive::Landing;
-use crate::status::{Stats, Status};
+use crate::status::{Notice, Stats, Status};
 use crate::udp::UdpNetwork;
 use crate::waiting::{PendingConfirm, PendingJoin};
 
@@ -175,6 +175,14 @@ impl<N: Network> Host<N> {
             self.node.handle_timeout(now);
         }
         self.network.handle_timeout(now);
+        if let Some(endpoint) = self.network.take_move() {
+            self.first_status.endpoint = endpoint;
+            if !self.node.set_endpoint(now, Endpoint(endpoint)) {
+                let text = format!("the others are not told that this node is at {endpoint} now");
+                let fix = Some("start it again".to_owned());
+                self.notices.add(Notice { text, fix, is_routine: false });
+            }
+        }
     }
 
     /// Serves the groups in turn, a share each, up to a limit after which the sockets come first

@@ -229,6 +229,8 @@ impl HostedGroup {
             members: self.shared.members(),
             address,
             ring,
+            unread: self.delivery.unread(),
+            dropped: self.delivery.dropped(),
         }
     }
 

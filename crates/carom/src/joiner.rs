@@ -67,6 +67,24 @@ impl Joiner {
         holder.memberships -= 1;
     }
 
+    /// Holds all memberships on the interface that has this address now. Those that cannot be had
+    /// there are counted; the first error is returned.
+    pub(crate) fn move_to(&mut self, interface: Ipv4Addr) -> io::Result<()> {
+        self.interface = interface;
+        let mut result = Ok(());
+        for (address, membership) in &self.joined {
+            let socket = &self.sockets[membership.holder].socket;
+            // The kernel forgets a membership when the interface's last address goes, the socket
+            // does not.
+            let _ = socket.leave_multicast_v4(address, &interface);
+            if let Err(error) = socket.join_multicast_v4(address, &interface) {
+                self.failures += 1;
+                result = result.and(Err(error));
+            }
+        }
+        result
+    }
+
     /// How many sockets hold memberships.
     pub(crate) fn sockets(&self) -> u64 {
         self.sockets.iter().filter(|holder| holder.memberships > 0).count() as u64

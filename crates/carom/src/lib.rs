@@ -48,6 +48,7 @@
 //! ```
 
 mod address_book;
+mod address_watch;
 mod alarms;
 mod blocking;
 mod builder;

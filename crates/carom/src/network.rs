@@ -45,6 +45,12 @@ pub(crate) trait Network {
     /// When [`Network::handle_timeout`] should be called next, and why.
     fn poll_timeout(&self) -> Option<Wakeup>;
 
+    /// Where this node is reached from now on, if that has changed since the last call. Default: it
+    /// never does.
+    fn take_move(&mut self) -> Option<SocketAddr> {
+        None
+    }
+
     /// Sends all that the node, and the network itself, have to send.
     fn transmit(&mut self, now: Time, node: &mut Node);
 

@@ -154,7 +154,13 @@ impl Node {
 
     /// What the user should have read once, in the order in which it came up.
     pub fn notices(&self) -> Vec<Notice> {
-        self.shared.parts.notices.all()
+        self.notices_since(0)
+    }
+
+    /// Like [`Node::notices`], but without the first `known` of them. It costs next to nothing
+    /// where there are no others.
+    pub fn notices_since(&self, known: usize) -> Vec<Notice> {
+        self.shared.parts.notices.since(known)
     }
 
     /// Whether the membership service (`Builder::control`) has not been reached for about 3 s: the
@@ -260,8 +266,9 @@ impl Notices {
         }
     }
 
-    fn all(&self) -> Vec<Notice> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn since(&self, known: usize) -> Vec<Notice> {
+        let notices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        notices.get(known..).map(<[Notice]>::to_vec).unwrap_or_default()
     }
 }
 

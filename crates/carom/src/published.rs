@@ -17,7 +17,7 @@ use crate::group::Group;
 /// * In an ordered group the promise is the message's [`Qos`](crate::Qos): it is kept when this
 ///   node, too, has been given the message, at its place and with the resilience asked for.
 /// * In other groups it is kept when all members have the message, or know that they lost it, as
-///   with [`Group::confirm`].
+///   with [`Group::confirm`]. Without any other member it is not: [`NotDelivered::Nobody`].
 pub struct Published<'a> {
     group: &'a Group,
     /// `None` where the group tells of all messages together.
@@ -49,10 +49,11 @@ impl<'a> Published<'a> {
             }
             None => {
                 let safe = self.group.confirm_async(Duration::MAX).await?;
-                if safe.incomplete.is_empty() {
-                    return Ok(());
+                match (safe.incomplete.is_empty(), safe.is_unconfirmed()) {
+                    (true, true) => Err(NotDelivered::Nobody),
+                    (true, false) => Ok(()),
+                    (false, _) => Err(NotDelivered::Incomplete { lost_by: safe.incomplete }),
                 }
-                Err(NotDelivered::Incomplete { lost_by: safe.incomplete })
             }
         }
     }

@@ -79,6 +79,11 @@ impl Run {
 }
 
 impl Sender {
+    /// What is sent comes from this address from now on.
+    pub(crate) fn set_source(&mut self, source: Ipv4Addr) {
+        self.source = source;
+    }
+
     pub(crate) fn new(source: Ipv4Addr) -> Self {
         Self {
             source,

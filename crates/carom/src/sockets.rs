@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 
 use quinn_udp::{UdpSockRef, UdpSocketState};
-use socket2::{Domain, Protocol, Socket as RawSocket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, Type};
 
 use crate::error::StartError;
 use crate::status::{Buffers, Notice};
@@ -99,6 +99,12 @@ impl Sockets {
         Ok(Self { unicast, multicast, endpoint, buffers })
     }
 
+    /// Sends from this address of the interface from now on.
+    pub(crate) fn move_to(&mut self, interface: Ipv4Addr) -> io::Result<()> {
+        self.endpoint.set_ip(interface.into());
+        SockRef::from(&self.unicast.io).set_multicast_if_v4(&interface)
+    }
+
     pub(crate) fn kernel_dropped(&self) -> u64 {
         let multicast = self.multicast.as_ref().map_or(0, Socket::kernel_dropped);
         self.unicast.kernel_dropped() + multicast
@@ -120,6 +126,7 @@ pub(crate) fn buffer_notices(buffers: &Buffers) -> Vec<Notice> {
                 asked / 1024
             ),
             fix: Some(format!("sysctl -w {sysctl}={asked}")),
+            is_routine: false,
         })
         .collect()
 }

@@ -90,6 +90,10 @@ pub struct GroupStatus {
     pub address: Option<SocketAddr>,
     /// Its ring; `None` if the group is not ordered, or this node is not in the ring yet.
     pub ring: Option<RingStatus>,
+    /// Events that wait for the application.
+    pub unread: usize,
+    /// Events that found no room among them; messages of these are told as lost in their turn.
+    pub dropped: u64,
 }
 
 /// The ring of an ordered group, as this node knows it, or as a member has
@@ -197,10 +201,12 @@ pub struct Notice {
     pub text: String,
     /// What to do about it, in one line, if anything.
     pub fix: Option<String>,
+    /// Whether all is as it should be: a person may like to know, a log need not have it.
+    pub is_routine: bool,
 }
 
 impl Notice {
     pub(crate) fn plain(text: impl Into<String>) -> Self {
-        Self { text: text.into(), fix: None }
+        Self { text: text.into(), fix: None, is_routine: false }
     }
 }

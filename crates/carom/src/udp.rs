@@ -14,6 +14,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
 use crate::address_book::AddressBook;
+use crate::address_watch::{AddressWatch, Change};
 use crate::fragments::{Fragments, split};
 use crate::interfaces::mtu_at;
 use crate::joiner::Joiner;
@@ -41,6 +42,9 @@ pub(crate) struct UdpNetwork {
     /// The name of the interface, for notices.
     pub(crate) interface: String,
     pub(crate) watch: Watch,
+    pub(crate) address: AddressWatch,
+    /// Where the node is reached now, until its host has taken it.
+    pub(crate) moved_to: Option<SocketAddr>,
     pub(crate) links: Links,
     pub(crate) sizes: Sizes,
 }
@@ -180,6 +184,7 @@ impl UdpNetwork {
             self.notices.add(Notice {
                 text: format!("cannot join {address} on {interface}: {error}; unicast instead"),
                 fix: Some(format!("ip link set {interface} up multicast on")),
+                is_routine: false,
             });
         }
     }
@@ -203,6 +208,34 @@ impl UdpNetwork {
     /// Sends what waits because the system was busy, as far as it takes it.
     pub(crate) fn flush(&mut self) {
         self.sender.resume(&self.sockets.unicast);
+    }
+
+    /// The address of the interface is another one, or gone, or back.
+    fn on_address(&mut self, change: Change) {
+        let interface = self.interface.clone();
+        let (text, fix) = match change {
+            Change::Missing(address) => (
+                format!("{interface} has no address any more: nobody is reached from {address}"),
+                Some(format!("ip addr add {address}/PREFIX dev {interface}")),
+            ),
+            Change::Back(address) => {
+                (format!("{interface} has its address {address} again"), self.move_to(address))
+            }
+            Change::Moved { from, to } => {
+                (format!("{interface} has {to} instead of {from}"), self.move_to(to))
+            }
+        };
+        self.notices.add(Notice { text, fix, is_routine: false });
+    }
+
+    /// Sends and listens with this address of the interface; returns the fix if that fails.
+    fn move_to(&mut self, address: Ipv4Addr) -> Option<String> {
+        self.sender.set_source(address);
+        self.moved_to = Some(SocketAddr::new(address.into(), self.sockets.endpoint.port()));
+        let moved = self.sockets.move_to(address).and_then(|()| self.joiner.move_to(address));
+        self.routes.forget();
+        let interface = &self.interface;
+        moved.err().map(|_| format!("ip link set {interface} up multicast on, and start it again"))
     }
 
     fn next_datagram(&mut self, node: &mut Node) -> Option<Transmit> {
@@ -242,6 +275,7 @@ impl UdpNetwork {
                 fix: Some(format!(
                     "allow it in the firewall, or ip route add 224.0.0.0/4 dev {interface}"
                 )),
+                is_routine: false,
             });
         }
     }
@@ -274,6 +308,7 @@ impl UdpNetwork {
                      they are no larger from now on"
                 ),
                 fix: Some("raise the MTU of the links between, tunnels included".into()),
+                is_routine: false,
             });
         }
     }
@@ -380,10 +415,18 @@ impl Network for UdpNetwork {
         if self.sizes.look_at <= now {
             self.look_at_interface(now);
         }
+        if let Some(change) = self.address.look(now) {
+            self.on_address(change);
+        }
     }
 
     fn poll_timeout(&self) -> Option<Wakeup> {
-        self.paths.poll_timeout()
+        let look = self.address.due().map(|at| Wakeup { at, reason: "look at the addresses" });
+        Wakeup::earlier(self.paths.poll_timeout(), look)
+    }
+
+    fn take_move(&mut self) -> Option<SocketAddr> {
+        self.moved_to.take()
     }
 
     fn transmit(&mut self, now: Time, node: &mut Node) {

@@ -49,10 +49,16 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     let request = read(interrupt)?;
     let node = args.node.start(args.node.builder(), interrupt)?;
     let answered = args.ask(&node, request, interrupt);
+    let is_unanswered = matches!(answered, Ok(Err(NotAnswered::Unanswered)));
+    let is_nobody_there = is_unanswered && args.is_nobody_there(&node, interrupt)?;
     node.close();
     match answered? {
         Ok(Answered::Reply { payload, .. }) => args.write(&payload),
         Ok(Answered::Acknowledged) => Ok(Outcome::Fine),
+        Err(NotAnswered::Unanswered) if is_nobody_there => {
+            eprintln!("nobody is in {}: nothing was done", args.group);
+            Ok(Outcome::Code(UNANSWERED))
+        }
         Err(error @ NotAnswered::Unanswered) => {
             let (handler, name) = (args.handler.number(), &args.group);
             eprintln!("handler {handler} of {name}: {error}; it may have been done all the same");
@@ -74,6 +80,17 @@ impl Args {
         let options = RequestOptions { handler, patience, ..RequestOptions::default() };
         let asked = node.request(&self.group, request, options);
         waiting::until(Box::pin(asked), || interrupt.is_asked()).ok_or_else(CliError::interrupted)
+    }
+
+    /// Whether no other node is there, or none that is in the group.
+    fn is_nobody_there(&self, node: &Node, interrupt: &Interrupt) -> Result<bool, CliError> {
+        if node.status().members.is_empty() {
+            return Ok(true);
+        }
+        let looked = node.look(&self.group, LOOK_PATIENCE);
+        let rings = waiting::until(Box::pin(looked), || interrupt.is_asked())
+            .ok_or_else(CliError::interrupted)?;
+        Ok(rings.is_ok_and(|rings| rings.is_empty()))
     }
 
     fn write(&self, payload: &[u8]) -> Result<Outcome, CliError> {
@@ -120,10 +137,13 @@ fn write_out(bytes: &[u8]) -> Result<(), CliError> {
 
 const MOST_BYTES: u64 = 16 << 20;
 const UNANSWERED: u8 = 3;
+/// A member that is there answers within a tenth of a second.
+const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(20);
 const EXAMPLE: &str = "Examples:
   echo hello | carom call quotes
   carom call quotes --handler 2 --timeout 2s < question.json > answer.json
 
 Exit codes: 0 the reply was written, 1 the command that was to reply failed (what it wrote is
-written all the same), 2 wrong use or environment, 3 no answer in time";
+written all the same), 2 wrong use or environment, 3 no answer in time, or
+nobody is in the group";

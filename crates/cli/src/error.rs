@@ -67,6 +67,17 @@ impl CliError {
         Self::new(format!("{tried}: {}", plain(error)), fix)
     }
 
+    /// The error of reading or writing a file that the user has named.
+    pub(crate) fn file(name: &str, error: &std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        let fix = match error.kind() {
+            ErrorKind::NotFound => "give the name of a file that exists",
+            ErrorKind::PermissionDenied => "give a file that this user may read or write",
+            _ => "see whether the file and its disk are well",
+        };
+        Self::new(format!("{name}: {}", plain(error)), fix)
+    }
+
     /// What clap found wrong with the command line.
     pub(crate) fn usage(error: &clap::Error) -> Self {
         use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -93,10 +104,12 @@ impl CliError {
         let cause = cause.strip_prefix("error: ").unwrap_or(&cause);
         let tip = lines.iter().find_map(|line| line.strip_prefix("tip: "));
         let fix = match error.kind() {
-            ErrorKind::ValueValidation | ErrorKind::InvalidValue => "give a value that is possible",
-            _ => "see `carom --help`, or `carom VERB --help` for a verb",
+            ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
+                possible(&context(ContextKind::ValidValue).unwrap_or_default(), cause)
+            }
+            _ => "see `carom --help`, or `carom VERB --help` for a verb".to_owned(),
         };
-        Self::new(cause, tip.unwrap_or(fix))
+        Self::new(cause, tip.map_or(fix, str::to_owned))
     }
 }
 
@@ -140,6 +153,34 @@ pub(crate) fn plain(error: &std::io::Error) -> String {
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
+/// What may be given instead, by the values that clap names or by what its cause says.
+fn possible(values: &str, cause: &str) -> String {
+    if !values.is_empty() {
+        return format!("give one of: {values}");
+    }
+    if let Some((_, range)) = cause.rsplit_once(" is not in ") {
+        let (first, last) = range.split_once("..").unwrap_or((range, ""));
+        let last = match (last.strip_prefix('='), last.parse::<u64>()) {
+            (Some(last), _) => last.to_owned(),
+            (None, Ok(end)) => end.saturating_sub(1).to_string(),
+            (None, Err(_)) => String::new(),
+        };
+        return match last.is_empty() || last == u64::MAX.to_string() {
+            true => format!("give a whole number, {first} or more"),
+            false => format!("give a whole number from {first} to {last}"),
+        };
+    }
+    let fix = match cause.rsplit_once(": ").map_or(cause, |(_, why)| why) {
+        why if why.contains("digit found") || why.contains("parse integer") => {
+            "give a whole number in digits"
+        }
+        why if why.contains("number too") => "give a smaller number; see --help for the range",
+        why if why.contains("socket address") => "give ADDR:PORT, such as 127.0.0.1:7403",
+        _ => "see what the flag takes: `carom VERB --help`",
+    };
+    fix.to_owned()
+}
+
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -155,6 +196,18 @@ mod tests {
     fn an_error_is_two_lines_whatever_its_cause_holds() {
         let error = CliError::new("first\n  second", "do this\nor that");
         assert_eq!(error.to_string(), "error: first second\nfix: do this or that");
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_told_the_range() {
+        let fix = |cause: &str| possible("", cause);
+        let cause = "invalid value '0' for '--jobs <N>': 0 is not in ";
+        assert_eq!(fix(&format!("{cause}1..=1024")), "give a whole number from 1 to 1024");
+        assert_eq!(fix(&format!("{cause}1..65536")), "give a whole number from 1 to 65535");
+        assert_eq!(fix(&format!("{cause}1..")), "give a whole number, 1 or more");
+        let cause = "invalid value 'x' for '--count <N>': invalid digit found in string";
+        assert_eq!(fix(cause), "give a whole number in digits");
+        assert_eq!(possible("auto, unicast", ""), "give one of: auto, unicast");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 mod call;
 mod control;
+mod counted;
 mod demo;
 mod doctor;
 mod error;

@@ -1,6 +1,7 @@
 //! The flags of every verb that starts a node, and the start itself.
 
 use std::cell::Cell;
+use std::io::IsTerminal as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
@@ -30,9 +31,11 @@ pub(crate) struct NodeArgs {
     controls: Vec<String>,
     /// Name of the cluster that the membership service is that of
     #[arg(long, value_name = "NAME", default_value = "", requires = "controls")]
+    #[arg(hide_default_value = true)]
     cluster: String,
     /// Where this machine stands, for the membership service's failure detectors
     #[arg(long, value_name = "NAME", default_value = "", requires = "controls")]
+    #[arg(hide_default_value = true)]
     rack: String,
     /// UDP port of all multicast, the same at all nodes [default: 7401]
     #[arg(long, value_name = "PORT", allow_hyphen_values = true)]
@@ -189,26 +192,52 @@ pub(crate) fn closed(node: &Node, group: &str) -> CliError {
 /// Tells on standard error what the node wants its user to know, but for the first `told` notices,
 /// which were told before. Returns how many have been told now.
 pub(crate) fn tell_notices(node: &Node, told: usize) -> usize {
-    let notices = node.notices();
-    for notice in notices.iter().skip(told) {
+    let notices = node.notices_since(told);
+    let is_seen = std::io::stderr().is_terminal();
+    for notice in &notices {
+        if notice.is_routine && !is_seen {
+            continue;
+        }
         output::say(format_args!("note: {}", notice.text));
         if let Some(fix) = &notice.fix {
             output::say(format_args!("fix: {fix}"));
         }
     }
-    notices.len()
+    told + notices.len()
 }
 
-/// Whether the membership service was away when it was looked at last.
-#[derive(Debug, Default)]
-pub(crate) struct ServiceWatch(Cell<bool>);
+/// What was told of a running node: whether its membership service was away when it was looked at
+/// last, and how many notices.
+#[derive(Debug)]
+pub(crate) struct ServiceWatch {
+    is_away: Cell<bool>,
+    told: Cell<usize>,
+}
 
 impl ServiceWatch {
+    /// What the start of the node has told need not be told again.
+    pub(crate) fn new(node: &Node) -> Self {
+        Self { is_away: Cell::default(), told: Cell::new(node.notices().len()) }
+    }
+
+    /// Tells on standard error what is new: of the service in words of its own.
+    fn tell_news(&self, node: &Node) {
+        let news = node.notices_since(self.told.get());
+        self.told.set(self.told.get() + news.len());
+        for notice in news.iter().filter(|it| !it.text.starts_with("the membership service is")) {
+            output::say(format_args!("note: {}", notice.text));
+            if let Some(fix) = &notice.fix {
+                output::say(format_args!("fix: {fix}"));
+            }
+        }
+    }
+
     /// Tells on standard error when the service goes away or comes back; returns which, as JSON
     /// has it.
     pub(crate) fn look(&self, node: &Node) -> Option<&'static str> {
+        self.tell_news(node);
         let is_away = node.is_away();
-        if self.0.replace(is_away) == is_away {
+        if self.is_away.replace(is_away) == is_away {
             return None;
         }
         if is_away {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use carom::{Event, Group, Node, Qos, RateOfFire, SendOptions, TryPublishError, ViewChangeKind};
 use serde_json::json;
 
+use crate::counted::counted;
 use crate::error::{CliError, Outcome};
 use crate::frames::Framing;
 use crate::interrupt::{self, Interrupt};
@@ -157,7 +158,7 @@ impl<'a> Publisher<'a> {
             took,
             left,
             failed,
-            service: ServiceWatch::default(),
+            service: ServiceWatch::new(node),
             qos,
             promises: RefCell::default(),
             ring: RefCell::new(RingWatch::new(node.id())),
@@ -181,7 +182,8 @@ impl<'a> Publisher<'a> {
             }
             if !told && started.elapsed() >= TELL_AFTER && known.len() < self.args.wait_for {
                 let (wanted, there) = (self.args.wait_for, known.len());
-                eprintln!("waiting for {wanted} members of {}, {there} there", self.args.group);
+                let (wanted, name) = (counted(wanted, "member"), &self.args.group);
+                eprintln!("waiting for {wanted} of {name}, {there} there");
                 told = true;
             }
             if self.args.wait_timeout.is_some_and(|limit| started.elapsed() >= limit) {
@@ -197,7 +199,7 @@ impl<'a> Publisher<'a> {
     fn too_few(&self, there: usize) -> CliError {
         let (name, wanted) = (&self.args.group, self.args.wait_for);
         CliError::new(
-            format!("{there} of {wanted} members came to {name} in time"),
+            format!("{there} of {} came to {name} in time", counted(wanted, "member")),
             format!("start `carom sub {name}` elsewhere, or give another --wait-for"),
         )
     }
@@ -277,7 +279,7 @@ impl<'a> Publisher<'a> {
             let told = self.drop_events().err();
             return told.unwrap_or_else(|| node::closed(self.node, &self.args.group));
         }
-        CliError::new(format!("{noun} {number}: {error}"), "see `carom doctor` for this machine")
+        CliError::new(format!("{noun} {number}: {error}"), error.fix())
     }
 
     /// This node is a member too: what others publish comes here and is not wanted. Members that
@@ -290,7 +292,8 @@ impl<'a> Publisher<'a> {
             match self.group.recv_timeout(Duration::ZERO) {
                 Ok(Some(Event::Slow(slow))) => {
                     let (member, behind) = (slow.node, slow.behind);
-                    eprintln!("slow: {member} is {behind} packets behind: no longer waited for");
+                    let behind = counted(behind, "packet");
+                    eprintln!("slow: {member} is {behind} behind: no longer waited for");
                 }
                 Ok(Some(Event::View(change))) => match change.kind {
                     ViewChangeKind::Failed => {
@@ -312,9 +315,9 @@ impl<'a> Publisher<'a> {
     /// The ring has gone on without this node, which did not want to join it again.
     fn removed(&self) -> CliError {
         let kept = self.promises.borrow().stand(self.qos.unwrap_or_default(), 0, false);
-        let (name, messages) = (&self.args.group, self.messages);
+        let (name, messages) = (&self.args.group, counted(self.messages, "message"));
         CliError::new(
-            format!("removed from the ring of {name} after {messages} messages: {}", kept.words()),
+            format!("removed from the ring of {name} after {messages}: {}", kept.words()),
             "leave --no-rejoin away to join it again, and see `carom doctor` for the network",
         )
     }
@@ -369,7 +372,8 @@ impl<'a> Publisher<'a> {
         let rate = if seconds > 0.0 { self.messages as f64 / seconds } else { 0.0 };
         let messages = self.messages;
         eprintln!(
-            "sent {messages} messages to {} in {seconds:.2} s ({rate:.0}/s): {}",
+            "sent {} to {} in {seconds:.2} s ({rate:.0}/s): {}",
+            counted(messages, "message"),
             self.args.group,
             confirmed.words()
         );
@@ -415,4 +419,5 @@ const EXAMPLE: &str = "Examples:
   carom pub accounts --order total --resilience majority < bookings
 
 Exit codes: 0 all is safe with the members, 1 somebody lost something or did not confirm,
-2 wrong use or environment";
+2 wrong use or environment. With --wait-for 0 it is 0 as well if no member was there at all: then
+nobody has anything, and it says so (in JSON safe is false and members 0)";

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use carom::{Event, Group, How, Lost, Message, Node, RateOfFire, RingNews, ViewChangeKind};
+use carom::{
+    Event, Group, How, LossCause, Lost, Message, Node, RateOfFire, RingNews, Status, ViewChangeKind,
+};
 use serde_json::json;
 
+use crate::counted::counted;
 use crate::error::{CliError, Outcome};
 use crate::frames::Framing;
 use crate::interrupt::{self, Interrupt};
@@ -54,25 +57,32 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let profile = args.order.profile(Part::Voter);
     let interrupt = if profile.is_some() { ring::listen() } else { interrupt::listen() }?;
     let node = args.node.start(args.node.builder().loss(args.loss.model()), interrupt)?;
+    let node = Arc::new(node);
     let group = match profile {
         Some(profile) => ring::join(&node, &args.group, profile, interrupt)?,
         None => node::join(&node, &args.group, args.rate_of_fire)?,
     };
-    let (endpoint, others) = (node.endpoint(), group.members().len());
-    eprintln!("joined {} at {endpoint}, {others} other members", args.group);
+    let (endpoint, others) = (node.endpoint(), counted(group.members().len(), "other member"));
+    eprintln!("joined {} at {endpoint}, {others}", args.group);
     let mut receiver = Receiver::new(args, profile.is_some().then(|| RingWatch::new(node.id())));
     let (tally, name) = (Arc::clone(&receiver.tally), args.group.clone());
-    interrupt.set_last_words(move || match profile {
-        Some(_) => tally.words_in_order(&name),
-        None => tally.words(&name),
+    let (watched, is_ordered) = (Arc::downgrade(&node), profile.is_some());
+    interrupt.set_last_words(move || {
+        if let Some(node) = watched.upgrade() {
+            tally.look(&node.status(), &name);
+        }
+        tally.last_words(&name, is_ordered)
     });
     let ended = receiver.receive(&node, &group, interrupt);
-    receiver.summary(&args.group, node.status().stats.losses_injected);
-    drop(receiver.out);
+    let status = node.status();
+    receiver.tally.look(&status, &args.group);
+    let told = receiver.summary(&args.group, status.stats.losses_injected);
+    let Receiver { out, tally, .. } = receiver;
+    drop(out);
     // Leaving in good order tells the others that nobody need wait for this node.
     group.leave();
-    node.close();
-    ended.map(|()| Outcome::of(receiver.tally.has_gaps()))
+    drop(node);
+    ended.and(told).map(|()| Outcome::of(tally.has_gaps()))
 }
 
 /// Counts what comes and writes it out.
@@ -94,6 +104,12 @@ struct Tally {
     fec: AtomicU64,
     nak: AtomicU64,
     lost: AtomicU64,
+    /// Of these, the messages that found no room in this program's queue.
+    lost_here: AtomicU64,
+    /// Messages that found no room and were not read as lost, and events in the queue: what the
+    /// output has not taken when it ends.
+    dropped: AtomicU64,
+    unread: AtomicU64,
     /// Messages that take more than a line: told once in the summary.
     broken_lines: AtomicU64,
     /// Of an ordered group: changes of its members, and how often it went on without this node.
@@ -144,7 +160,7 @@ impl Receiver {
         group: &Group,
         interrupt: &Interrupt,
     ) -> std::io::Result<Next> {
-        let service = ServiceWatch::default();
+        let service = ServiceWatch::new(node);
         while !interrupt.is_asked() {
             if let Some(state) = service.look(node).filter(|_| self.json) {
                 self.line(&json!({ "event": "service", "state": state }))?;
@@ -225,15 +241,13 @@ impl Receiver {
     }
 
     fn on_lost(&mut self, lost: &Lost) -> std::io::Result<()> {
-        self.tally.lost.fetch_add(u64::from(lost.count()), Relaxed);
-        eprintln!(
-            "lost: {} to {} of {}, {} packets: {}",
-            lost.first,
-            lost.last,
-            lost.sender,
-            lost.count(),
-            lost.cause
-        );
+        let count = u64::from(lost.count());
+        self.tally.lost.fetch_add(count, Relaxed);
+        if lost.cause == LossCause::QueueFull {
+            self.tally.lost_here.fetch_add(count, Relaxed);
+        }
+        let Lost { first, last, sender, cause, .. } = lost;
+        eprintln!("lost: {first} to {last} of {sender}, {}: {cause}", counted(count, "packet"));
         if !self.json {
             return Ok(());
         }
@@ -250,21 +264,29 @@ impl Receiver {
         writeln!(self.out, "{object}")
     }
 
-    fn summary(&self, group: &str, losses_injected: u64) {
+    /// Tells how it went, on standard error and as the last object of JSON.
+    fn summary(&mut self, group: &str, losses_injected: u64) -> Result<(), CliError> {
         let injected = match losses_injected {
             0 => String::new(),
-            count => format!(", {count} losses injected"),
+            count => format!(
+                ", {} injected",
+                if count == 1 { "1 loss".to_owned() } else { format!("{count} losses") }
+            ),
         };
-        let words = match self.ring {
-            Some(_) => self.tally.words_in_order(group),
-            None => self.tally.words(group),
-        };
+        let words = self.tally.last_words(group, self.ring.is_some());
         eprintln!("{words}{injected}");
         let broken_lines = self.tally.broken_lines.load(Relaxed);
         if broken_lines > 0 {
-            eprintln!(
-                "note: {broken_lines} messages hold line feeds: use --frames to keep them whole"
-            );
+            let messages = counted(broken_lines, "message");
+            eprintln!("note: {messages} with line feeds: use --frames to keep them whole");
+        }
+        if !self.json {
+            return Ok(());
+        }
+        let object = self.tally.object();
+        match self.line(&object).and_then(|()| self.out.flush()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(output::not_written(&error)),
+            _ => Ok(()),
         }
     }
 }
@@ -285,12 +307,54 @@ impl Tally {
         [&self.direct, &self.fec, &self.nak].map(|count| count.load(Relaxed)).iter().sum()
     }
 
+    /// Lost by what was read, and by what was not.
     fn lost(&self) -> u64 {
-        self.lost.load(Relaxed)
+        self.lost.load(Relaxed) + self.dropped.load(Relaxed)
+    }
+
+    /// Counts what waits in the group's queue, or found no room there, and was not read.
+    fn look(&self, status: &Status, group: &str) {
+        let Some(group) = status.groups.iter().find(|it| it.name == group) else { return };
+        self.unread.store(group.unread as u64, Relaxed);
+        let told = self.lost_here.load(Relaxed);
+        self.dropped.store(group.dropped.saturating_sub(told), Relaxed);
+    }
+
+    /// All of it, and what the output did not take.
+    fn last_words(&self, group: &str, is_ordered: bool) -> String {
+        let words = if is_ordered { self.words_in_order(group) } else { self.words(group) };
+        let [unread, dropped] = [&self.unread, &self.dropped].map(|count| count.load(Relaxed));
+        let mut rest = Vec::new();
+        if dropped > 0 {
+            rest.push(format!("{} found no room", counted(dropped, "message")));
+        }
+        if unread > 0 {
+            rest.push(format!("{} in the queue not written", counted(unread, "event")));
+        }
+        match rest.is_empty() {
+            true => words,
+            false => format!("{words}; the output was slow: {}", rest.join(", ")),
+        }
+    }
+
+    fn object(&self) -> serde_json::Value {
+        let [direct, fec, nak, unread, dropped] =
+            [&self.direct, &self.fec, &self.nak, &self.unread, &self.dropped]
+                .map(|count| count.load(Relaxed));
+        json!({
+            "event": "end",
+            "received": self.received(),
+            "direct": direct,
+            "fec": fec,
+            "nak": nak,
+            "lost": self.lost(),
+            "dropped": dropped,
+            "unread": unread,
+        })
     }
 
     fn settled(&self) -> u64 {
-        self.received() + self.lost()
+        self.received() + self.lost.load(Relaxed)
     }
 
     /// Whether there are messages that the others were given and this node was not.
@@ -300,18 +364,19 @@ impl Tally {
 
     fn words_in_order(&self, group: &str) -> String {
         let [views, removals] = [&self.views, &self.removals].map(|it| it.load(Relaxed));
-        let received = self.received();
+        let received = counted(self.received(), "message");
+        let (views, removals) = (counted(views, "change"), counted(removals, "time"));
         format!(
-            "received {received} messages of {group} in order: {views} changes of the ring, \
-             removed from it {removals} times"
+            "received {received} of {group} in order: {views} of the ring, removed from it \
+             {removals}"
         )
     }
 
     fn words(&self, group: &str) -> String {
         let [direct, fec, nak] = [&self.direct, &self.fec, &self.nak].map(|it| it.load(Relaxed));
-        let (received, lost) = (self.received(), self.lost());
+        let (received, lost) = (counted(self.received(), "message"), self.lost());
         format!(
-            "received {received} messages of {group}: {direct} directly, {fec} by repair, \
+            "received {received} of {group}: {direct} directly, {fec} by repair, \
              {nak} by retransmission; {lost} lost"
         )
     }
@@ -348,6 +413,25 @@ mod tests {
         assert_eq!(ways.map(|how| tally.add(how)), ["direct", "fec", "nak"]);
         tally.lost.store(2, Relaxed);
         assert_eq!((tally.received(), tally.settled()), (3, 5));
+    }
+
+    #[test]
+    fn what_the_output_did_not_take_is_counted_as_lost_and_told() {
+        let tally = Tally::default();
+        tally.direct.store(317, Relaxed);
+        assert_eq!(
+            tally.last_words("g", false),
+            "received 317 messages of g: 317 directly, 0 by repair, 0 by retransmission; 0 lost"
+        );
+        (tally.dropped.store(1, Relaxed), tally.unread.store(65_536, Relaxed));
+        assert_eq!(
+            tally.last_words("g", false),
+            "received 317 messages of g: 317 directly, 0 by repair, 0 by retransmission; 1 lost; \
+             the output was slow: 1 message found no room, 65536 events in the queue not written"
+        );
+        assert!(tally.has_gaps());
+        let object = tally.object();
+        assert_eq!((&object["lost"], &object["unread"]), (&1.into(), &65_536.into()));
     }
 
     #[test]

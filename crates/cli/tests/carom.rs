@@ -319,10 +319,10 @@ fn ctrl_c_ends_pub_and_sub_with_a_summary() {
     stdout.read_exact(&mut hello).expect("the message comes before anything ends");
     assert_eq!(&hello, b"hello\n");
     publisher.interrupt();
-    publisher.await_line("sent 1 messages");
+    publisher.await_line("sent 1 message to");
     assert!(publisher.end().success());
     sub.interrupt();
-    sub.await_line("received 1 messages");
+    sub.await_line("received 1 message of");
     assert!(sub.end().success());
     drop(stdin);
 }
@@ -330,7 +330,7 @@ fn ctrl_c_ends_pub_and_sub_with_a_summary() {
 #[test]
 fn ctrl_c_ends_a_publisher_that_waits_for_members() {
     let mut publisher = Running::start(&["pub", "nobody"], &alone(17_417), Stdio::null());
-    publisher.await_line("waiting for 1 members");
+    publisher.await_line("waiting for 1 member of nobody");
     publisher.interrupt();
     publisher.await_line("sent 0 messages");
     assert!(publisher.end().success());
@@ -345,7 +345,7 @@ fn a_reader_that_goes_away_ends_a_subscriber() {
     let mut publisher = Running::start(&["pub", "pipe"], &ports, Stdio::piped());
     let mut stdin = publisher.child.stdin.take().expect("it is piped");
     writeln!(stdin, "hello").expect("carom reads its input");
-    sub.await_line("received 1 messages");
+    sub.await_line("received 1 message of");
     assert!(sub.end().success(), "{:#?}", sub.seen);
     drop(stdin);
     assert!(publisher.end().success(), "{:#?}", publisher.seen);

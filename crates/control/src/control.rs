@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::descriptors::Descriptors;
 use crate::embedded::EmbeddedStore;
 use crate::error::ControlError;
 #[cfg(not(feature = "etcd"))]
@@ -40,6 +41,7 @@ struct Ground {
     http: Option<TcpListener>,
     address: SocketAddr,
     config: ServerConfig,
+    descriptors: Descriptors,
     seed: u64,
 }
 
@@ -58,10 +60,11 @@ impl Control {
     /// The store cannot be opened or is another's, or an address cannot be listened at. Nothing is
     /// left running then.
     pub fn start(options: Options) -> Result<Self, ControlError> {
-        let Options { store, listen, advertise, http, server: config, seed } = options;
+        let Options { store, new_store, listen, advertise, http, server: config, seed } = options;
         match store {
             StoreOptions::Embedded(directory) => {
-                let store = EmbeddedStore::open(&directory, &config.cluster, config.partitions)?;
+                let (cluster, partitions) = (&config.cluster, config.partitions);
+                let store = EmbeddedStore::open(&directory, cluster, partitions, new_store)?;
                 let ground = Ground::new(config, listen, advertise, http, seed)?;
                 let (sender, reports) = mpsc::channel(REPORTS);
                 let partitions = ground.config.partitions;
@@ -154,7 +157,13 @@ impl Ground {
         let address = advertise.unwrap_or_else(|| reachable(listened));
         let http = http.map(|http| bind(&runtime, "--http", http)).transpose()?;
         let seed = seed.unwrap_or_else(system_random);
-        Ok(Self { runtime, listener, http, address, config, seed })
+        let descriptors = Descriptors::of_process();
+        let config = ServerConfig {
+            max_links: config.max_links.min(descriptors.links),
+            max_new_links: config.max_new_links.min(descriptors.new_links),
+            ..config
+        };
+        Ok(Self { runtime, listener, http, address, config, descriptors, seed })
     }
 
     fn launch<S>(
@@ -166,7 +175,7 @@ impl Ground {
         S: Store + Send + 'static,
         S::Report: 'static,
     {
-        let Self { runtime, listener, http, address, config, seed } = self;
+        let Self { runtime, listener, http, address, config, descriptors, seed } = self;
         let http_address = http.as_ref().map(TcpListener::local_addr).transpose();
         let http_address = http_address.map_err(ControlError::Start)?;
         let (links, arrivals) = Links::new();
@@ -180,7 +189,7 @@ impl Ground {
         let serve = move || {
             runtime.spawn(links::accept(listener, accepted_sender));
             if let Some(http) = http {
-                runtime.spawn(http::serve(http, asks_sender));
+                runtime.spawn(http::serve(http, asks_sender, descriptors.http));
             }
             runtime.block_on(process.run(inputs));
         };

@@ -4,6 +4,11 @@
 //! acknowledged, so that neither a killed process nor a lost machine loses a join. Only one process
 //! at a time can have the file open, which is what makes it the owner of all partitions.
 //!
+//! Every page is verified when the store is opened, which reads the whole file: `redb` trusts one
+//! that was closed in order, and panics if it was damaged since. A panic within opening and
+//! reading is taken for damage all the same ([`guarded`]). A marker beside the database says that
+//! there was a store, so that one that is gone or empty is not taken for a new one.
+//!
 //! | table | key | value |
 //! |---|---|---|
 //! | `about` | name | format u32, partitions u16, cluster text |
@@ -14,7 +19,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 
 use carom_proto::GroupId;
 use carom_proto::membership::service::server::{Commit, CommitFailure};
@@ -22,7 +28,7 @@ use carom_proto::membership::service::{Change, FrameError, GroupState, Member, P
 use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable, TableDefinition};
 
 use crate::about::About;
-use crate::error::StoreError;
+use crate::error::{StoreError, plain};
 
 const ABOUT: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("about");
 const VERSIONS: TableDefinition<'_, u16, u64> = TableDefinition::new("versions");
@@ -37,23 +43,48 @@ pub(crate) struct EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Opens the store in the folder `directory`, which is made if it is not there.
+    /// Opens the store in the folder `directory`, which is made if it is not there. With `anew` a
+    /// store that is lost or damaged is put aside, and an empty one begun.
     pub(crate) fn open(
         directory: &Path,
         cluster: &str,
         partitions: u16,
+        anew: bool,
     ) -> Result<Self, StoreError> {
-        let path = directory.join("membership.redb");
-        let failed = |error: String| StoreError::Open { path: path.clone(), error };
-        std::fs::create_dir_all(directory).map_err(|error| failed(error.to_string()))?;
+        let place = Place::new(directory);
+        place.prepare()?;
+        let open = || Self::open_at(&place, cluster, partitions);
+        match open() {
+            Err(error @ (StoreError::Lost { .. } | StoreError::Damaged { .. })) if anew => {
+                tracing::warn!(%error, "a new store is begun");
+                place.put_aside()?;
+                open()
+            }
+            result => result,
+        }
+    }
+
+    fn open_at(place: &Place, cluster: &str, partitions: u16) -> Result<Self, StoreError> {
+        let is_new = place.is_new()?;
+        let path = place.database.clone();
         let opens = move || {
-            Database::create(&path).map_err(|error| match error {
+            let database = Database::builder().set_check_integrity_on_open(true).create(&path);
+            database.map_err(|error| match error {
                 DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.clone() },
                 DatabaseError::Storage(error) => error.into(),
                 error => StoreError::Open { path: path.clone(), error: error.to_string() },
             })
         };
-        Self::begin(Box::new(opens), cluster, partitions)
+        let begun = Self::begin(Box::new(opens), cluster, partitions).and_then(|store| {
+            place.mark(&About { cluster: cluster.into(), partitions })?;
+            Ok(store)
+        });
+        let is_ours = is_new && !matches!(begun, Err(StoreError::InUse { .. }));
+        if begun.is_err() && is_ours {
+            // Nothing is in it, and left there it would be taken for a store that was emptied.
+            let _ = std::fs::remove_file(&place.database);
+        }
+        begun
     }
 
     /// A store whose bytes are kept by `backend`, which is asked for again after an error.
@@ -65,6 +96,7 @@ impl EmbeddedStore {
     ) -> Result<Self, StoreError> {
         let opens = move || {
             Database::builder()
+                .set_check_integrity_on_open(true)
                 .create_with_backend(backend())
                 .map_err(|error| StoreError::from(redb::Error::from(error)))
         };
@@ -76,10 +108,12 @@ impl EmbeddedStore {
         cluster: &str,
         partitions: u16,
     ) -> Result<Self, StoreError> {
-        let database = opens()?;
-        let store = Self { opens, database: Some(database) };
-        store.introduce(&About { cluster: cluster.into(), partitions })?;
-        Ok(store)
+        guarded(|| {
+            let database = opens()?;
+            let store = Self { opens, database: Some(database) };
+            store.introduce(&About { cluster: cluster.into(), partitions })?;
+            Ok(store)
+        })
     }
 
     /// Writes what a new store is for; checks that an old one is for the same.
@@ -107,6 +141,10 @@ impl EmbeddedStore {
 
     /// The partition as it is stored.
     pub(crate) fn load(&self, partition: u16) -> Result<PartitionState, StoreError> {
+        guarded(|| self.read(partition))
+    }
+
+    fn read(&self, partition: u16) -> Result<PartitionState, StoreError> {
         let transaction = self.database()?.begin_read()?;
         let versions = transaction.open_table(VERSIONS)?;
         let version = version_of(&versions, partition)?;
@@ -181,7 +219,7 @@ impl EmbeddedStore {
 
     fn reopen(&mut self) -> Result<(), StoreError> {
         if self.database.is_none() {
-            self.database = Some((self.opens)()?);
+            self.database = Some(guarded(&self.opens)?);
         }
         Ok(())
     }
@@ -190,6 +228,92 @@ impl EmbeddedStore {
         let closed = || StoreError::Failed { error: "it is closed".into(), is_full: false };
         self.database.as_ref().ok_or_else(closed)
     }
+}
+
+/// The files of a store.
+#[derive(Debug)]
+struct Place {
+    directory: PathBuf,
+    database: PathBuf,
+    marker: PathBuf,
+}
+
+impl Place {
+    fn new(directory: &Path) -> Self {
+        let [database, marker] = [DATABASE, MARKER].map(|name| directory.join(name));
+        Self { directory: directory.to_owned(), database, marker }
+    }
+
+    fn prepare(&self) -> Result<(), StoreError> {
+        std::fs::create_dir_all(&self.directory).map_err(|error| self.cannot_open(&error))
+    }
+
+    /// Whether there has never been a store here.
+    ///
+    /// # Errors
+    /// There was one, and its data is gone.
+    fn is_new(&self) -> Result<bool, StoreError> {
+        let lost = |how: &'static str| StoreError::Lost { path: self.database.clone(), how };
+        let exists = |path: &Path| path.try_exists().map_err(|error| self.cannot_open(&error));
+        match std::fs::metadata(&self.database) {
+            Ok(file) if file.is_file() && file.len() == 0 => Err(lost("is empty")),
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match exists(&self.marker)? {
+                true => Err(lost("is missing")),
+                false => Ok(true),
+            },
+            Err(error) => Err(self.cannot_open(&error)),
+        }
+    }
+
+    /// Notes that there is a store.
+    fn mark(&self, about: &About) -> Result<(), StoreError> {
+        let text = format!("The store of {about} is in {DATABASE}.\n");
+        let is_marked = std::fs::read(&self.marker).is_ok_and(|found| found == text.as_bytes());
+        if is_marked {
+            return Ok(());
+        }
+        let written = std::fs::write(&self.marker, text)
+            .and_then(|()| std::fs::File::open(&self.marker)?.sync_all())
+            .and_then(|()| std::fs::File::open(&self.directory)?.sync_all());
+        written.map_err(|error| StoreError::from(redb::Error::Io(error)))
+    }
+
+    /// Keeps what is there under another name.
+    fn put_aside(&self) -> Result<(), StoreError> {
+        let aside = self.directory.join(ASIDE);
+        for (from, to) in [(&self.database, Some(&aside)), (&self.marker, None)] {
+            let moved = match to {
+                Some(to) => std::fs::rename(from, to),
+                None => std::fs::remove_file(from),
+            };
+            match moved {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(self.cannot_open(&error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn cannot_open(&self, error: &io::Error) -> StoreError {
+        StoreError::Open { path: self.database.clone(), error: plain(error) }
+    }
+}
+
+const DATABASE: &str = "membership.redb";
+/// Says that there was a store in this folder.
+const MARKER: &str = "membership.store";
+/// What a damaged database is called once a new one was asked for.
+const ASIDE: &str = "membership.redb.damaged";
+
+/// Runs `work` on the database. A panic within it is damage that the verification of the pages did
+/// not find: the database ends with the error, and nothing of it is used again.
+fn guarded<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(StoreError::Damaged { what: "reading it failed where no sound store fails".into() })
+    })
 }
 
 /// How many changes of the partition are stored.
@@ -270,6 +394,9 @@ impl fmt::Debug for EmbeddedStore {
 
 impl From<redb::Error> for StoreError {
     fn from(error: redb::Error) -> Self {
+        if let redb::Error::Corrupted(what) = error {
+            return Self::Damaged { what };
+        }
         let is_full = match &error {
             redb::Error::Io(error) => {
                 matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

@@ -29,6 +29,14 @@ fn commit(partition: u16, after: u64, changes: &[Change]) -> Commit {
     Commit { id: CommitId(1), partition, after, changes: changes.to_vec() }
 }
 
+fn open(folder: &Path) -> Result<EmbeddedStore, StoreError> {
+    EmbeddedStore::open(folder, CLUSTER, PARTITIONS, false)
+}
+
+fn open_anew(folder: &Path) -> Result<EmbeddedStore, StoreError> {
+    EmbeddedStore::open(folder, CLUSTER, PARTITIONS, true)
+}
+
 /// What a partition is after these changes, without a store.
 fn expected(changes: &[Change]) -> PartitionState {
     let mut state = PartitionState::default();
@@ -106,12 +114,12 @@ fn what_was_committed_is_there_after_the_process_has_gone() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let changes = [join(1, 1), join(1, 2), join(5, 1), part(1, 1), join(9, 3), part(9, 3)];
     {
-        let mut store = EmbeddedStore::open(folder.path(), CLUSTER, PARTITIONS).expect("it opens");
+        let mut store = open(folder.path()).expect("it opens");
         store.commit(&[commit(1, 0, &changes[..2])]).expect("there is room");
         let (rest, other) = (commit(1, 2, &changes[2..]), commit(2, 0, &[join(2, 7)]));
         store.commit(&[rest, other]).expect("there is room");
     }
-    let store = EmbeddedStore::open(folder.path(), CLUSTER, PARTITIONS).expect("it opens again");
+    let store = open(folder.path()).expect("it opens again");
     assert_eq!(store.load(1).expect("it is read"), expected(&changes));
     assert_eq!(store.load(2).expect("it is read"), expected(&[join(2, 7)]));
     assert_eq!(store.load(3).expect("it is read"), PartitionState::default());
@@ -163,13 +171,13 @@ fn a_full_disk_refuses_the_commit_keeps_what_was_there_and_takes_more_when_there
 #[test]
 fn a_store_is_one_process_one_clusters_and_of_one_number_of_partitions() {
     let folder = tempfile::tempdir().expect("a folder for the test");
-    let store = EmbeddedStore::open(folder.path(), CLUSTER, PARTITIONS).expect("it opens");
-    let again = EmbeddedStore::open(folder.path(), CLUSTER, PARTITIONS);
+    let store = open(folder.path()).expect("it opens");
+    let again = open(folder.path());
     assert!(matches!(again, Err(StoreError::InUse { .. })), "{again:?}");
     drop(store);
-    let other = EmbeddedStore::open(folder.path(), "another", PARTITIONS);
+    let other = EmbeddedStore::open(folder.path(), "another", PARTITIONS, false);
     assert!(matches!(other, Err(StoreError::Other { .. })), "{other:?}");
-    let other = EmbeddedStore::open(folder.path(), CLUSTER, PARTITIONS + 1);
+    let other = EmbeddedStore::open(folder.path(), CLUSTER, PARTITIONS + 1, false);
     let text = other.expect_err("the partitions differ").to_string();
     assert_eq!(
         text,
@@ -180,7 +188,103 @@ fn a_store_is_one_process_one_clusters_and_of_one_number_of_partitions() {
 
 #[test]
 fn a_folder_that_cannot_be_made_is_an_error_that_names_it() {
-    let error = EmbeddedStore::open(Path::new("/dev/null/store"), CLUSTER, PARTITIONS);
+    let error = open(Path::new("/dev/null/store"));
     let text = error.expect_err("a device has no folders").to_string();
     assert!(text.starts_with("/dev/null/store/membership.redb: "), "{text}");
+}
+
+/// A folder with a store of some groups, closed in order.
+fn filled() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let mut store = open(folder.path()).expect("it opens");
+    let changes: Vec<Change> = (0..300).map(|node| join(node as u32 % 20, node)).collect();
+    for (batch, changes) in changes.chunks(50).enumerate() {
+        store.commit(&[commit(1, batch as u64 * 50, changes)]).expect("there is room");
+    }
+    folder
+}
+
+/// Opens the store and reads all of it, as a process that starts does.
+fn read_all(folder: &Path) -> Result<Vec<PartitionState>, StoreError> {
+    let store = open(folder)?;
+    (0..PARTITIONS).map(|partition| store.load(partition)).collect()
+}
+
+#[test]
+fn damaged_bytes_anywhere_are_an_error_or_change_nothing() {
+    let folder = filled();
+    let path = folder.path().join(DATABASE);
+    let sound = std::fs::read(&path).expect("it is there");
+    let expected = read_all(folder.path()).expect("it is sound");
+    let mut errors = 0;
+    // Every page, at its head and at an odd place; the file's own header more closely.
+    let places = (0..sound.len()).step_by(4096).map(|at| at + (at / 4096 % 3) * 1037);
+    for at in (0..320).step_by(16).chain(places) {
+        let mut damaged = sound.clone();
+        let end = (at + 16).min(damaged.len());
+        damaged[at..end].iter_mut().for_each(|byte| *byte = !*byte);
+        std::fs::write(&path, damaged).expect("there is room");
+        match read_all(folder.path()) {
+            Ok(found) => assert_eq!(found, expected, "damage at {at} changes what is read"),
+            Err(error) => {
+                errors += 1;
+                let is_named = matches!(
+                    error,
+                    StoreError::Damaged { .. }
+                        | StoreError::Open { .. }
+                        | StoreError::Failed { .. }
+                );
+                assert!(is_named, "damage at {at}: {error:?}");
+            }
+        }
+    }
+    assert!(errors > 10, "only {errors} damages were noticed");
+}
+
+#[test]
+fn a_store_that_is_emptied_or_gone_is_begun_anew_only_where_that_is_asked_for() {
+    for is_emptied in [true, false] {
+        let folder = filled();
+        let path = folder.path().join(DATABASE);
+        match is_emptied {
+            true => std::fs::write(&path, "").expect("it is ours"),
+            false => std::fs::remove_file(&path).expect("it is ours"),
+        }
+        let error = open(folder.path()).expect_err("there was a store");
+        assert!(matches!(error, StoreError::Lost { .. }), "{error:?}");
+        assert!(error.to_string().contains("membership.redb"), "{error}");
+        let store = open_anew(folder.path()).expect("that was asked for");
+        assert_eq!(store.load(1).expect("it is read"), PartitionState::default());
+        drop(store);
+        open(folder.path()).expect("it is a store again");
+    }
+}
+
+#[test]
+fn a_damaged_store_is_put_aside_and_a_sound_one_kept_when_a_new_one_is_asked_for() {
+    let folder = filled();
+    let store = open_anew(folder.path()).expect("it is sound");
+    assert_ne!(store.load(1).expect("it is read"), PartitionState::default());
+    drop(store);
+    let path = folder.path().join(DATABASE);
+    let mut damaged = std::fs::read(&path).expect("it is there");
+    let half = damaged.len() / 2;
+    damaged[4096..half].fill(0xAA);
+    std::fs::write(&path, &damaged).expect("there is room");
+    let error = open(folder.path()).expect_err("it is damaged");
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
+    let store = open_anew(folder.path()).expect("that was asked for");
+    assert_eq!(store.load(1).expect("it is read"), PartitionState::default());
+    assert!(folder.path().join(ASIDE).exists(), "what was damaged is kept");
+}
+
+#[test]
+fn a_first_start_that_fails_leaves_nothing_that_hinders_the_second() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let marker = folder.path().join(MARKER);
+    std::os::unix::fs::symlink(folder.path().join("nowhere/else"), &marker).expect("it is ours");
+    let error = open(folder.path()).expect_err("the marker cannot be written");
+    assert!(matches!(error, StoreError::Failed { .. }), "{error:?}");
+    std::fs::remove_file(marker).expect("it is ours");
+    open(folder.path()).expect("it opens");
 }

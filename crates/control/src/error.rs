@@ -13,7 +13,7 @@ pub enum ControlError {
     #[error("{0}")]
     Store(#[from] StoreError),
     /// An address cannot be listened at.
-    #[error("cannot listen at {address}: {error}")]
+    #[error("cannot listen at {address}: {}", plain(error))]
     Listen {
         /// The flag of the command that names it.
         flag: &'static str,
@@ -23,7 +23,7 @@ pub enum ControlError {
         error: io::Error,
     },
     /// The system gives no thread or runtime.
-    #[error("cannot start: {0}")]
+    #[error("cannot start: {}", plain(.0))]
     Start(io::Error),
     /// The process ended by an error of its own, which it has reported.
     #[error("the control process has failed")]
@@ -40,6 +40,14 @@ pub enum StoreError {
         path: PathBuf,
         /// What the system or the database says.
         error: String,
+    },
+    /// There was a store, and its data is gone.
+    #[error("the store has lost its data: {path} {how}")]
+    Lost {
+        /// The file.
+        path: PathBuf,
+        /// What has become of it.
+        how: &'static str,
     },
     /// Another process has the file open.
     #[error("{path} is in use by another process")]
@@ -106,6 +114,14 @@ impl StoreError {
     }
 }
 
+/// The text of a system error without its number.
+pub(crate) fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}
+
 impl ControlError {
     /// What to do about it.
     pub fn fix(&self) -> String {
@@ -136,9 +152,9 @@ impl ControlError {
                  Debian's protobuf-compiler"
                     .into()
             }
-            Self::Store(StoreError::Damaged { .. }) => {
-                "give an empty folder, or with etcd another --cluster: the nodes join again by \
-                 themselves"
+            Self::Store(StoreError::Lost { .. } | StoreError::Damaged { .. }) => {
+                "restore it from a copy, or begin an empty one with --new-store (with etcd: \
+                 another --cluster): nodes that run join again by themselves"
                     .into()
             }
             Self::Store(StoreError::Failed { is_full: true, .. }) => "make room on the disk".into(),

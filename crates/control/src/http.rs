@@ -1,4 +1,11 @@
 //! Status and metrics by HTTP.
+//!
+//! The process exists for its links, so that HTTP gets a bounded share of its descriptors: at most
+//! `most` connections are open, each answers one request and ends within a fixed time. More wait in
+//! the system's queue, which costs no descriptor.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -6,9 +13,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use carom_proto::GroupId;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use serde::Deserialize;
-use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::metrics;
 use crate::status::{GroupStatus, Status, Unknown};
@@ -27,16 +37,56 @@ struct WhichGroup {
     group: String,
 }
 
-/// Serves until the runtime ends.
-pub(crate) async fn serve(listener: TcpListener, asks: mpsc::Sender<Ask>) {
+/// A request whose header has not arrived within this time is given up.
+const HEADER_WITHIN: Duration = Duration::from_secs(5);
+/// A connection that has not taken its answer by then is closed.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+const RETRY_ACCEPT: Duration = Duration::from_millis(100);
+
+/// Serves until the runtime ends, on at most `most` connections at a time.
+pub(crate) async fn serve(listener: TcpListener, asks: mpsc::Sender<Ask>, most: usize) {
     let router = Router::new()
         .route("/status", get(status))
         .route("/members", get(members))
         .route("/metrics", get(metrics_text))
         .with_state(asks);
-    if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!(%error, "status and metrics are no longer served");
+    let places = Arc::new(Semaphore::new(most));
+    loop {
+        let place = place(&places, most).await;
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(answer(stream, router.clone(), place));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "an HTTP connection was not accepted");
+                tokio::time::sleep(RETRY_ACCEPT).await;
+            }
+        }
     }
+}
+
+/// Waits until one more connection may be open.
+async fn place(places: &Arc<Semaphore>, most: usize) -> OwnedSemaphorePermit {
+    if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+        return place;
+    }
+    tracing::warn!(most, "all HTTP connections are taken: further requests wait");
+    Arc::clone(places).acquire_owned().await.expect("nobody closes the semaphore")
+}
+
+/// Answers one request. The descriptor is free again within [`ANSWERED_WITHIN`].
+async fn answer(stream: TcpStream, router: Router, place: OwnedSemaphorePermit) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_WITHIN)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    match tokio::time::timeout(ANSWERED_WITHIN, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "an HTTP request was not answered"),
+        Err(_) => tracing::warn!("an HTTP client did not take its answer in time"),
+    }
+    drop(place);
 }
 
 async fn status(State(asks): State<mpsc::Sender<Ask>>) -> Response {

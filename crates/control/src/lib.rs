@@ -16,6 +16,7 @@
 mod about;
 mod caller;
 mod control;
+mod descriptors;
 mod detector;
 mod embedded;
 mod error;

@@ -12,6 +12,10 @@ use carom_proto::membership::service::server::ServerConfig;
 pub struct Options {
     /// Where the state is kept.
     pub store: StoreOptions,
+    /// Whether an embedded store that has lost its data, or is damaged, is put aside and an empty
+    /// one begun: nodes that run join again by themselves. A store that can be read is kept.
+    /// Default: false, which makes it an error.
+    pub new_store: bool,
     /// Where nodes connect to, by TCP. Default: any address of the host, port 7402; port 0 takes
     /// any free one.
     pub listen: SocketAddr,
@@ -62,6 +66,7 @@ impl Options {
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             store: StoreOptions::Embedded(directory.into()),
+            new_store: false,
             listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), DEFAULT_PORT),
             advertise: None,
             http: Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DEFAULT_HTTP_PORT)),

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use carom_proto::RateOfFire;
+use carom_proto::{GroupSettings, RateOfFire};
 
 /// Why a value with a unit was not understood.
 #[derive(Debug, PartialEq, Eq)]
@@ -159,10 +159,15 @@ pub fn bandwidth(text: &str) -> Result<Bandwidth, UnitError> {
 /// # Errors
 /// The text is not such a value.
 pub fn name(text: &str) -> Result<String, UnitError> {
-    match text.trim() {
-        "" => Err(wrong("a group has a name".to_owned(), "write a name such as numbers")),
-        _ => Ok(text.to_owned()),
+    if text.trim().is_empty() {
+        return Err(wrong("a group has a name".to_owned(), "write a name such as numbers"));
     }
+    let fix = format!(
+        "write 1 to {} bytes without line feeds and the like",
+        GroupSettings::MAX_NAME_BYTES
+    );
+    GroupSettings::check_name(text).map_err(|error| wrong(error.to_string(), &fix))?;
+    Ok(text.to_owned())
 }
 
 /// A rate-of-fire: `8,5` is r = 8, c = 5.

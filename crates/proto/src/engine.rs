@@ -371,16 +371,31 @@ pub struct Safe {
     pub group: GroupId,
     /// All messages of this node up to here are settled at every member.
     pub up_to: SeqNo,
-    /// The members that confirmed.
+    /// The members that confirmed. 0 if there was none, or none any more: see
+    /// [`Safe::is_unconfirmed`].
     pub members: usize,
     /// Members that lost some of them, and how many packets each; those that have left meanwhile
     /// too.
     pub incomplete: Vec<(NodeId, u32)>,
 }
 
+impl Safe {
+    /// Returns `true` if there was no member to confirm anything: nothing is left open, but nobody
+    /// is known to have the messages.
+    pub fn is_unconfirmed(&self) -> bool {
+        self.members == 0
+    }
+}
+
 /// Why a group could not be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
+    /// The name has no bytes, or this many, which is too many.
+    #[error("a group name of {0} bytes: it must have 1 to {}", GroupSettings::MAX_NAME_BYTES)]
+    NameLength(usize),
+    /// The name holds a line feed or another control character, this one first.
+    #[error("a group name with the control character {0:?}")]
+    NameCharacter(char),
     /// r is out of bounds.
     #[error("rate-of-fire {given}: r must be 1 to {}", RateOfFire::MAX_R)]
     RateOfFire {

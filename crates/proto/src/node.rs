@@ -220,6 +220,13 @@ impl Node {
         None
     }
 
+    /// Others reach this node at `endpoint` from now on. Returns whether the membership tells them.
+    pub fn set_endpoint(&mut self, now: Time, endpoint: Endpoint) -> bool {
+        let is_told = self.membership.set_endpoint(now, endpoint);
+        self.take_membership_events(now);
+        is_told
+    }
+
     /// Something happened to a link of the membership's; see [`crate::membership::link`].
     pub fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
         self.membership.handle_link(now, link, event);

@@ -116,6 +116,25 @@ impl fmt::Display for GroupSettings {
 }
 
 impl GroupSettings {
+    /// Maximum length of a group's name in bytes.
+    pub const MAX_NAME_BYTES: usize = 255;
+
+    /// Checks that a group can have this name: 1 to [`GroupSettings::MAX_NAME_BYTES`] bytes without
+    /// control characters, so that it can be shown on one line.
+    ///
+    /// # Errors
+    /// [`JoinError::NameLength`] or [`JoinError::NameCharacter`].
+    pub fn check_name(name: &str) -> Result<(), JoinError> {
+        let bytes = name.len();
+        if bytes == 0 || bytes > Self::MAX_NAME_BYTES {
+            return Err(JoinError::NameLength(bytes));
+        }
+        match name.chars().find(|character| character.is_control()) {
+            Some(character) => Err(JoinError::NameCharacter(character)),
+            None => Ok(()),
+        }
+    }
+
     /// The settings of the group called `name`.
     pub fn new(name: &str, profile: Profile) -> Self {
         Self { profile, name_check: GroupId::name_check(name) }
@@ -169,6 +188,20 @@ impl GroupSettings {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_name_has_1_to_255_bytes_and_no_control_characters() {
+        for name in ["a", "prices.*", "Kurse \u{fc}ber alles", &"x".repeat(255)] {
+            assert_eq!(GroupSettings::check_name(name), Ok(()), "{name}");
+        }
+        let length = |bytes| Err(JoinError::NameLength(bytes));
+        assert_eq!(GroupSettings::check_name(""), length(0));
+        assert_eq!(GroupSettings::check_name(&"x".repeat(256)), length(256));
+        for character in ['\n', '\0', '\u{7f}', '\u{85}'] {
+            let refused = Err(JoinError::NameCharacter(character));
+            assert_eq!(GroupSettings::check_name(&format!("a{character}b")), refused);
+        }
+    }
 
     proptest! {
         #[test]

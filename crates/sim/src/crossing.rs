@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use carom_proto::loss::LossInjector;
+use carom_proto::loss::{Loss, LossInjector};
 use carom_proto::{Class, Rng, Time};
 
 use crate::counters::PerClass;
@@ -135,6 +135,11 @@ impl LinkState {
             traffic: Traffic::default(),
             is_dead: false,
         }
+    }
+
+    /// The link loses after another model from now on.
+    pub(crate) fn set_loss(&mut self, loss: Loss, seed: u64) {
+        self.loss = LossInjector::new(loss, seed);
     }
 
     /// A datagram reaches the link at `now`; calls come in order of time for links with a

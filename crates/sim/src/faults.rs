@@ -34,6 +34,9 @@ pub enum Fault {
     Disturb(Disturbance),
     /// The host loses datagrams after another model from now on.
     Loss(HostIx, Loss),
+    /// All links lose datagrams after another model from now on, each for itself. Without this,
+    /// they lose what their [`Link`](crate::Link) says, whatever hosts do.
+    LinkLoss(Loss),
     /// The host's clock is stepped by so many nanoseconds. Engines never see their time decrease:
     /// a clock that was set back stands still until the world has caught up.
     ClockStep(HostIx, i64),

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use carom_proto::loss::Loss;
 use carom_proto::rdcm::tree::MulticastTree;
 use carom_proto::{GroupId, IdMap, Rng, Time};
 
@@ -143,6 +144,12 @@ impl Network {
         }
         self.routes.fill(None);
         self.ways += 1;
+    }
+
+    /// All links lose after another model from now on.
+    pub(crate) fn set_loss(&mut self, loss: Loss, seed: u64) {
+        let mut rng = Rng::new(seed);
+        self.links.iter_mut().for_each(|link| link.set_loss(loss, rng.next_u64()));
     }
 
     /// A background flow begins on the link between two places.
@@ -408,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_link_loses_only_what_its_loss_concerns() {
-        let deaf = Link::default().with_loss(carom_proto::loss::Loss::Uniform(1.0));
+        let deaf = Link::default().with_loss(Loss::Uniform(1.0));
         let mut network = Network::new(Topology::lan(2, deaf), 1);
         let tree = network.tree(HostIx(0), Goal::Host(HostIx(1)));
         let mut next = Vec::new();
@@ -417,6 +424,10 @@ mod tests {
             network.send(Time(0), &tree, load, &mut |onward| next.push(onward));
         }
         assert_eq!(next, [Onward::Lost, Onward::Arrive(Time(50_000), HostIx(1))]);
+        next.clear();
+        network.set_loss(Loss::None, 7);
+        network.send(Time(0), &tree, load(100), &mut |onward| next.push(onward));
+        assert!(!next.contains(&Onward::Lost), "the link goes on losing: {next:?}");
     }
 
     #[test]

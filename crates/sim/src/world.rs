@@ -296,6 +296,7 @@ impl<M: Machine> World<M> {
                 let seed = self.rng.next_u64();
                 self.host_mut(*host).loss = LossInjector::new(*loss, seed);
             }
+            Fault::LinkLoss(loss) => self.network.set_loss(*loss, self.rng.next_u64()),
             Fault::ClockStep(host, by_ns) => {
                 self.host_mut(*host).clock.step(*by_ns);
                 self.schedule_wake(*host);

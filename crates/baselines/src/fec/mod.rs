@@ -18,8 +18,10 @@
 //! - A set that does not fill is flushed ([`Config::flush_after`]), and a sender that falls silent
 //!   says how far it has come ([`Config::heartbeat`]): nothing would tell a receiver of a last
 //!   message otherwise. Both can be turned off.
-//! - What is not recovered after [`Config::give_up_after`] is reported lost: there is no second
-//!   phase. Deadlines have no effect for the same reason.
+//! - What is not recovered [`Config::give_up_after`] after its loss was noticed is reported lost:
+//!   there is no second phase. The loss of a last message is noticed by the first heartbeat that
+//!   comes through, and these are up to 64 times as far apart as the first. Deadlines have no
+//!   effect for the same reason.
 //! - [`Engine::confirm`] is not answered: nobody tells the sender anything.
 
 pub mod config;

@@ -184,6 +184,7 @@ impl<N: Network> Host<N> {
         self.notices.add(Notice {
             text: format!("group {name:?} is closed: its application did not take its messages"),
             fix: Some("take events faster, or give the node a longer queue".into()),
+            is_routine: false,
         });
         self.leave_group(now, group);
     }
@@ -207,6 +208,7 @@ impl<N: Network> Host<N> {
                 self.notices.add(Notice {
                     text: format!("group {name:?} is closed: {refused}"),
                     fix: Some(refused.fix()),
+                    is_routine: false,
                 });
             }
         }

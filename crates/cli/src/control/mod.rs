@@ -85,9 +85,18 @@ fn check_name(flag: &str, name: &str) -> Result<(), CliError> {
 
 const LEAST_DETECTION: Duration = Duration::from_millis(100);
 const LONGEST_NAME: usize = 255;
+#[cfg(feature = "etcd")]
 const EXAMPLE: &str = "Examples:
   carom control --store /var/lib/carom
   carom control --etcd http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379
+  carom sub prices --control 10.0.0.5          on another machine
+  carom control status
+  carom control members prices --json
+  carom control detector --rack r7 --control 10.0.0.5
+  curl http://127.0.0.1:7403/metrics";
+#[cfg(not(feature = "etcd"))]
+const EXAMPLE: &str = "Examples:
+  carom control --store /var/lib/carom
   carom sub prices --control 10.0.0.5          on another machine
   carom control status
   carom control members prices --json

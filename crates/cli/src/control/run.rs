@@ -20,6 +20,9 @@ pub(super) struct Serve {
     /// Folder of the store, made if it is not there; what was acknowledged is on the disk
     #[arg(long, value_name = "DIR", default_value = "carom-control", conflicts_with = "etcd")]
     store: PathBuf,
+    /// Begin an empty store if the one that was there is lost or damaged, which is put aside
+    #[arg(long, conflicts_with = "etcd")]
+    new_store: bool,
     #[command(flatten)]
     etcd: Etcd,
     /// Where nodes connect to, by TCP
@@ -35,7 +38,7 @@ pub(super) struct Serve {
     #[arg(long, conflicts_with = "http")]
     no_http: bool,
     /// Name of the cluster: nodes of another one are refused
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     cluster: String,
     /// Into how many partitions the groups are split; a store keeps to those it was made with
     #[arg(long, value_name = "N", default_value_t = 16)]
@@ -62,30 +65,35 @@ pub(super) struct Serve {
     json: bool,
 }
 
+/// Whether this program was built without etcd: its flags are understood and refused then.
+const NO_ETCD: bool = cfg!(not(feature = "etcd"));
+
 /// Which etcd keeps the state, if one does.
 #[derive(clap::Args)]
 struct Etcd {
     /// Keep the state in etcd, which several processes share: its client addresses
-    #[arg(long, value_name = "URL,...", value_delimiter = ',')]
+    #[arg(long, hide = NO_ETCD, value_name = "URL,...", value_delimiter = ',')]
     etcd: Vec<String>,
     /// How long this process may be away from etcd until others take its partitions
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
+    #[arg(long, hide = NO_ETCD, value_name = "TIME", default_value = "5s")]
+    #[arg(value_parser = units::duration)]
     #[arg(requires = "etcd")]
     etcd_lease: Duration,
     /// Name of the user at etcd
-    #[arg(long, value_name = "NAME", requires = "etcd", requires = "etcd_password_file")]
+    #[arg(long, hide = NO_ETCD, value_name = "NAME")]
+    #[arg(requires = "etcd", requires = "etcd_password_file")]
     etcd_user: Option<String>,
     /// File with the password, on its first line
-    #[arg(long, value_name = "FILE", requires = "etcd_user")]
+    #[arg(long, hide = NO_ETCD, value_name = "FILE", requires = "etcd_user")]
     etcd_password_file: Option<PathBuf>,
     /// Certificate of who signed etcd's, in PEM: for https
-    #[arg(long, value_name = "FILE", requires = "etcd")]
+    #[arg(long, hide = NO_ETCD, value_name = "FILE", requires = "etcd")]
     etcd_ca: Option<PathBuf>,
     /// Own certificate, in PEM, where etcd asks for one
-    #[arg(long, value_name = "FILE", requires = "etcd_ca", requires = "etcd_key")]
+    #[arg(long, hide = NO_ETCD, value_name = "FILE", requires = "etcd_ca", requires = "etcd_key")]
     etcd_cert: Option<PathBuf>,
     /// The key of --etcd-cert, in PEM
-    #[arg(long, value_name = "FILE", requires = "etcd_cert")]
+    #[arg(long, hide = NO_ETCD, value_name = "FILE", requires = "etcd_cert")]
     etcd_key: Option<PathBuf>,
 }
 
@@ -143,6 +151,7 @@ impl Serve {
         if !self.etcd.etcd.is_empty() {
             options.store = StoreOptions::Etcd(self.etcd.options()?);
         }
+        options.new_store = self.new_store;
         options.listen = self.listen;
         options.advertise = self.advertise;
         options.http = (!self.no_http).then_some(self.http);
@@ -179,7 +188,7 @@ impl Etcd {
         options.lease = self.etcd_lease;
         if let (Some(name), Some(file)) = (&self.etcd_user, &self.etcd_password_file) {
             let text = std::fs::read_to_string(file)
-                .map_err(|error| CliError::io(&file.display().to_string(), &error))?;
+                .map_err(|error| CliError::file(&file.display().to_string(), &error))?;
             let password = text.lines().next().unwrap_or_default();
             options.user = Some((name.clone(), password.to_owned()));
         }

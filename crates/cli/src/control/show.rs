@@ -10,7 +10,8 @@ use comfy_table::{Table, presets};
 use serde::de::DeserializeOwned;
 
 use super::default_http;
-use crate::error::{CliError, Outcome};
+use crate::counted::counted;
+use crate::error::{CliError, Outcome, plain};
 use crate::output;
 
 /// The service as it is.
@@ -107,7 +108,11 @@ impl Service {
                 Err(CliError::new(cause, "see `carom control status`, or ask another process"))
             }
             Err(error) => {
-                let cause = format!("no membership service answers at {}: {error}", self.http);
+                let why = match &error {
+                    ureq::Error::Io(error) => plain(error),
+                    error => error.to_string(),
+                };
+                let cause = format!("no membership service answers at {}: {why}", self.http);
                 Err(CliError::new(cause, "start `carom control` there, or give its --http"))
             }
         }
@@ -118,12 +123,19 @@ fn show(status: &Report) -> Result<(), CliError> {
     let Report { process, cluster, address, up_s, lease_ms, links, open_requests, .. } = status;
     eprintln!(
         "process {process} of cluster {cluster:?} at {address}, up {up_s} s; lease {lease_ms} ms, \
-         {links} links, {open_requests} requests wait for the store"
+         {}; waiting for the store: {}",
+        counted(links, "link"),
+        counted(open_requests, "request")
     );
     let groups: usize = status.owned().map(|partition| partition.groups).sum();
     let members: usize = status.owned().map(|partition| partition.members).sum();
     let partitions = status.owned().count();
-    eprintln!("owns {partitions} partitions with {groups} groups and {members} memberships");
+    eprintln!(
+        "owns {} with {} and {}",
+        counted(partitions, "partition"),
+        counted(groups, "group"),
+        counted(members, "membership")
+    );
     if let Some(trouble) = &status.store.trouble {
         eprintln!("store {}: {trouble}", status.store.kind);
     }
@@ -136,10 +148,9 @@ fn show(status: &Report) -> Result<(), CliError> {
             false => multicast.dead_links.join(", "),
         };
         eprintln!(
-            "manages the multicast of {} groups in a network of {} hosts; links believed dead: \
-             {dead}",
-            multicast.groups.len(),
-            multicast.hosts
+            "manages the multicast of {} in a network of {}; links believed dead: {dead}",
+            counted(multicast.groups.len(), "group"),
+            counted(multicast.hosts, "host")
         );
     }
     if status.nodes.is_empty() {
@@ -188,7 +199,7 @@ fn detectors(status: &Report) -> String {
             detector.rack.clone(),
             yes_or_no(detector.linked),
             format!("{} ms", detector.silent_ms),
-            format!("{} nodes", detector.watches.len()),
+            counted(detector.watches.len(), "node"),
             racks.into_iter().collect::<Vec<_>>().join(", "),
             detector.next.clone().unwrap_or_else(|| "none".to_owned()),
         ]);

@@ -8,6 +8,7 @@ use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use super::{Args, WATCH_EVERY};
+use crate::counted::counted;
 use crate::error::{CliError, Outcome};
 use crate::interrupt::Interrupt;
 use crate::{output, ring, waiting};
@@ -85,13 +86,12 @@ impl Look<'_> {
 
     fn text(&self, status: &Status, ring: &RingStatus) -> String {
         let view = &ring.view;
-        let members = if view.len() == 1 { "member" } else { "members" };
         let mut text = format!(
-            "ring of {}: view {}.{}, {} {members}, of which it takes {} to go on\n",
+            "ring of {}: view {}.{}, {}, of which it takes {} to go on\n",
             self.name,
             view.epoch.version,
             view.version,
-            view.len(),
+            counted(view.len(), "member"),
             ring::news::needed(view)
         );
         if let Some(electorate) = view.electorate() {

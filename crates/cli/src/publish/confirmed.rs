@@ -3,6 +3,7 @@
 use carom::{NotSafe, Safe};
 
 use super::promises::Kept;
+use crate::counted::counted;
 
 /// What the members said at the end.
 pub(super) enum Confirmed {
@@ -29,13 +30,12 @@ impl Confirmed {
                     .collect();
                 lost.join(", ")
             }
-            Self::Safe(safe) if safe.members == 0 => "every member has left".to_owned(),
-            Self::Safe(safe) if safe.members == 1 => "safe with 1 member".to_owned(),
-            Self::Safe(safe) => format!("safe with {} members", safe.members),
+            Self::Safe(safe) if safe.is_unconfirmed() => "every member has left".to_owned(),
+            Self::Safe(safe) => format!("safe with {}", counted(safe.members, "member")),
             Self::NotSafe(not_safe) => not_safe.to_string(),
             Self::Ordered(kept) => kept.words(),
             Self::AllFailed => "not safe: every member has failed".to_owned(),
-            Self::Alone => "no member was there to get them".to_owned(),
+            Self::Alone => "not safe: no member was there to get them".to_owned(),
             Self::NotAwaited => "interrupted, not confirmed".to_owned(),
         }
     }
@@ -51,7 +51,7 @@ impl Confirmed {
 
     pub(super) fn is_safe(&self) -> bool {
         match self {
-            Self::Safe(safe) => safe.incomplete.is_empty(),
+            Self::Safe(safe) => safe.incomplete.is_empty() && !safe.is_unconfirmed(),
             Self::Ordered(kept) => kept.is_whole(),
             _ => false,
         }
@@ -62,7 +62,7 @@ impl Confirmed {
             Self::Safe(safe) => !safe.incomplete.is_empty(),
             Self::NotSafe(_) | Self::AllFailed => true,
             Self::Ordered(kept) => kept.is_finding(),
-            // What nobody was to wait for.
+            // --wait-for 0: nobody was to be waited for.
             Self::Alone | Self::NotAwaited => false,
         }
     }
@@ -94,5 +94,7 @@ mod tests {
         assert_eq!(safe(Vec::new()).words(), "safe with 3 members");
         assert!(safe(vec![(NodeId(1), 4)]).is_finding());
         assert!(!Confirmed::NotAwaited.is_finding());
+        assert!(safe(Vec::new()).is_safe() && !Confirmed::Alone.is_safe());
+        assert!(Confirmed::Alone.words().starts_with("not safe"), "nobody has anything");
     }
 }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use carom::{NotDelivered, Published, Qos};
 
+use crate::counted::counted;
 use crate::units::UnitError;
 
 /// The messages whose promise is not known to be kept.
@@ -97,7 +98,7 @@ impl Kept {
 
     pub(super) fn words(&self) -> String {
         let Self { qos, kept, in_doubt, open, members, is_interrupted } = *self;
-        let with = if members == 1 { "1 other".to_owned() } else { format!("{members} others") };
+        let with = counted(members, "other");
         if self.is_whole() {
             return format!("all delivered {qos}, in a ring with {with}");
         }

@@ -7,7 +7,7 @@ use std::io::BufReader;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 
-use crate::error::CliError;
+use crate::error::{CliError, plain};
 use crate::frames::{Found, Framing};
 
 /// What the input holds next.
@@ -114,12 +114,15 @@ fn too_large(framing: Framing, number: u64, size: u64, limit: usize) -> CliError
     let noun = framing.noun();
     CliError::new(
         format!("{noun} {number} has {size} bytes, but a message has at most {limit}"),
-        "split it, for example with `fold -b`, or use a smaller r in --rate-of-fire",
+        match framing {
+            Framing::Lines => "split it, for example with `fold -b`",
+            Framing::Frames => "split it into several frames",
+        },
     )
 }
 
 fn unreadable(framing: Framing, number: u64, error: &std::io::Error) -> CliError {
-    let cause = format!("standard input, {} {number}: {error}", framing.noun());
+    let cause = format!("standard input, {} {number}: {}", framing.noun(), plain(error));
     let fix = match framing {
         Framing::Lines => "see where the input comes from",
         Framing::Frames => "a frame is 4 bytes of length (big-endian) and then that many bytes",

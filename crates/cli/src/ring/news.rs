@@ -1,5 +1,6 @@
 //! What happens to a ring, for people and for programs.
 
+use crate::counted::counted;
 use carom::rmp::{Place, Process, RingView, ViewEvent};
 use carom::{NodeId, Removal, RingNews, SeqNo};
 use serde_json::{Value, json};
@@ -95,7 +96,7 @@ impl RingWatch {
 
     fn line_of_view(&mut self, event: &ViewEvent) -> Option<String> {
         let count = event.view.len();
-        let members = if count == 1 { "1 member".to_owned() } else { format!("{count} members") };
+        let members = counted(count, "member");
         let changes = [(&event.joined, "joined"), (&event.left, "left"), (&event.failed, "failed")];
         let changes: Vec<String> = changes
             .into_iter()

@@ -1,8 +1,10 @@
 //! One run of the command, in a thread of its own.
 
-use std::ffi::OsString;
-use std::io::{Read as _, Write as _};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
@@ -10,7 +12,7 @@ use std::thread;
 use carom::rmp::{Request, RequestId};
 
 use super::reply::Reply;
-use crate::error::plain;
+use crate::error::{CliError, plain};
 
 /// What is run for each request.
 #[derive(Clone, Debug)]
@@ -30,11 +32,40 @@ pub(super) struct Done {
 }
 
 impl Program {
+    /// Whether the command can be started, as far as its file shows.
+    ///
+    /// # Errors
+    /// There is no such file, or it may not be executed.
+    pub(super) fn check(command: &[OsString]) -> Result<(), CliError> {
+        let program = command.first().expect("clap requires one at least");
+        let found = match program.to_string_lossy().contains('/') {
+            true => is_executable(Path::new(program)),
+            false => {
+                let path = std::env::var_os("PATH").unwrap_or_default();
+                let mut folders = std::env::split_paths(&path);
+                let named = folders.find_map(|folder| is_executable(&folder.join(program)).ok());
+                named.ok_or_else(|| ErrorKind::NotFound.into())
+            }
+        };
+        found.map_err(|error| Self::cannot_run(program, &error))
+    }
+
+    /// The error of a command that cannot be started.
+    pub(super) fn cannot_run(program: &OsStr, error: &io::Error) -> CliError {
+        let what = match error.kind() {
+            ErrorKind::NotFound => "there is no such program".to_owned(),
+            ErrorKind::PermissionDenied => "it may not be executed".to_owned(),
+            _ => plain(error),
+        };
+        let cause = format!("command {}: {what}", program.to_string_lossy());
+        CliError::new(cause, "give a program that can be run here, after `--`")
+    }
+
     /// Starts it; what comes of it is told to `done`.
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn start(&self, request: &Request, done: Sender<Done>) -> std::io::Result<u32> {
+    pub(super) fn start(&self, request: &Request, done: Sender<Done>) -> io::Result<u32> {
         let (program, rest) = self.command.split_first().expect("clap requires one at least");
         let mut command = Command::new(program);
         command.args(rest).env("CAROM_GROUP", &self.group);
@@ -57,6 +88,14 @@ impl Program {
             let _ = done.send(Done { request: id, reply });
         });
         Ok(number)
+    }
+}
+
+fn is_executable(program: &Path) -> io::Result<()> {
+    let file = std::fs::metadata(program)?;
+    match file.is_file() && file.permissions().mode() & 0o111 != 0 {
+        true => Ok(()),
+        false => Err(ErrorKind::PermissionDenied.into()),
     }
 }
 
@@ -119,6 +158,21 @@ mod tests {
         let reply = run(&["yes"], 1000);
         assert_eq!(reply.code, FAILED);
         assert!(reply.output.ends_with(b"more than 1000 bytes\n"));
+    }
+
+    #[test]
+    fn a_command_that_cannot_be_run_is_refused_before_anything_begins() {
+        let check = |name: &str| Program::check(&[OsString::from(name)]);
+        assert!(check("sh").is_ok() && check("/bin/sh").is_ok());
+        for (name, why) in [
+            ("/nonexistent", "there is no such program"),
+            ("no-such-program-anywhere", "there is no such program"),
+            ("/etc/passwd", "it may not be executed"),
+            ("/", "it may not be executed"),
+        ] {
+            let text = check(name).expect_err("it cannot be run").to_string();
+            assert!(text.starts_with(&format!("error: command {name}: {why}\n")), "{text}");
+        }
     }
 
     #[test]

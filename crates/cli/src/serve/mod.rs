@@ -5,6 +5,7 @@ pub(crate) mod reply;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Waker};
@@ -15,6 +16,7 @@ use carom::{Event, Group, Lock, LockError, Node, RingNews};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::counted::counted;
 use crate::error::{CliError, Outcome, plain};
 use crate::interrupt::{self, Interrupt};
 use crate::node::{self, NodeArgs};
@@ -58,6 +60,7 @@ pub(crate) struct Args {
 /// # Errors
 /// If the group cannot be joined.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    Program::check(&args.command)?;
     let interrupt = interrupt::listen_to_all()?;
     args.ring.warn("other servers may reply at the same time");
     let node = args.node.start(args.node.builder(), interrupt)?;
@@ -160,7 +163,7 @@ impl<'a> Server<'a> {
             self.end_late_commands();
             self.send_replies();
             if asked == 0 {
-                self.start_commands();
+                self.start_commands()?;
             }
         }
     }
@@ -225,14 +228,26 @@ impl<'a> Server<'a> {
         self.waiting.push_back(request);
     }
 
-    fn start_commands(&mut self) {
+    /// Starts commands for requests that wait.
+    ///
+    /// # Errors
+    /// The program is not there any more: the next server takes over, and its request with it.
+    fn start_commands(&mut self) -> Result<(), CliError> {
         while self.running.len() < usize::from(self.args.jobs) {
-            let Some(request) = self.waiting.pop_front() else { return };
+            let Some(request) = self.waiting.pop_front() else { return Ok(()) };
             match self.program.start(&request, self.to.clone()) {
                 Ok(process) => {
                     let end_at = self.args.timeout.map(|timeout| Instant::now() + timeout);
                     let running = Running { process, end_at, is_late: false };
                     self.running.insert(request.id, running);
+                }
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::NotFound | ErrorKind::PermissionDenied
+                    ) =>
+                {
+                    return Err(Program::cannot_run(&self.args.command[0], &error));
                 }
                 Err(error) => {
                     let program = self.args.command[0].to_string_lossy();
@@ -242,6 +257,7 @@ impl<'a> Server<'a> {
                 }
             }
         }
+        Ok(())
     }
 
     fn on_done(&mut self, done: Done) {
@@ -302,8 +318,13 @@ impl<'a> Server<'a> {
         let Counts { replied, failed, ended, late, refused } = self.counts;
         let name = &self.args.group;
         eprintln!(
-            "replied to {replied} requests of {name}: {failed} times the command failed, {ended} \
-             times as it took too long, {refused} requests refused, {late} replies came too late"
+            "replied to {} of {name}: the command failed {}, {} of these as it took too long; {} \
+             refused, {} came too late",
+            counted(replied, "request"),
+            counted(failed, "time"),
+            ended,
+            counted(refused, "request"),
+            counted(late, "reply")
         );
     }
 }
@@ -352,5 +373,7 @@ CAROM_GROUP, CAROM_CALLER and CAROM_REQUEST. When the command fails its reply sa
 A command that runs longer than --timeout, with all that it has started, is sent SIGTERM, and
 SIGKILL 2 s later. The request is replied to with code 124 and not left to another server, where it
 would take as long again.
+
+A server whose program is not there any more ends, so that the next one takes over.
 
 Exit codes: 0 ended with Ctrl-C, 2 wrong use or environment";

@@ -52,7 +52,7 @@ fn status_and_members_are_told_to_people_and_programs() {
     assert_eq!((&known["node"], &known["rack"]), (&node.id.as_str().into(), &"r7".into()));
     assert_eq!((&known["linked"], &known["incarnation"]), (&true.into(), &0.into()));
     let told = service.told();
-    for part in [&*node.id, "r7", "cluster \"lab\"", "4 partitions", "1 groups"] {
+    for part in [&*node.id, "r7", "cluster \"lab\"", "4 partitions", "1 group "] {
         assert!(told.contains(part), "no {part} in {told}");
     }
     let http = ["--http", &service.http];
@@ -94,6 +94,29 @@ fn a_store_keeps_to_its_cluster_and_its_partitions() {
     let with = |more: &[&'static str]| service.on_same_store(&[&listen[..], more].concat());
     assert_refused(&with(&["--cluster", "other"]), "lab");
     assert_refused(&with(&["--cluster", "lab", "--partitions", "8"]), "16");
+}
+
+#[test]
+fn a_store_that_lost_its_data_is_begun_anew_only_by_a_flag() {
+    let mut service = Service::start(&[]);
+    service.running.interrupt();
+    service.running.end_with(0);
+    let listen = ["--listen", "127.0.0.1:0"];
+    let args = service.on_same_store(&listen);
+    let place = args.iter().position(|arg| *arg == "--store").expect("it has a store") + 1;
+    let database = std::path::Path::new(&args[place]).join("membership.redb");
+    let mut damaged = std::fs::read(&database).expect("it is there");
+    damaged[4096..20_000].fill(0xAA);
+    for (bytes, cause) in [(damaged, "the store is damaged"), (Vec::new(), "is empty")] {
+        std::fs::write(&database, bytes).expect("it is ours");
+        assert_refused(&args, cause);
+    }
+    std::fs::remove_file(&database).expect("it is ours");
+    assert_refused(&args, "is missing");
+    let mut anew = start(&[&args[..], &["--new-store"]].concat());
+    anew.said.wait_for("serves at");
+    anew.interrupt();
+    anew.end_with(0);
 }
 
 #[test]

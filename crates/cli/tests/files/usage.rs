@@ -29,8 +29,8 @@ fn wrong_use_is_told_at_once_with_what_helps() {
     says(&["recv", "--from", "g", "link"], "link leads to nothing", "give a directory");
     let send = |more: &[&'static str]| [&["send", "data", "--to", "g"], more].concat();
     says(&send(&["--rate", "-5Mbit"]), "--rate <RATE>: ", "write a bandwidth");
-    says(&send(&["--copies", "0"]), "is not in 1..=16", "give a value that is possible");
-    says(&send(&["--copies", "17"]), "is not in 1..=16", "give a value that is possible");
+    says(&send(&["--copies", "0"]), "is not in 1..=16", "give a whole number from 1 to 16");
+    says(&send(&["--copies", "17"]), "is not in 1..=16", "give a whole number from 1 to 16");
     says(&send(&["--rate", "0"]), "is not between 80kbit and 8000Gbit", "write a bandwidth");
     says(&send(&["--name", "a/b"]), "--name is what standard input is called", "give `-` as PATH");
     let mut sender = net.command(&["send", "-", "--to", "g"]);

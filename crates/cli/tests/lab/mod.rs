@@ -172,6 +172,18 @@ impl Host {
         batch(&self.switch, &format!("link set dev {} up", self.port));
     }
 
+    /// Gives its interface the address `10.77.x.NUMBER` instead of the one that it has.
+    pub(crate) fn move_to(&self, number: usize) {
+        let (net, _) = self.address.rsplit_once('.').expect("it is an IPv4 address");
+        let lines = format!(
+            "address del {}/24 dev eth0
+            address add {net}.{number}/24 brd + dev eth0
+            route replace default dev eth0",
+            self.address
+        );
+        batch(&self.namespace, &lines);
+    }
+
     /// From now on the host's own firewall refuses to send multicast; `Err` tells why that cannot
     /// be had here.
     pub(crate) fn forbid_multicast(&self) -> Result<(), String> {

@@ -1,11 +1,13 @@
 //! How members find each other, which of them multicast reaches, and which get copies.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
 use crate::lab::{Host, Lab, Running, lacking};
-use crate::{MTU, all_counters, assert_wrote, numbered, publish, subscribe};
+use crate::{MTU, PAYLOAD, all_counters, assert_wrote, number, numbered, publish, subscribe};
 
 #[test]
 fn hosts_find_each_other_by_multicast_and_lose_nothing_at_five_percent() {
@@ -22,6 +24,38 @@ fn hosts_find_each_other_by_multicast_and_lose_nothing_at_five_percent() {
     // Every byte left by multicast, and none of it as a copy: repairs are less than one.
     assert!(after.since(&before, "IpExtOutMcastOctets") >= bytes);
     assert!(after.unicast_out(&before) < bytes);
+}
+
+#[test]
+fn a_host_whose_address_changes_says_so_and_goes_on_sending_and_receiving() {
+    let Some(lab) = Lab::new("a host whose address changes", 2, MTU) else { return };
+    let [still, moving] = lab.hosts() else { panic!("there are two") };
+    let mut subs = [still, moving].map(|host| {
+        let mut sub = host.start(&["sub", "numbers"]);
+        sub.said.wait_for("joined numbers");
+        sub
+    });
+    let is_enough = Arc::new(AtomicBool::new(false));
+    let enough = Arc::clone(&is_enough);
+    let lines = numbered(PAYLOAD).take_while(move |_| !enough.load(Ordering::SeqCst));
+    let args = ["pub", "numbers", "--wait-for", "2", "--rate", "500/s"];
+    let mut publisher = moving.pipe(lines, &args);
+    let begun = |sub: &mut Running| sub.wrote.wait_until("the first lines", |it| number(it) > 100);
+    subs.iter_mut().for_each(|sub| _ = begun(sub));
+    moving.move_to(99);
+    let told = publisher.said.wait_for("note: eth0 has 10.77.");
+    assert!(told.contains(".99 instead of 10.77."), "{told}");
+    subs[1].said.wait_for(".99 instead of 10.77.");
+    // By now all that comes was sent from the new address.
+    let last = subs[0].wrote.seen.iter().map(|line| number(line)).max().expect("lines came");
+    for sub in &mut subs {
+        sub.wrote.wait_until("what was sent after the change", |it| number(it) > last + 5000);
+    }
+    is_enough.store(true, Ordering::SeqCst);
+    publisher.end();
+    let back = ["the other way".to_owned()].into_iter();
+    still.pipe(back, &["pub", "numbers", "--wait-for", "2"]).end_with(0);
+    subs[1].wrote.wait_for("the other way");
 }
 
 #[test]

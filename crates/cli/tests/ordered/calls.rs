@@ -33,7 +33,8 @@ fn the_output_of_the_handlers_command_is_the_reply() {
     assert_eq!(output(unanswered, 3), [""; 0]);
     for (mut server, failures) in [(upper, 0), (failing, 1)] {
         server.interrupt();
-        let words = format!("replied to 1 requests of quotes: {failures} times the command failed");
+        let times = if failures == 1 { "1 time" } else { "0 times" };
+        let words = format!("replied to 1 request of quotes: the command failed {times}");
         server.said.wait_for(&words);
         server.end_with(0);
     }
@@ -82,7 +83,7 @@ fn a_server_that_is_asked_to_end_replies_to_what_it_is_at() {
     server.said.wait_for("began");
     server.interrupt();
     assert_eq!(output(caller, 0), ["still there?"]);
-    server.said.wait_for("replied to 1 requests");
+    server.said.wait_for("replied to 1 request of quotes");
     server.end_with(0);
 }
 
@@ -92,6 +93,38 @@ fn wrong_use_of_serve_and_call_is_refused() {
     lan.assert_refused(&["serve", "quotes", "--handler", "6", "--", "cat"], "'6'", "0 to 5");
     lan.assert_refused(&["serve", "quotes"], "COMMAND", "--help");
     lan.assert_refused(&["call", "quotes", "--handler", "first"], "'first'", "0 to 5");
+    let nowhere = ["serve", "quotes", "--", "/nonexistent"];
+    lan.assert_refused(&nowhere, "command /nonexistent: there is no such program", "after `--`");
+    lan.assert_refused(&["call", "two\nlines"], "control character", "1 to 255 bytes");
+    let long = "x".repeat(256);
+    lan.assert_refused(&["serve", &long, "--", "cat"], "256 bytes", "1 to 255 bytes");
+}
+
+#[test]
+fn a_call_to_a_group_in_which_nobody_is_says_so() {
+    let lan = Lan::new("17476");
+    let mut alone = call(&lan, "anybody?", &["--timeout", "300ms"]);
+    alone.said.wait_for("nobody is in quotes: nothing was done");
+    assert_eq!(output(alone, 3), [""; 0]);
+}
+
+#[test]
+fn a_server_whose_program_is_gone_leaves_its_place_to_the_next() {
+    let lan = Lan::new("17477");
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let program = folder.path().join("cat");
+    std::os::unix::fs::symlink("/bin/cat", &program).expect("it is ours");
+    let name = program.to_str().expect("it has a plain name");
+    let mut first = lan.start(&["serve", "quotes", "--", name]);
+    first.said.wait_for("serves handler 0 of quotes");
+    let mut second = serve(&lan, &[], "tr a-z A-Z");
+    std::fs::remove_file(&program).expect("it is ours");
+    let caller = call(&lan, "hello", &["--timeout", "50s"]);
+    first.said.wait_for("there is no such program");
+    first.end_with(2);
+    assert_eq!(output(caller, 0), ["HELLO"]);
+    second.interrupt();
+    second.end_with(0);
 }
 
 #[test]
@@ -108,7 +141,7 @@ fn a_command_that_takes_too_long_is_ended_with_all_that_it_started_and_the_calle
         let killed = "the command took longer than 300ms and did not end: killed";
         assert_eq!(replied, [if handler == "1" { "so far" } else { killed }]);
         server.interrupt();
-        server.said.wait_for("1 times the command failed, 1 times as it took too long");
+        server.said.wait_for("the command failed 1 time, 1 of these as it took too long");
         server.end_with(0);
     }
 }

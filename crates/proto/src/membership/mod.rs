@@ -27,6 +27,12 @@ pub trait Membership: Send {
     fn join(&mut self, now: Time, group: GroupId, settings: GroupSettings)
     -> Result<(), JoinError>;
 
+    /// Others reach this node at `endpoint` from now on. Returns whether they will learn it.
+    /// Default: they will not.
+    fn set_endpoint(&mut self, _now: Time, _endpoint: Endpoint) -> bool {
+        false
+    }
+
     /// This node is no longer in `group`.
     fn leave(&mut self, now: Time, group: GroupId);
 

@@ -52,6 +52,7 @@ impl Node {
         profile: Profile,
         options: JoinOptions,
     ) -> Result<GroupId, JoinError> {
+        GroupSettings::check_name(name)?;
         let group = GroupId::of_name(name);
         let settings = GroupSettings::new(name, profile);
         let mut was_in = false;

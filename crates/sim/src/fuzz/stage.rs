@@ -328,6 +328,13 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         }
     }
 
+    /// Links lose nothing more, either. A burst on one lasts for a number of datagrams: for as long
+    /// as it likes, where little is sent.
+    pub(crate) fn end_loss(&mut self) {
+        self.lose(Loss::None);
+        self.world.apply(&Fault::LinkLoss(Loss::None));
+    }
+
     pub(crate) fn run_until(&mut self, end: Time) {
         self.take_events();
         while self.step(end) {

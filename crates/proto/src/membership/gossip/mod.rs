@@ -220,7 +220,12 @@ impl Gossip {
                 }
                 SwimEvent::Renamed(identity) => {
                     if let Some(peer) = self.peers.get_mut(&identity.node) {
+                        let has_moved = peer.identity.endpoint != identity.endpoint;
                         peer.identity = identity;
+                        if has_moved && self.is_live(identity.node) {
+                            let met = MembershipEvent::Met(identity.node, identity.endpoint);
+                            self.views.events.push_back(met);
+                        }
                     }
                 }
                 SwimEvent::Suspected { identity, incarnation } => {
@@ -282,6 +287,16 @@ impl Gossip {
 }
 
 impl Membership for Gossip {
+    fn set_endpoint(&mut self, now: Time, endpoint: Endpoint) -> bool {
+        self.begin(now);
+        if self.phase != Phase::Running || !self.swim.set_endpoint(now, endpoint) {
+            return false;
+        }
+        self.greet_everybody(now);
+        self.take_swim_events(now);
+        true
+    }
+
     fn join(
         &mut self,
         now: Time,

@@ -15,7 +15,7 @@ use super::codec::SwimCodec;
 use super::doubts::Doubts;
 use super::health::postpone;
 use super::identity::Identity;
-use crate::{NodeId, Rng, Time};
+use crate::{Endpoint, NodeId, Rng, Time};
 
 /// Who is alive. Every call may leave events and datagrams behind, which are then to be taken.
 pub(super) struct Swim {
@@ -136,6 +136,15 @@ impl Swim {
         let result = self.foca.handle_data(payload, &mut self.runtime);
         self.malformed += u64::from(result.is_err());
         self.collect(now, false);
+    }
+
+    /// This node is reached at `endpoint` from now on: a new identity of the same node says so.
+    pub(super) fn set_endpoint(&mut self, now: Time, endpoint: Endpoint) -> bool {
+        let Some(renewed) = foca::Identity::renew(&self.identity()) else { return false };
+        let moved = Identity { endpoint, ..renewed };
+        let result = self.foca.change_identity(moved, &mut self.runtime);
+        self.collect(now, false);
+        result.is_ok()
     }
 
     /// Asks `to` for members; it learns of this node thereby.

@@ -32,6 +32,7 @@ mod racks;
 mod sessions;
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::time::Duration;
 
 use self::audience::Audience;
 pub use self::config::ServerConfig;
@@ -85,6 +86,9 @@ enum Timer {
     Retry(u16),
 }
 
+/// A link on which no hello has come within this time is closed, however long a lease is.
+const HELLO_WITHIN: Duration = Duration::from_secs(5);
+
 impl Server {
     /// A control process that owns nothing yet. `seed` is the source of all its randomness.
     ///
@@ -121,10 +125,18 @@ impl Server {
     pub fn handle_accepted(&mut self, now: Time, link: LinkId, from: Endpoint) {
         self.counters.links_accepted += 1;
         self.sessions.add_link(link, from);
-        if self.sessions.links.len() > self.config.max_links {
-            return self.refuse(link, Refusal::Full);
+        let is_full = self.sessions.links.len() > self.config.max_links;
+        if is_full || self.sessions.new_links.len() > self.config.max_new_links {
+            match self.sessions.new_links.first() {
+                Some(&oldest) if oldest != link => {
+                    self.counters.links_displaced += 1;
+                    self.end_link(oldest);
+                }
+                _ => return self.refuse(link, Refusal::Full),
+            }
         }
-        self.timers.set(Timer::Greet(link), now + self.config.detection_time);
+        let within = self.config.detection_time.min(HELLO_WITHIN);
+        self.timers.set(Timer::Greet(link), now + within);
     }
 
     /// Something happened to an accepted link.

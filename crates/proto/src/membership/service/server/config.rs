@@ -39,6 +39,9 @@ pub struct ServerConfig {
     pub retry_after: Duration,
     /// Links at most; more are refused. Default: 8192.
     pub max_links: usize,
+    /// Maximum number of links whose peers have not sent a hello yet: a further one takes the
+    /// place of the oldest of them, so that idle connections keep no node away. Default: 256.
+    pub max_new_links: usize,
     /// Groups of one node at most, in the partitions of one process. Default: 16384.
     pub max_groups_per_node: usize,
     /// Members of one group at most. Default: 16384.
@@ -64,6 +67,7 @@ impl Default for ServerConfig {
             network: None,
             retry_after: Duration::from_millis(50),
             max_links: 8192,
+            max_new_links: 256,
             max_groups_per_node: 16_384,
             max_members_per_group: 16_384,
             max_requests_per_link: 1024,

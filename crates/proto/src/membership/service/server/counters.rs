@@ -5,6 +5,8 @@
 pub(super) struct Counters {
     pub(super) links_accepted: u64,
     pub(super) links_refused: u64,
+    /// Links without a hello that were closed to make room for newer ones.
+    pub(super) links_displaced: u64,
     /// Links that were closed because what came was no frame, or made no sense.
     pub(super) links_nonsense: u64,
     pub(super) frames_received: u64,
@@ -50,6 +52,7 @@ impl Counters {
         vec![
             ("links_accepted", self.links_accepted),
             ("links_refused", self.links_refused),
+            ("links_displaced", self.links_displaced),
             ("links_nonsense", self.links_nonsense),
             ("frames_received", self.frames_received),
             ("bytes_received", self.bytes_received),

@@ -114,6 +114,7 @@ impl Server {
             member.endpoint.0.set_ip(peer.from.0.ip());
         }
         self.timers.cancel(Timer::Greet(link));
+        self.sessions.new_links.remove(&link);
         let welcome = Welcome {
             process: self.process,
             lease_ms: millis(self.config.detection_time),

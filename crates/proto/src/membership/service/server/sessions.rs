@@ -12,6 +12,8 @@ use crate::{Endpoint, GroupId, NodeId, Time};
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     pub(super) links: BTreeMap<LinkId, Peer>,
+    /// The links on which no hello has come, the oldest first.
+    pub(super) new_links: BTreeSet<LinkId>,
     pub(super) nodes: BTreeMap<NodeId, Session>,
     pub(super) detectors: BTreeMap<NodeId, Session>,
     pub(super) observers: BTreeMap<LinkId, Observer>,
@@ -95,6 +97,7 @@ impl Sessions {
         let peer = Peer { from, reader, standing, groups, open_requests: 0 };
         let old = self.links.insert(link, peer);
         assert!(old.is_none(), "the number of a link is used again");
+        self.new_links.insert(link);
     }
 
     /// Something was heard on the link: who it is lives. Says whether this process was cut off
@@ -135,6 +138,7 @@ impl Sessions {
 
     /// Takes the link out; the session that it carried stays for its lease.
     pub(super) fn remove_link(&mut self, link: LinkId) -> Option<Peer> {
+        self.new_links.remove(&link);
         let peer = self.links.remove(&link)?;
         let session = match peer.standing {
             Standing::Node(node) => self.nodes.get_mut(&node),

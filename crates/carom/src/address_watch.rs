@@ -1,0 +1,106 @@
+//! Whether the node's interface still has the address that the node sends from.
+//!
+//! The kernel does not report it on a socket that an address has gone: it refuses to send from it,
+//! or others answer to where nobody is. So the addresses are listed now and then.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use carom_proto::Time;
+
+use crate::interfaces::Interface;
+
+/// The address of an interface, looked at every two seconds.
+#[derive(Debug)]
+pub(crate) struct AddressWatch {
+    interface: String,
+    address: Ipv4Addr,
+    is_missing: bool,
+    next: Option<Time>,
+}
+
+/// What has become of the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The interface has another one instead.
+    Moved {
+        /// The address that has gone.
+        from: Ipv4Addr,
+        /// The interface's address now.
+        to: Ipv4Addr,
+    },
+    /// The interface has none any more.
+    Missing(Ipv4Addr),
+    /// The one that was missing is there again.
+    Back(Ipv4Addr),
+}
+
+impl AddressWatch {
+    pub(crate) fn new(interface: &str, address: Ipv4Addr) -> Self {
+        Self { interface: interface.to_owned(), address, is_missing: false, next: None }
+    }
+
+    /// When [`AddressWatch::look`] has something to do.
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.next
+    }
+
+    /// Lists the addresses if it is time, and returns what has changed.
+    pub(crate) fn look(&mut self, now: Time) -> Option<Change> {
+        if self.next.is_some_and(|next| now < next) {
+            return None;
+        }
+        let is_first = self.next.replace(now + LOOK_EVERY).is_none();
+        if is_first {
+            return None;
+        }
+        // If they cannot be listed nothing is known to have changed.
+        self.compare(&Interface::list().ok()?)
+    }
+
+    fn compare(&mut self, all: &[Interface]) -> Option<Change> {
+        let mut own = all.iter().filter(|it| it.name == self.interface && it.is_up);
+        if own.clone().any(|it| it.address == self.address) {
+            return std::mem::take(&mut self.is_missing).then_some(Change::Back(self.address));
+        }
+        match own.next() {
+            Some(found) => {
+                let from = std::mem::replace(&mut self.address, found.address);
+                self.is_missing = false;
+                Some(Change::Moved { from, to: found.address })
+            }
+            None if self.is_missing => None,
+            None => {
+                self.is_missing = true;
+                Some(Change::Missing(self.address))
+            }
+        }
+    }
+}
+
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(name: &str, last: u8) -> Interface {
+        let address = Ipv4Addr::new(10, 0, 0, last);
+        let name = name.to_owned();
+        Interface { name, address, is_up: true, is_loopback: false, is_multicast: true }
+    }
+
+    #[test]
+    fn an_address_that_moves_goes_or_comes_back_is_told_once() {
+        let [old, new] = [1, 2].map(|last| Ipv4Addr::new(10, 0, 0, last));
+        let mut watch = AddressWatch::new("eth0", old);
+        assert_eq!(watch.compare(&[interface("eth0", 1), interface("eth0", 2)]), None);
+        let elsewhere = interface("eth1", 1);
+        assert_eq!(watch.compare(std::slice::from_ref(&elsewhere)), Some(Change::Missing(old)));
+        assert_eq!(watch.compare(std::slice::from_ref(&elsewhere)), None);
+        assert_eq!(watch.compare(&[interface("eth0", 1)]), Some(Change::Back(old)));
+        let moved = Change::Moved { from: old, to: new };
+        assert_eq!(watch.compare(&[elsewhere, interface("eth0", 2)]), Some(moved));
+        assert_eq!(watch.compare(&[interface("eth0", 2)]), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! What to do about publishing, confirming, asking and locking that did not succeed.
+
+use carom_proto::rmp::{self, Qos};
+
+use super::{
+    LockError, NotAnswered, NotDelivered, NotSafe, PublishError, Timeout, TryPublishError,
+};
+
+impl TryPublishError {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Full { held_back_by: Some(_), .. } => {
+                "try again when that member has caught up, or publish and wait".into()
+            }
+            Self::Full { held_back_by: None, .. } => "publish more slowly, or wait".into(),
+            Self::TooLarge { bytes, limit } => {
+                PublishError::TooLarge { bytes: *bytes, limit: *limit }.fix()
+            }
+            Self::Qos { asked } => PublishError::Qos { asked: *asked }.fix(),
+            Self::Closed => PublishError::Closed.fix(),
+        }
+    }
+}
+
+impl NotDelivered {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Removed { .. } => {
+                "see with the others whether they have it, and publish it again if not".into()
+            }
+            Self::Incomplete { .. } => {
+                "publish it again for those members, or use an ordered group".into()
+            }
+            Self::Nobody => "publish once Group::members names somebody".into(),
+            Self::Timeout(_) => "wait longer, and see who is slow: carom members".into(),
+            Self::Closed => "join the group again".into(),
+        }
+    }
+}
+
+impl NotSafe {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match (self.closed, &self.waiting_for[..]) {
+            (true, _) => "join the group again".into(),
+            (false, []) => "wait longer".into(),
+            (false, _) => "wait longer, or see whether those members are well".into(),
+        }
+    }
+}
+
+impl Timeout {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        format!("wait longer than {:?}, or go on without", self.0)
+    }
+}
+
+impl LockError {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Refused { holder: Some(_) } | Self::HeldHere | Self::Timeout(_) => {
+                "wait for it to be given back".into()
+            }
+            Self::Refused { holder: None } | Self::TooMany { .. } => {
+                "give others back first, or use other groups".into()
+            }
+            Self::Lost => "ask again once this node is back in the ring".into(),
+            Self::NoLocks => "join the group as an ordered one".into(),
+            Self::Closed => "join the group again".into(),
+        }
+    }
+}
+
+impl NotAnswered {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Unanswered => {
+                "see that a member serves the handler (carom members), or wait longer".into()
+            }
+            Self::Refused(rmp::RequestError::TooLarge { limit, .. }) => {
+                format!("ask in pieces of {limit} bytes")
+            }
+            Self::Refused(rmp::RequestError::Qos { .. }) => {
+                "join with a partition of a majority, or of all".into()
+            }
+            Self::Refused(_) => "wait for earlier requests to be answered".into(),
+            Self::NoRequests => "join the group as an ordered one".into(),
+            Self::Closed => "start a new node".into(),
+        }
+    }
+}
+
+impl PublishError {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::TooLarge { limit, .. } => format!("send it in pieces of {limit} bytes"),
+            Self::Qos { asked: Qos::MajorityResilient } => {
+                "join with a partition of a majority, or of all".into()
+            }
+            Self::Qos { .. } => "join the group as an ordered one".into(),
+            Self::Closed => "join the group again".into(),
+        }
+    }
+}
