@@ -286,6 +286,7 @@ impl Group {
         if self.passed.is_some_and(|at| round.at > at) {
             self.passed = None;
             cx.cancel(Timer::Pass);
+            self.on_leave_known(cx);
             if self.tries.pass == 0 {
                 self.pass_trip.sample(cx.now.since(self.passed_at));
             }

@@ -26,8 +26,8 @@ struct Waiting {
 const MAX_REQUESTS: usize = 1024;
 
 impl ListRequests {
-    /// Takes a request. One that is repeated keeps its turn; another one of the same process goes to
-    /// the end. Returns `false` if there is no room for it, which there always is for members.
+    /// Takes a request. One that is repeated keeps its turn; another one of the same process goes
+    /// to the end. Returns `false` if there is no room for it, which there always is for members.
     pub(super) fn insert(&mut self, change: ListChange) -> bool {
         let known = self.waiting.get(&change.process);
         if known.is_some_and(|it| it.change == change) {
@@ -107,7 +107,8 @@ mod tests {
     fn full_list_of_requests_refuses_joiners_and_takes_members() {
         let join = |node| {
             let process = Process { node: NodeId(node), life: 1 };
-            let member = Member { process, partition: Partition::Majority, is_multicast: true };
+            let (partition, is_multicast, is_voter) = (Partition::Majority, true, true);
+            let member = Member { process, partition, is_multicast, is_voter };
             ListChange { process, request: 0, kind: ListChangeKind::Join { member, name_check: 0 } }
         };
         let mut requests = ListRequests::default();

@@ -2,16 +2,16 @@
 
 use alloc::vec::Vec;
 
+use super::Removal;
 use super::around::{Around, Timer};
 use super::group::Group;
 use super::locks::Locks;
 use super::log::{ListChange, ListChangeKind, MAX_CHANGES, Round};
-use super::names::{Epoch, Process, Timestamp};
+use super::names::{Epoch, Timestamp};
 use super::packet::{NewList, Packet, Snapshot};
 use super::quorum::is_larger;
-use super::ring::{Lacks, Ring};
-use super::{Removal, RingNews};
-use crate::{NodeId, SeqNo};
+use super::ring::Ring;
+use crate::NodeId;
 
 impl Group {
     /// Somebody asks for a change of the view.
@@ -267,8 +267,8 @@ impl Group {
         }
     }
 
-    /// Returns `true` if this member is one of the few that answer a joiner: the token site, and two
-    /// others on average. Answers of all would be as many as members for each of many joiners.
+    /// Returns `true` if this member is one of the few that answer a joiner: the token site, and
+    /// two others on average. Answers of all would be as many as members for each of many joiners.
     fn answers_joiners(&self, cx: &mut Around<'_>) -> bool {
         let ring = self.ring.as_ref();
         ring.is_some_and(|ring| {
@@ -362,41 +362,6 @@ impl Group {
         }
     }
 
-    /// Wants to be out of the ring: once what was accepted has its place the others are asked.
-    pub(super) fn leave(&mut self, cx: &mut Around<'_>) {
-        if core::mem::replace(&mut self.is_leaving, true) {
-            return;
-        }
-        self.give_up_calls(cx);
-        if self.ring.is_none() {
-            self.is_over = true;
-            return;
-        }
-        // A ring that may not go on lets nobody go either.
-        cx.set(Timer::Linger, cx.config.leave_within);
-        self.advance(cx, None);
-    }
-
-    /// A member that wants to leave asks for it when nothing of its own waits any more; one that
-    /// goes to a larger ring, when all that it has sent has its place: some may have delivered it.
-    /// Says whether it does so now.
-    pub(super) fn leave_when_done(&mut self, cx: &mut Around<'_>) -> bool {
-        let is_done = match self.is_leaving {
-            true => self.sending.unplaced_from().is_none(),
-            // Without a quorum nothing gets a place here.
-            false => self.merging.is_some() && (self.sending.has_all_placed() || self.is_short()),
-        };
-        let Some(ring) = self.ring.as_ref().filter(|_| is_done) else { return false };
-        if self.is_over || core::mem::replace(&mut self.is_leave_asked, true) {
-            return false;
-        }
-        match ring.view().len() {
-            1 => self.is_over = self.is_leaving,
-            _ => self.wish(cx, ListChangeKind::Leave),
-        }
-        true
-    }
-
     /// A node is in the group, as the membership provider says.
     pub(super) fn on_neighbour(&mut self, cx: &mut Around<'_>, node: NodeId) {
         self.known.insert(node);
@@ -446,80 +411,6 @@ impl Group {
             }
         }
         self.watch_strangers(cx);
-    }
-
-    /// This node has left: it answers for a while.
-    pub(super) fn on_out(&mut self, cx: &mut Around<'_>) {
-        if self.is_leaving {
-            self.stop_timers(cx);
-            cx.set(Timer::Linger, cx.config.linger);
-        } else {
-            // Or its former life was taken for over.
-            let why = if self.merging.is_some() { Removal::Merged } else { Removal::Removed };
-            self.on_removed(cx, why);
-        }
-    }
-
-    /// The ring goes on without this member.
-    pub(super) fn on_removed(&mut self, cx: &mut Around<'_>, why: Removal) {
-        if why == Removal::Merged && self.has_done_nothing() {
-            return self.dissolve(cx);
-        }
-        cx.counters.removals += 1;
-        let unsent = self.undelivered_messages();
-        tracing::info!(me = ?self.me, group = %cx.group, ?why, "removed");
-        self.stop_timers(cx);
-        let is_back = self.terms.rejoin && !self.is_leaving;
-        self.lose_locks(cx);
-        cx.tell(RingNews::Removed { why, unsent, rejoins: is_back });
-        if !is_back {
-            self.give_up_calls(cx);
-            self.is_over = true;
-            return;
-        }
-        *cx.lives += 1;
-        let me = Process { node: self.me.node, life: *cx.lives };
-        let (terms, known) = (self.terms, core::mem::take(&mut self.known));
-        let (target, calling) = (self.merging, core::mem::take(&mut self.calling));
-        *self = Self::new(me, terms, cx.config);
-        (self.known, self.target, self.calling) = (known, target, calling);
-        self.elsewhere = Some(cx.now);
-        self.make_all_again(cx);
-        self.begin_joining(cx);
-    }
-
-    /// Own messages that were not delivered here: from the first to the last of these numbers.
-    fn undelivered_messages(&self) -> Option<(SeqNo, SeqNo)> {
-        let own = self.ring.as_ref().and_then(|ring| ring.stream(self.me));
-        let placed = own.and_then(|stream| stream.first_undelivered());
-        let unplaced = self.sending.unplaced_from();
-        let first = match (placed, unplaced) {
-            (Some(placed), Some(unplaced)) => placed.earlier(unplaced),
-            (placed, unplaced) => placed.or(unplaced)?,
-        };
-        Some((first, self.sending.last_message()))
-    }
-
-    pub(super) fn stop_timers(&mut self, cx: &mut Around<'_>) {
-        for timer in [
-            Timer::Retransmit,
-            Timer::Pass,
-            Timer::Idle,
-            Timer::Batch,
-            Timer::Slow,
-            Timer::Confirm,
-            Timer::Ask,
-            Timer::Request,
-            Timer::Join,
-            Timer::Recovery,
-            Timer::Announce,
-            Timer::Call,
-            Timer::Stable,
-            Timer::Forget,
-        ] {
-            cx.cancel(timer);
-        }
-        self.lacked = Lacks::default();
     }
 }
 

@@ -170,6 +170,7 @@ impl Group {
         if self.epoch() == Some(epoch) && self.passed == Some(at) {
             self.passed = None;
             cx.cancel(Timer::Pass);
+            self.on_leave_known(cx);
             self.release_placed(cx);
             self.advance(cx, None);
         }
@@ -181,7 +182,7 @@ impl Group {
             return;
         }
         self.tries.pass += 1;
-        if self.tries.pass > cx.config.tries {
+        if self.tries.pass > cx.config.tries && !self.is_out() {
             return self.suspect(cx, "the token was not accepted");
         }
         let epoch = ring.view().epoch;

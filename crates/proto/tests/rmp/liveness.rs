@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use carom_proto::Engine;
 use carom_proto::rmp::{Config, LockChange, LockName, LockNews, Partition, Qos};
 
 use crate::rig::{GROUP, MS, Told, World};
@@ -106,4 +105,25 @@ fn twenty_simultaneous_joiners_are_whole_in_a_second() {
 fn forty_simultaneous_joiners_take_linear_time() {
     let (_, sent) = mass_join(40, 1, 2000 * MS);
     assert!(sent < 40 * 40 * 2, "{sent} datagrams");
+}
+
+#[test]
+fn one_of_the_last_two_leaves_whatever_is_lost() {
+    for seed in 0..300 {
+        let mut world = joined(2, seed);
+        world.loss = 0.2;
+        let leaver = seed as usize % 2;
+        for turn in 0..seed as usize % 7 {
+            world.send(turn % 2, Qos::TotallyOrdered, 100);
+        }
+        world.leave(leaver);
+        let begin = world.now;
+        while world.ring(1 - leaver).is_some_and(|ring| ring.len() > 1)
+            && world.now.since(begin) < 20_000 * MS
+        {
+            world.run_for(10 * MS);
+        }
+        let ring = world.ring(1 - leaver).expect("it is in a ring");
+        assert_eq!(ring.len(), 1, "seed {seed}: the ring still waits for who has left");
+    }
 }
