@@ -4,7 +4,7 @@
 //! `lists` (4.3), `reforming` (4.4). What all members compute alike is in [`Ring`].
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use bytes::Bytes;
@@ -15,8 +15,9 @@ use super::config::Config;
 use super::confirming::Confirming;
 use super::delivery::{Delivery, ViewEvent};
 use super::flow::{Limits, RoundTrip, VanJacobson};
+use super::list_requests::ListRequests;
 use super::locks::{MAX_OWN, OwnLocks};
-use super::log::{ListChange, ListChangeKind, Round, What};
+use super::log::{ListChange, ListChangeKind, Round};
 use super::names::{Epoch, Process, Timestamp};
 use super::notices::Notices;
 use super::packet::{DataPacket, NewList, Packet};
@@ -46,7 +47,7 @@ pub(super) struct Group {
     /// The other nodes that are in the group, as the membership provider says.
     pub(super) known: BTreeSet<NodeId>,
     /// Requests of all members and joiners that no New List has answered yet.
-    pub(super) requests: BTreeMap<Process, ListChange>,
+    pub(super) requests: ListRequests,
     /// This member's own, the first of them asked for.
     pub(super) wishes: VecDeque<ListChange>,
     pub(super) next_request: u32,
@@ -83,6 +84,8 @@ pub(super) struct Group {
     pub(super) is_leave_asked: bool,
     /// It leaves to join this larger ring of the group.
     pub(super) merging: Option<Epoch>,
+    /// A ring has heard that this node asks to be let in.
+    pub(super) is_in_line: bool,
     /// The ring that it asks to be let in; `None`: any.
     pub(super) target: Option<Epoch>,
     pub(super) is_over: bool,
@@ -107,7 +110,7 @@ impl Group {
             reforming: Reforming::default(),
             sending: Self::sending(config),
             known: BTreeSet::new(),
-            requests: BTreeMap::new(),
+            requests: ListRequests::default(),
             wishes: VecDeque::new(),
             next_request: 1,
             confirming: Confirming::default(),
@@ -133,6 +136,7 @@ impl Group {
             is_leaving: false,
             is_leave_asked: false,
             merging: None,
+            is_in_line: false,
             target: None,
             is_over: false,
         }
@@ -282,6 +286,7 @@ impl Group {
         if self.passed.is_some_and(|at| round.at > at) {
             self.passed = None;
             cx.cancel(Timer::Pass);
+            self.on_leave_known(cx);
             if self.tries.pass == 0 {
                 self.pass_trip.sample(cx.now.since(self.passed_at));
             }
@@ -300,8 +305,8 @@ impl Group {
             self.release_placed(cx);
         }
         self.watch_own(cx);
-        if let What::List(change) = round.what {
-            self.on_list(cx, round, change);
+        if round.is_list() {
+            self.on_list(cx, round);
         }
         if round.site == self.me {
             self.tell_guests(cx, round);

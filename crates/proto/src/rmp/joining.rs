@@ -22,7 +22,11 @@ impl Group {
         let change = ListChange { process: self.me, request: 0, kind };
         cx.counters.requests_sent += 1;
         cx.multicast(&Packet::ListChangeRequest { epoch: self.target, change });
-        let wait = cx.config.join_retry + cx.random(cx.config.join_retry / 4);
+        let mut wait = cx.config.join_retry + cx.random(cx.config.join_retry / 4);
+        if core::mem::take(&mut self.is_in_line) {
+            // The ring has the request. It is only repeated in case that it gets lost there.
+            wait *= PAUSE_IN_LINE;
+        }
         cx.set(Timer::Join, wait);
     }
 
@@ -70,3 +74,6 @@ impl Group {
         self.advance(cx, None);
     }
 }
+
+/// So many times longer does a joiner wait before it repeats a request that a ring has heard.
+const PAUSE_IN_LINE: u32 = 4;

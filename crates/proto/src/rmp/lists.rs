@@ -2,15 +2,16 @@
 
 use alloc::vec::Vec;
 
+use super::Removal;
 use super::around::{Around, Timer};
 use super::group::Group;
-use super::log::{ListChange, ListChangeKind, Round};
-use super::names::{Epoch, Process, Timestamp};
+use super::locks::Locks;
+use super::log::{ListChange, ListChangeKind, MAX_CHANGES, Round};
+use super::names::{Epoch, Timestamp};
 use super::packet::{NewList, Packet, Snapshot};
 use super::quorum::is_larger;
-use super::ring::{Lacks, Ring};
-use super::{Removal, RingNews};
-use crate::{NodeId, SeqNo};
+use super::ring::Ring;
+use crate::NodeId;
 
 impl Group {
     /// Somebody asks for a change of the view.
@@ -49,11 +50,10 @@ impl Group {
             }
             return;
         }
-        self.requests.retain(|process, _| process.node != sender || *process >= change.process);
-        if self.requests.keys().any(|process| process.node == sender && *process > change.process) {
+        if !self.requests.enter_life(change.process) {
             return;
         }
-        if is_joining && self.cannot_change_members() {
+        if is_joining && self.cannot_change_members() && self.answers_joiners(cx) {
             // Whoever gets no answer at all begins a ring of its own.
             self.notify_anyway(cx, sender);
         }
@@ -74,7 +74,9 @@ impl Group {
         if !is_joining && !ring.view().contains(change.process) {
             return self.notify(cx, sender);
         }
-        self.requests.insert(change.process, change);
+        if !self.requests.insert(change) {
+            cx.counters.requests_refused += 1;
+        }
         self.advance(cx, None);
     }
 
@@ -100,56 +102,79 @@ impl Group {
         false
     }
 
-    /// The next change that can be made, if this member is the token site.
-    pub(super) fn next_change(&mut self, cx: &mut Around<'_>) -> Option<ListChange> {
-        if self.ring.as_ref().is_some_and(|ring| ring.view().len() == 1) {
-            // There is nobody to leave: the ring ends.
-            if self.is_leaving {
-                self.is_over = true;
-                return None;
-            } else if self.merging.is_some() {
-                self.on_removed(cx, Removal::Merged);
-                return None;
-            }
+    /// What the token site does instead of speaking when it is alone and wants to go.
+    pub(super) fn ends_alone(&mut self, cx: &mut Around<'_>) -> bool {
+        if self.ring.as_ref().is_none_or(|ring| ring.view().len() > 1) {
+            return false;
         }
-        let processes: Vec<Process> = self.requests.keys().copied().collect();
-        for process in processes {
-            let change = self.requests[&process];
-            let ring = self.ring.as_ref()?;
-            let is_answered = ring.view().contains(process)
-                && (change.request <= ring.answered(process) || change.request == 0);
-            let is_joining = matches!(change.kind, ListChangeKind::Join { .. });
-            if is_answered || (!is_joining && !ring.view().contains(process)) {
-                self.requests.remove(&process);
-                continue;
-            }
-            if let Some(possible) = self.possible_change(cx, change) {
-                return Some(possible);
-            }
+        // There is nobody to leave: the ring ends.
+        if self.is_leaving {
+            self.is_over = true;
+        } else if self.merging.is_some() {
+            self.on_removed(cx, Removal::Merged);
+        } else {
+            return false;
         }
-        None
+        true
     }
 
-    /// What becomes of a request now; `None` if it has to wait.
+    /// The changes that the token site can make now in one New List, by the arrival of their
+    /// requests. A change of the members stands alone: its majorities must be known to be stable
+    /// before the next one.
+    pub(super) fn next_changes(&mut self, cx: &mut Around<'_>) -> Vec<ListChange> {
+        let Some(mut locks) = self.ring.as_ref().map(|ring| ring.view().locks.clone()) else {
+            return Vec::new();
+        };
+        let mut changes: Vec<ListChange> = Vec::new();
+        for change in self.requests.by_arrival() {
+            let Some(ring) = &self.ring else { break };
+            let process = change.process;
+            let is_in = ring.view().contains(process);
+            let is_answered =
+                is_in && (change.request <= ring.answered(process) || change.request == 0);
+            let is_joining = matches!(change.kind, ListChangeKind::Join { .. });
+            if is_answered || (!is_joining && !is_in) {
+                self.requests.remove(process);
+                continue;
+            }
+            if change.kind.is_of_members() {
+                match self.possible_change(cx, change) {
+                    Some(possible) if changes.is_empty() => return vec![possible],
+                    _ => continue,
+                }
+            }
+            // A ring without its quorum changes nobody's locks.
+            if ring.shortage().is_some() {
+                continue;
+            }
+            changes.push(lock_change(&mut locks, change));
+            if changes.len() == MAX_CHANGES {
+                break;
+            }
+        }
+        changes
+    }
+
+    /// What becomes of a request to join or to leave now; `None` if it has to wait.
     fn possible_change(&mut self, cx: &mut Around<'_>, change: ListChange) -> Option<ListChange> {
         let ring = self.ring.as_ref()?;
         let view = ring.view();
         match change.kind {
             ListChangeKind::Join { .. } if ring.is_over(change.process) => {
-                self.requests.remove(&change.process);
+                self.requests.remove(change.process);
                 cx.counters.foreign += 1;
                 None
             }
             // A voter too many is no voter: it waits until one of the others is gone.
             ListChangeKind::Join { member, .. } if self.is_refused(&member) => {
-                self.requests.remove(&change.process);
+                self.requests.remove(change.process);
                 cx.counters.voters_refused += 1;
                 self.notify_anyway(cx, change.process.node);
                 None
             }
             ListChangeKind::Join { .. } => match view.process_of(change.process.node) {
                 Some(old) if old.life > change.process.life => {
-                    self.requests.remove(&change.process);
+                    self.requests.remove(change.process);
                     cx.counters.foreign += 1;
                     None
                 }
@@ -165,43 +190,32 @@ impl Group {
             ListChangeKind::Leave => {
                 (ring.may_change_members() && ring.has_all(change.process)).then_some(change)
             }
-            // A ring without its quorum changes nobody's locks.
             ListChangeKind::Lock { .. }
             | ListChangeKind::Unlock(_)
-            | ListChangeKind::Refused(_)
-                if ring.shortage().is_some() =>
-            {
-                None
-            }
-            ListChangeKind::Lock { name, waits } => {
-                let is_admitted = view.locks.admits(name, change.process, waits);
-                let refused = ListChange { kind: ListChangeKind::Refused(name), ..change };
-                Some(if is_admitted { change } else { refused })
-            }
-            ListChangeKind::Unlock(_) | ListChangeKind::Refused(_) => Some(change),
+            | ListChangeKind::Refused(_) => None,
         }
     }
 
     /// A New List was applied.
-    pub(super) fn on_list(&mut self, cx: &mut Around<'_>, round: &Round, change: ListChange) {
-        let is_done = |it: &ListChange| it.request <= change.request;
-        if self.requests.get(&change.process).is_some_and(is_done) {
-            self.requests.remove(&change.process);
+    pub(super) fn on_list(&mut self, cx: &mut Around<'_>, round: &Round) {
+        for change in round.changes() {
+            let is_done = |it: &ListChange| it.request <= change.request;
+            if self.requests.of(change.process).is_some_and(is_done) {
+                self.requests.remove(change.process);
+            }
+            let is_in = self.ring.as_ref().is_some_and(|ring| ring.view().contains(self.me));
+            if change.process == self.me && is_in {
+                while self.wishes.front().is_some_and(is_done) {
+                    self.wishes.pop_front();
+                }
+                self.ask_for_change(cx);
+            }
         }
-        if let ListChangeKind::Join { member, .. } = change.kind {
-            self.requests.retain(|process, it| {
-                process.node != member.process.node || it.process == member.process
-            });
+        if let Some(member) = round.joiner() {
+            self.requests.keep_life(member.process.node, member.process);
             if round.site == self.me {
                 self.send_snapshot(cx, member.process.node);
             }
-        }
-        let is_in = self.ring.as_ref().is_some_and(|ring| ring.view().contains(self.me));
-        if change.process == self.me && is_in {
-            while self.wishes.front().is_some_and(is_done) {
-                self.wishes.pop_front();
-            }
-            self.ask_for_change(cx);
         }
         self.refresh_reach(cx);
         self.watch_strangers(cx);
@@ -218,7 +232,7 @@ impl Group {
             return cx.cancel(Timer::Request);
         };
         let packet = Packet::ListChangeRequest { epoch: Some(ring.view().epoch), change };
-        self.requests.insert(self.me, change);
+        self.requests.insert(change);
         cx.counters.requests_sent += 1;
         cx.multicast(&packet);
         cx.set(Timer::Request, cx.backed_off(self.tries.request));
@@ -243,9 +257,23 @@ impl Group {
     pub(super) fn send_snapshot(&mut self, cx: &mut Around<'_>, to: NodeId) {
         if let Some(ring) = &self.ring {
             let mut snapshot = ring.snapshot(self.reforming.is_idle());
-            snapshot.seen = self.seen_for_joiner();
+            if snapshot.view.process_of(to).is_some() {
+                // A life of that node's is in the ring: it must not enter it with less than all.
+                snapshot.seen = self.seen_for_joiner();
+            } else {
+                (snapshot.sources, snapshot.guests) = (Vec::new(), Vec::new());
+            }
             cx.unicast(to, &Packet::NewList(NewList::Whole(snapshot)));
         }
+    }
+
+    /// Returns `true` if this member is one of the few that answer a joiner: the token site, and
+    /// two others on average. Answers of all would be as many as members for each of many joiners.
+    fn answers_joiners(&self, cx: &mut Around<'_>) -> bool {
+        let ring = self.ring.as_ref();
+        ring.is_some_and(|ring| {
+            ring.token() == self.me || cx.rng.below(ring.view().len()) < JOINERS_ANSWERED_BY
+        })
     }
 
     fn cannot_change_members(&self) -> bool {
@@ -279,6 +307,7 @@ impl Group {
             if self.target.is_none_or(|target| target == snapshot.view.epoch) {
                 self.tries.join = 0;
             }
+            self.is_in_line = true;
             self.elsewhere = Some(cx.now);
             self.tell_if_full(cx, &snapshot.view);
             if snapshot.view.contains(self.me) && snapshot.token == self.me {
@@ -333,41 +362,6 @@ impl Group {
         }
     }
 
-    /// Wants to be out of the ring: once what was accepted has its place the others are asked.
-    pub(super) fn leave(&mut self, cx: &mut Around<'_>) {
-        if core::mem::replace(&mut self.is_leaving, true) {
-            return;
-        }
-        self.give_up_calls(cx);
-        if self.ring.is_none() {
-            self.is_over = true;
-            return;
-        }
-        // A ring that may not go on lets nobody go either.
-        cx.set(Timer::Linger, cx.config.leave_within);
-        self.advance(cx, None);
-    }
-
-    /// A member that wants to leave asks for it when nothing of its own waits any more; one that
-    /// goes to a larger ring, when all that it has sent has its place: some may have delivered it.
-    /// Says whether it does so now.
-    pub(super) fn leave_when_done(&mut self, cx: &mut Around<'_>) -> bool {
-        let is_done = match self.is_leaving {
-            true => self.sending.unplaced_from().is_none(),
-            // Without a quorum nothing gets a place here.
-            false => self.merging.is_some() && (self.sending.has_all_placed() || self.is_short()),
-        };
-        let Some(ring) = self.ring.as_ref().filter(|_| is_done) else { return false };
-        if self.is_over || core::mem::replace(&mut self.is_leave_asked, true) {
-            return false;
-        }
-        match ring.view().len() {
-            1 => self.is_over = self.is_leaving,
-            _ => self.wish(cx, ListChangeKind::Leave),
-        }
-        true
-    }
-
     /// A node is in the group, as the membership provider says.
     pub(super) fn on_neighbour(&mut self, cx: &mut Around<'_>, node: NodeId) {
         self.known.insert(node);
@@ -418,78 +412,23 @@ impl Group {
         }
         self.watch_strangers(cx);
     }
+}
 
-    /// This node has left: it answers for a while.
-    pub(super) fn on_out(&mut self, cx: &mut Around<'_>) {
-        if self.is_leaving {
-            self.stop_timers(cx);
-            cx.set(Timer::Linger, cx.config.linger);
-        } else {
-            // Or its former life was taken for over.
-            let why = if self.merging.is_some() { Removal::Merged } else { Removal::Removed };
-            self.on_removed(cx, why);
-        }
-    }
+/// Members other than the token site that answer a joiner, on average.
+const JOINERS_ANSWERED_BY: usize = 2;
 
-    /// The ring goes on without this member.
-    pub(super) fn on_removed(&mut self, cx: &mut Around<'_>, why: Removal) {
-        if why == Removal::Merged && self.has_done_nothing() {
-            return self.dissolve(cx);
+/// What becomes of a request for a lock, or of one that gives it back, after the changes that were
+/// made to `locks`; it is made there as well.
+fn lock_change(locks: &mut Locks, change: ListChange) -> ListChange {
+    match change.kind {
+        ListChangeKind::Lock { name, waits } if locks.admits(name, change.process, waits) => {
+            locks.ask(name, change.process);
         }
-        cx.counters.removals += 1;
-        let unsent = self.undelivered_messages();
-        tracing::info!(me = ?self.me, group = %cx.group, ?why, "removed");
-        self.stop_timers(cx);
-        let is_back = self.terms.rejoin && !self.is_leaving;
-        self.lose_locks(cx);
-        cx.tell(RingNews::Removed { why, unsent, rejoins: is_back });
-        if !is_back {
-            self.give_up_calls(cx);
-            self.is_over = true;
-            return;
+        ListChangeKind::Lock { name, .. } => {
+            return ListChange { kind: ListChangeKind::Refused(name), ..change };
         }
-        *cx.lives += 1;
-        let me = Process { node: self.me.node, life: *cx.lives };
-        let (terms, known) = (self.terms, core::mem::take(&mut self.known));
-        let (target, calling) = (self.merging, core::mem::take(&mut self.calling));
-        *self = Self::new(me, terms, cx.config);
-        (self.known, self.target, self.calling) = (known, target, calling);
-        self.elsewhere = Some(cx.now);
-        self.make_all_again(cx);
-        self.begin_joining(cx);
+        ListChangeKind::Unlock(name) => locks.give_back(name, change.process),
+        ListChangeKind::Join { .. } | ListChangeKind::Leave | ListChangeKind::Refused(_) => {}
     }
-
-    /// Own messages that were not delivered here: from the first to the last of these numbers.
-    fn undelivered_messages(&self) -> Option<(SeqNo, SeqNo)> {
-        let own = self.ring.as_ref().and_then(|ring| ring.stream(self.me));
-        let placed = own.and_then(|stream| stream.first_undelivered());
-        let unplaced = self.sending.unplaced_from();
-        let first = match (placed, unplaced) {
-            (Some(placed), Some(unplaced)) => placed.earlier(unplaced),
-            (placed, unplaced) => placed.or(unplaced)?,
-        };
-        Some((first, self.sending.last_message()))
-    }
-
-    pub(super) fn stop_timers(&mut self, cx: &mut Around<'_>) {
-        for timer in [
-            Timer::Retransmit,
-            Timer::Pass,
-            Timer::Idle,
-            Timer::Batch,
-            Timer::Slow,
-            Timer::Confirm,
-            Timer::Ask,
-            Timer::Request,
-            Timer::Join,
-            Timer::Recovery,
-            Timer::Announce,
-            Timer::Call,
-            Timer::Stable,
-            Timer::Forget,
-        ] {
-            cx.cancel(timer);
-        }
-        self.lacked = Lacks::default();
-    }
+    change
 }

@@ -30,8 +30,9 @@ pub struct Round {
 pub enum What {
     /// An ACK: these packets take the places that follow its own. A NULL ACK has none.
     Order(Vec<Run>),
-    /// A New List: the view changes here.
-    List(ListChange),
+    /// A New List: the view changes here, once for each of these, each at a place of its own. A
+    /// change of the members stands alone; changes of locks may share a list.
+    List(Vec<ListChange>),
 }
 
 /// Consecutive packets of one source.
@@ -91,6 +92,9 @@ pub(super) struct Log {
     early: BTreeMap<Timestamp, Round>,
 }
 
+/// Changes that one New List serves at most: they fit the smallest datagram.
+pub(super) const MAX_CHANGES: usize = 16;
+
 /// What became of a round that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offered {
@@ -106,16 +110,37 @@ const MAX_EARLY: usize = 1024;
 impl Round {
     /// Where the next round begins.
     pub fn end(&self) -> Timestamp {
-        let packets = match &self.what {
+        let more: u64 = match &self.what {
             What::Order(runs) => runs.iter().map(|run| u64::from(run.count)).sum(),
-            What::List(_) => 0,
+            What::List(changes) => changes.len().saturating_sub(1) as u64,
         };
-        self.at.plus(1 + packets)
+        self.at.plus(1 + more)
     }
 
     /// Whether it neither orders nor changes anything.
     pub fn is_null(&self) -> bool {
         matches!(&self.what, What::Order(runs) if runs.is_empty())
+    }
+
+    /// Whether it is a New List.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.what, What::List(_))
+    }
+
+    /// The changes of the view that it makes.
+    pub(super) fn changes(&self) -> &[ListChange] {
+        match &self.what {
+            What::Order(_) => &[],
+            What::List(changes) => changes,
+        }
+    }
+
+    /// The member that it lets in, if it does.
+    pub(super) fn joiner(&self) -> Option<Member> {
+        match self.changes() {
+            [ListChange { kind: ListChangeKind::Join { member, .. }, .. }] => Some(*member),
+            _ => None,
+        }
     }
 
     /// The packets that it orders.
@@ -124,6 +149,13 @@ impl Round {
             What::Order(runs) => runs,
             What::List(_) => &[],
         }
+    }
+}
+
+impl ListChangeKind {
+    /// Whether it adds or removes a member.
+    pub(super) fn is_of_members(&self) -> bool {
+        matches!(self, Self::Join { .. } | Self::Leave)
     }
 }
 

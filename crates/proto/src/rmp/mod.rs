@@ -18,6 +18,10 @@
 //!
 //! * A New List of a ring that works carries the change, not the whole view: a lock costs one small
 //!   packet however many members there are. Joiners get the whole view by unicast.
+//! * Requests for changes are served by arrival, those about locks several in one New List. A
+//!   token site with messages to order keeps the token for their ACK after such a list, so that
+//!   neither waits for all of the other. A member that waits to be let in or to leave keeps the
+//!   token going.
 //! * One change of the members at a time is not yet stable, so that majorities of any two views
 //!   that members may know intersect; the paper leaves that open.
 //! * A member that has accepted the list of a reformation says so in later votes, and it counts
@@ -124,6 +128,8 @@ mod delivery;
 pub mod flow;
 mod group;
 mod joining;
+mod leaving;
+mod list_requests;
 mod lists;
 mod locking;
 mod locks;

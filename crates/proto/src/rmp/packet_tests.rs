@@ -119,7 +119,7 @@ fn data() -> impl Strategy<Value = DataPacket> {
 }
 
 fn lists() -> impl Strategy<Value = NewList> {
-    let change = (epochs(), rounds(changes().prop_map(What::List)))
+    let change = (epochs(), rounds(prop::collection::vec(changes(), 1..=16).prop_map(What::List)))
         .prop_map(|(epoch, round)| NewList::Change { epoch, round });
     let source = (processes(), any::<u32>(), 0_u32..100, any::<u32>()).prop_map(
         |(source, open_from, open, request)| SourceState {

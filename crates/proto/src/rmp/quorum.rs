@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 
 use super::around::{Around, Timer};
 use super::group::Group;
+use super::list_requests::ListRequests;
 use super::log::{ListChange, ListChangeKind};
 use super::names::{Epoch, Process, Timestamp};
 use super::packet::Packet;
@@ -132,7 +133,7 @@ impl Group {
         self.target = self.merging.take();
         self.elsewhere = Some(cx.now);
         (self.ring, self.reforming) = (None, Reforming::default());
-        self.requests.clear();
+        self.requests = ListRequests::default();
         self.wishes.retain(|wish| wish.kind != ListChangeKind::Leave);
         self.wishes.iter_mut().for_each(|wish| wish.process = self.me);
         (self.passed, self.unconfirmed) = (None, None);

@@ -188,8 +188,11 @@ impl Group {
             self.on_other_epoch(cx, sender, epoch);
         }
         let Some(ring) = &self.ring else { return };
-        if ring.view().epoch != epoch || !ring.view().contains(self.me) {
+        if ring.view().epoch != epoch {
             return;
+        }
+        if !ring.view().contains(self.me) {
+            return self.answer_as_former(cx, sender, position.next);
         }
         if ballot.creator.node != sender || !ring.view().contains(ballot.creator) {
             return self.notify(cx, sender);

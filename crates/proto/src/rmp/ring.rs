@@ -378,16 +378,18 @@ impl Ring {
 
     fn is_possible(&self, round: &Round) -> bool {
         let is_turn = round.site == self.token && self.view.contains(round.site);
-        let is_next = match &round.what {
-            What::List(ListChange { kind: ListChangeKind::Join { member, .. }, .. }) => {
+        let is_next = match round.joiner() {
+            Some(member) => {
                 round.next == member.process && self.view.process_of(member.process.node).is_none()
             }
-            _ => self.view.contains(round.next),
+            None => self.view.contains(round.next),
         };
+        let changes = round.changes();
+        let is_alone = changes.len() <= 1 || !changes.iter().any(|it| it.kind.is_of_members());
         let fit = round.runs().iter().all(|run| {
             self.streams.get(&run.source).is_some_and(|it| it.ordered_to() == run.first)
         });
-        is_turn && is_next && fit
+        is_turn && is_next && is_alone && fit
     }
 
     fn on_applied(&mut self, round: &Round) {
@@ -410,12 +412,16 @@ impl Ring {
                 }
                 self.on_guests_ordered(round);
             }
-            What::List(change) => self.change_list(round, *change),
+            What::List(changes) => {
+                for (place, change) in (0..).zip(changes) {
+                    self.change_list(round, round.at.plus(place), *change);
+                }
+            }
         }
         self.settle();
     }
 
-    fn change_list(&mut self, round: &Round, change: ListChange) {
+    fn change_list(&mut self, round: &Round, at: Timestamp, change: ListChange) {
         let before = (self.view.len(), self.view.voters().count());
         let (mut joined, mut left) = (Vec::new(), Vec::new());
         if let Some(standing) = self.standings.get_mut(&change.process) {
@@ -449,7 +455,7 @@ impl Ring {
         }
         self.view.version += 1;
         let answered = Some(change);
-        let view = ViewEvent::of(self.view.clone(), round.at, round.site);
+        let view = ViewEvent::of(self.view.clone(), at, round.site);
         let event = ViewEvent { joined, left, answered, ..view };
         self.queue.push_back(Queued::View { round: round.at, event });
     }

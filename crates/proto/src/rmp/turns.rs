@@ -47,20 +47,31 @@ impl Group {
             cx.set_no_later(Timer::Slow, self.slowness);
             return false;
         }
-        if let Some(change) = self.next_change(cx) {
-            self.say(cx, What::List(change));
-            return true;
+        if self.ends_alone(cx) {
+            return false;
         }
         let Some(ring) = &self.ring else { return false };
         let (runs, may_wait) = ring.orderable(cx.config.batch);
-        if may_wait && !self.batch.is_due && !self.must_speak {
-            self.batch.wait(cx, runs.iter().map(|run| usize::from(run.count)).sum());
-        } else if !runs.is_empty() || self.must_speak {
+        let is_ready = !runs.is_empty() && (!may_wait || self.batch.is_due || self.must_speak);
+        // Neither changes of the view nor messages wait for all of the other: a turn serves both.
+        if !(is_ready && self.has_listed()) {
+            let changes = self.next_changes(cx);
+            if !changes.is_empty() {
+                self.say_list(cx, changes, is_ready);
+                return true;
+            }
+        }
+        let Some(ring) = &self.ring else { return false };
+        if is_ready || self.must_speak {
             self.say(cx, What::Order(runs));
             return true;
         }
+        if may_wait {
+            self.batch.wait(cx, runs.iter().map(|run| usize::from(run.count)).sum());
+        }
         let has_others = ring.view().len() > 1;
-        if has_others && ring.waits_for_passes() && !may_wait {
+        let is_awaited = ring.waits_for_passes() || self.waits_to_change_members();
+        if has_others && is_awaited && !may_wait {
             self.say(cx, What::Order(Vec::new()));
             return true;
         }
@@ -73,19 +84,43 @@ impl Group {
         false
     }
 
-    /// Multicasts a round of this member's own; it is applied like any other.
-    fn say(&mut self, cx: &mut Around<'_>, what: What) {
-        let Some(ring) = &mut self.ring else { return };
-        let next = match &what {
-            What::List(ListChange { kind: ListChangeKind::Join { member, .. }, .. }) => {
-                member.process
+    /// Returns `true` if this member has said a New List in this turn.
+    fn has_listed(&self) -> bool {
+        let last = self.ring.as_ref().and_then(|ring| ring.log().last());
+        last.is_some_and(|round| round.is_list() && round.site == self.me && round.next == self.me)
+    }
+
+    /// Returns `true` if a member waits to be let in or to leave, and the token has to go round
+    /// before that is possible.
+    fn waits_to_change_members(&self) -> bool {
+        self.requests.has_of_members()
+    }
+
+    /// Says a New List. The token stays if messages wait: their ACK follows at once.
+    fn say_list(&mut self, cx: &mut Around<'_>, changes: Vec<ListChange>, keeps_token: bool) {
+        let Some(view) = self.ring.as_ref().map(|ring| ring.view()) else { return };
+        let after = view.after(self.me);
+        let next = match changes[..] {
+            [ListChange { kind: ListChangeKind::Join { member, .. }, .. }] => member.process,
+            [ListChange { kind: ListChangeKind::Leave, process, .. }] if process == after => {
+                view.after(after)
             }
-            What::List(ListChange { kind: ListChangeKind::Leave, process, .. }) => {
-                let after = ring.view().after(self.me);
-                if after == *process { ring.view().after(after) } else { after }
-            }
-            What::Order(_) | What::List(_) => ring.view().after(self.me),
+            [ListChange { kind: ListChangeKind::Leave, .. }] => after,
+            _ if keeps_token => self.me,
+            _ => after,
         };
+        self.say_to(cx, What::List(changes), next);
+    }
+
+    fn say(&mut self, cx: &mut Around<'_>, what: What) {
+        let Some(ring) = &self.ring else { return };
+        let next = ring.view().after(self.me);
+        self.say_to(cx, what, next);
+    }
+
+    /// Multicasts a round of this member's own; it is applied like any other.
+    fn say_to(&mut self, cx: &mut Around<'_>, what: What, next: Process) {
+        let Some(ring) = &mut self.ring else { return };
         let round = Round { at: ring.log().next(), site: self.me, next, what };
         cx.counters.rounds_sent += 1;
         cx.counters.nulls_sent += u64::from(round.is_null());
@@ -135,6 +170,7 @@ impl Group {
         if self.epoch() == Some(epoch) && self.passed == Some(at) {
             self.passed = None;
             cx.cancel(Timer::Pass);
+            self.on_leave_known(cx);
             self.release_placed(cx);
             self.advance(cx, None);
         }
@@ -146,14 +182,13 @@ impl Group {
             return;
         }
         self.tries.pass += 1;
-        if self.tries.pass > cx.config.tries {
+        if self.tries.pass > cx.config.tries && !self.is_out() {
             return self.suspect(cx, "the token was not accepted");
         }
         let epoch = ring.view().epoch;
         let Some(round) = ring.log().range(at, at.plus(1)).next().cloned() else { return };
         cx.counters.rounds_resent += 1;
-        if let What::List(ListChange { kind: ListChangeKind::Join { member, .. }, .. }) = round.what
-        {
+        if let Some(member) = round.joiner() {
             self.send_snapshot(cx, member.process.node);
         }
         cx.unicast(round.next.node, &round_packet(epoch, &round));

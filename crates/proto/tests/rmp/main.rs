@@ -3,6 +3,7 @@
 mod calls;
 mod checks;
 mod healing;
+mod liveness;
 mod locks;
 mod looking;
 mod nonsense;

@@ -38,6 +38,15 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(hosts: usize, partition: Partition, seed: u64) -> Self {
+        Self::with_config(hosts, partition, seed, Config::default())
+    }
+
+    pub(crate) fn with_config(
+        hosts: usize,
+        partition: Partition,
+        seed: u64,
+        config: Config,
+    ) -> Self {
         let mut world = Self {
             now: Time(1_000_000_000),
             hosts: Vec::new(),
@@ -47,7 +56,7 @@ impl World {
             part: Vec::new(),
             profile: Profile::Ordered(partition),
             reply_bytes: 20,
-            config: Config::default(),
+            config,
             in_flight: BTreeMap::new(),
             datagrams: 0,
             rng: Rng::new(seed),

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::rmp::calls::Seen;
 use crate::rmp::locks::{Handler, LockName, Locks};
-use crate::rmp::log::{ListChange, ListChangeKind, Round, Run, What};
+use crate::rmp::log::{ListChange, ListChangeKind, MAX_CHANGES, Round, Run, What};
 use crate::rmp::names::{Epoch, Process, Timestamp};
 use crate::rmp::qos::Qos;
 use crate::rmp::stream::Data;
@@ -226,7 +226,10 @@ fn take_round(bytes: &mut &[u8]) -> Result<Round, DecodeError> {
     let (site, next) = (take_process(bytes)?, take_process(bytes)?);
     let what = match take_u8(bytes)? {
         0 => What::Order(take_list(bytes, RUN_BYTES, take_run)?),
-        1 => What::List(take_change(bytes)?),
+        1 => match take_list(bytes, PROCESS_BYTES + 5, take_change)? {
+            changes if (1..=MAX_CHANGES).contains(&changes.len()) => What::List(changes),
+            _ => return Err(DecodeError::Value),
+        },
         _ => return Err(DecodeError::Value),
     };
     Ok(Round { at, site, next, what })

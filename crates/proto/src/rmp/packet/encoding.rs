@@ -179,9 +179,9 @@ fn put_round(round: &Round, out: &mut Vec<u8>) {
             out.put_u8(0);
             put_list(runs, out, put_run);
         }
-        What::List(change) => {
+        What::List(changes) => {
             out.put_u8(1);
-            put_change(change, out);
+            put_list(changes, out, put_change);
         }
     }
 }

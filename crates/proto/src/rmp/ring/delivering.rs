@@ -196,9 +196,6 @@ impl Ring {
     /// Only who has taken the token since is counted, not the source: it has the message, but not
     /// its place.
     fn is_held_enough(&mut self, qos: Qos, round: Timestamp) -> bool {
-        if round <= self.settled {
-            return true;
-        }
         let others =
             self.standings.iter().filter(|(process, it)| **process != self.me && it.joined < round);
         let has_clients = self.view.has_clients();
@@ -222,9 +219,9 @@ impl Ring {
             // Clients take turns between the voters that are waited for.
             let takers = if has_clients { self.view.len() } else { needed + 1 };
             let (last, most) = self.awaited;
-            self.awaited = (round, if last == round { most.max(takers) } else { takers });
+            self.awaited = if round > last { (round, takers) } else { (last, most.max(takers)) };
         }
-        holders >= needed
+        round <= self.settled || holders >= needed
     }
 
     /// How many voters are a majority: of the electorate, or else of the largest view that some

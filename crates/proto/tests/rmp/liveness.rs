@@ -1,0 +1,129 @@
+//! Rings that stay live: under lock storms, over long round trips, in mass joins, down to the last
+//! two members.
+
+use std::time::Duration;
+
+use carom_proto::rmp::{Config, LockChange, LockName, LockNews, Partition, Qos};
+
+use crate::rig::{GROUP, MS, Told, World};
+use crate::{joined, payloads};
+
+fn reformations(world: &World) -> u64 {
+    world.hosts.iter().map(|host| host.engine.counters().reformations_begun).sum()
+}
+
+fn grants(world: &World, number: usize) -> usize {
+    let is_grant = |told: &&Told| {
+        matches!(told, Told::Lock { news: LockNews { change: LockChange::Granted { .. }, .. } })
+    };
+    world.hosts[number].story.iter().filter(is_grant).count()
+}
+
+/// Messages of a sender that always has more to send delivered within a second at another member,
+/// while the first `lockers` members take and return one lock as fast as they can.
+fn delivered_in_a_second(lockers: usize) -> (usize, World) {
+    let config = Config { window_bytes: 16 << 10, queue_bytes: 32 << 10, ..Config::default() };
+    let mut world = World::with_config(7, Partition::Majority, 7, config);
+    (0..7).for_each(|number| world.join(number));
+    world.run_for(2000 * MS);
+    let name = LockName::of_name("cycled");
+    let (end, before) = (world.now + 1000 * MS, reformations(&world));
+    while world.now < end {
+        for number in 0..lockers {
+            if world.holders(name).contains(&number) {
+                world.unlock(number, name);
+            }
+            world.lock(number, name, true);
+        }
+        // What does not fit the queue is refused.
+        (0..20).for_each(|_| world.send(5, Qos::TotallyOrdered, 1000));
+        world.run_for(MS / 10);
+    }
+    assert_eq!(reformations(&world), before, "{lockers} lockers");
+    (payloads(&world, 6).len(), world)
+}
+
+#[test]
+fn lock_storm_leaves_a_sender_its_throughput() {
+    let (without, _) = delivered_in_a_second(0);
+    let (with, world) = delivered_in_a_second(5);
+    let granted: Vec<usize> = (0..5).map(|number| grants(&world, number)).collect();
+    println!("messages: {without} without locks, {with} with; grants {granted:?}");
+    assert!(with * 10 >= without * 8, "{with} of {without}");
+    assert!(granted.iter().all(|count| *count > 20), "{granted:?}");
+    let least = granted.iter().min().expect("five");
+    assert!(granted.iter().all(|count| *count <= 2 * least), "not fair: {granted:?}");
+}
+
+/// The ring of two is idle; a message of either member that is promised more than an order is
+/// delivered everywhere within one round trip and the pause before a token is confirmed.
+#[test]
+fn idle_ring_of_two_is_resilient_in_one_round_trip() {
+    for qos in [Qos::Resilient(1), Qos::MajorityResilient, Qos::TotallyResilient] {
+        for sender in 0..2 {
+            for seed in 0..8 {
+                let mut world = joined(2, seed);
+                world.delay = (MS, MS);
+                world.run_for(500 * MS);
+                world.send(sender, qos, 100);
+                world.run_for(3 * MS + MS / 2);
+                let delivered = [0, 1].map(|number| payloads(&world, number).len());
+                assert_eq!(delivered, [1, 1], "{qos} of {sender}, seed {seed}");
+            }
+        }
+    }
+}
+
+/// How long it takes until all of so many nodes that join at once are in one ring, and how many
+/// datagrams were sent until then.
+fn mass_join(hosts: usize, seed: u64, limit: Duration) -> (Duration, u64) {
+    let mut world = World::new(hosts, Partition::Majority, seed);
+    let begin = world.now;
+    (0..hosts).for_each(|number| world.join(number));
+    let is_whole = |world: &World| {
+        let whole = |number: usize| world.hosts[number].engine.view(GROUP).map_or(0, |it| it.len());
+        (0..hosts).all(|number| whole(number) == hosts)
+    };
+    while !is_whole(&world) && world.now.since(begin) < limit {
+        world.run_for(10 * MS);
+    }
+    let sent = world.datagrams_by_kind.values().sum();
+    println!("{hosts} hosts, seed {seed}: {:?}, {sent} datagrams", world.now.since(begin));
+    assert!(is_whole(&world), "{hosts} hosts, seed {seed}: not whole within {limit:?}");
+    (world.now.since(begin), sent)
+}
+
+#[test]
+fn twenty_simultaneous_joiners_are_whole_in_a_second() {
+    for seed in 0..5 {
+        let (_, sent) = mass_join(20, seed, 1000 * MS);
+        assert!(sent < 20 * 20 * 2, "{sent} datagrams");
+    }
+}
+
+#[test]
+fn forty_simultaneous_joiners_take_linear_time() {
+    let (_, sent) = mass_join(40, 1, 2000 * MS);
+    assert!(sent < 40 * 40 * 2, "{sent} datagrams");
+}
+
+#[test]
+fn one_of_the_last_two_leaves_whatever_is_lost() {
+    for seed in 0..300 {
+        let mut world = joined(2, seed);
+        world.loss = 0.2;
+        let leaver = seed as usize % 2;
+        for turn in 0..seed as usize % 7 {
+            world.send(turn % 2, Qos::TotallyOrdered, 100);
+        }
+        world.leave(leaver);
+        let begin = world.now;
+        while world.ring(1 - leaver).is_some_and(|ring| ring.len() > 1)
+            && world.now.since(begin) < 20_000 * MS
+        {
+            world.run_for(10 * MS);
+        }
+        let ring = world.ring(1 - leaver).expect("it is in a ring");
+        assert_eq!(ring.len(), 1, "seed {seed}: the ring still waits for who has left");
+    }
+}
