@@ -366,6 +366,7 @@ fn refused_fix(error: &JoinError) -> String {
         JoinError::Partition { .. } => {
             "choose how many members, or voters, from 1 on; or a majority".into()
         }
+        JoinError::TooManyGroups { .. } => "leave groups, or join with another node".into(),
         JoinError::DifferentR { existing, .. } => {
             format!("use r = {existing} in all groups of this node, or another node")
         }

@@ -85,6 +85,9 @@ impl NotAnswered {
             Self::Refused(rmp::RequestError::TooLarge { limit, .. }) => {
                 format!("ask in pieces of {limit} bytes")
             }
+            Self::Refused(rmp::RequestError::Qos { asked: Qos::Resilient(0) }) => {
+                "ask for Resilient(1) to Resilient(255), or for TotallyOrdered".into()
+            }
             Self::Refused(rmp::RequestError::Qos { .. }) => {
                 "join with a partition of a majority, or of all".into()
             }
@@ -100,6 +103,9 @@ impl PublishError {
     pub fn fix(&self) -> String {
         match self {
             Self::TooLarge { limit, .. } => format!("send it in pieces of {limit} bytes"),
+            Self::Qos { asked: Qos::Resilient(0) } => {
+                "ask for Resilient(1) to Resilient(255), or for TotallyOrdered".into()
+            }
             Self::Qos { asked: Qos::MajorityResilient } => {
                 "join with a partition of a majority, or of all".into()
             }

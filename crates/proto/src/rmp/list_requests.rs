@@ -56,8 +56,9 @@ impl ListRequests {
     /// Forgets the requests of other lives of a node; `false` if a later life than `process` asks.
     pub(super) fn enter_life(&mut self, process: Process) -> bool {
         let node = process.node;
-        self.waiting.retain(|it, _| it.node != node || *it >= process);
-        !self.waiting.keys().any(|it| it.node == node && *it > process)
+        let stays = |it: &Process| *it == process || it.follows(process);
+        self.waiting.retain(|it, _| it.node != node || stays(it));
+        !self.waiting.keys().any(|it| it.follows(process))
     }
 
     /// Forgets all requests of a node but that of this life.

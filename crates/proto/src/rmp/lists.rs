@@ -59,7 +59,8 @@ impl Group {
         }
         let Some(ring) = &self.ring else { return };
         let token = ring.token();
-        if is_joining && token.node == sender && token.life < change.process.life {
+        let is_later = token != change.process && !token.follows(change.process);
+        if is_joining && token.node == sender && is_later {
             // A ring that is quiet does not wait for the token, and nobody else can take it.
             self.suspect(cx, "the token site begins another life");
         }
@@ -173,7 +174,7 @@ impl Group {
                 None
             }
             ListChangeKind::Join { .. } => match view.process_of(change.process.node) {
-                Some(old) if old.life > change.process.life => {
+                Some(old) if old.follows(change.process) => {
                     self.requests.remove(change.process);
                     cx.counters.foreign += 1;
                     None
