@@ -421,7 +421,7 @@ impl Safe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     /// The name has no bytes, or this many, which is too many.
-    #[error("a group name of {0} bytes: it must have 1 to {}", GroupSettings::MAX_NAME_BYTES)]
+    #[error("a group name of {0} bytes: it must have 1 to {most}", most = GroupSettings::MAX_NAME_BYTES)]
     NameLength(usize),
     /// The name holds a line feed or another control character, this one first.
     #[error("a group name with the control character {0:?}")]
