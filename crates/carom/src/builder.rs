@@ -158,8 +158,8 @@ impl Builder {
         self
     }
 
-    /// The node's id. Default: random. An id must not be used again by a later process: its
-    /// messages would be taken for those of the earlier one.
+    /// The node's id. Default: random. A later process may use it again, at the same address: the
+    /// others take it for a new start of the node by the incarnation in its datagrams.
     pub fn node_id(mut self, id: NodeId) -> Self {
         self.node_id = Some(id);
         self

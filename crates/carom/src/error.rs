@@ -357,6 +357,7 @@ fn refused_fix(error: &JoinError) -> String {
         JoinError::Partition { .. } => {
             "choose how many members, or voters, from 1 on; or a majority".into()
         }
+        JoinError::TooManyGroups { .. } => "leave groups, or join with another node".into(),
         JoinError::DifferentR { existing, .. } => {
             format!("use r = {existing} in all groups of this node, or another node")
         }
@@ -373,6 +374,9 @@ impl PublishError {
     pub fn fix(&self) -> String {
         match self {
             Self::TooLarge { limit, .. } => format!("send it in pieces of {limit} bytes"),
+            Self::Qos { asked: Qos::Resilient(0) } => {
+                "ask for Resilient(1) to Resilient(255), or for TotallyOrdered".into()
+            }
             Self::Qos { asked: Qos::MajorityResilient } => {
                 "join with a partition of a majority, or of all".into()
             }
@@ -408,6 +412,9 @@ impl NotAnswered {
             }
             Self::Refused(rmp::RequestError::TooLarge { limit, .. }) => {
                 format!("ask in pieces of {limit} bytes")
+            }
+            Self::Refused(rmp::RequestError::Qos { asked: Qos::Resilient(0) }) => {
+                "ask for Resilient(1) to Resilient(255), or for TotallyOrdered".into()
             }
             Self::Refused(rmp::RequestError::Qos { .. }) => {
                 "join with a partition of a majority, or of all".into()

@@ -263,7 +263,8 @@ impl GroupShared {
         };
         match (qos, partition) {
             (Some(Qos::Unreliable), Some(_)) => Ok(self.unreliable_limit.load(Relaxed)),
-            (Some(asked @ Qos::MajorityResilient), Some(Partition::AtLeast(_)))
+            (Some(asked @ Qos::Resilient(0)), Some(_))
+            | (Some(asked @ Qos::MajorityResilient), Some(Partition::AtLeast(_)))
             | (Some(asked), None) => Err(PublishError::Qos { asked }),
             _ => Ok(self.limits.message),
         }

@@ -397,6 +397,12 @@ pub enum JoinError {
         /// What was asked for.
         given: Partition,
     },
+    /// The node is in as many groups as its membership provider takes.
+    #[error("this node is in {limit} groups already, as many as its membership takes")]
+    TooManyGroups {
+        /// How many it takes.
+        limit: usize,
+    },
     /// Another group of this node has another r.
     #[error("rate-of-fire with r = {given} in a node whose groups have r = {existing}")]
     DifferentR {

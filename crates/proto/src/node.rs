@@ -16,8 +16,10 @@ use crate::{
 };
 
 mod groups;
+mod starts;
 
 use self::groups::{Joined, Stage};
+use self::starts::{Start, Starts};
 
 /// One node: its engines, its membership provider and its groups. It is driven as an
 /// [engine](crate::engine) is.
@@ -29,6 +31,7 @@ pub struct Node {
     guest: Option<Box<dyn Engine>>,
     membership: Box<dyn Membership>,
     groups: BTreeMap<GroupId, Joined>,
+    starts: Starts,
     events: VecDeque<NodeEvent>,
     counters: NodeCounters,
 }
@@ -68,6 +71,9 @@ pub struct NodeCounters {
     pub datagrams_received: u64,
     /// Datagrams of groups that this node is not in: they share an address or a host with ours.
     pub datagrams_foreign: u64,
+    /// Datagrams of a start of a node that is over, or of another start than the known one that
+    /// did not come from the node's address.
+    pub datagrams_of_other_starts: u64,
     /// Datagrams that are not Carom's, or of a version or protocol that is not known here.
     pub datagrams_unknown: u64,
 }
@@ -89,6 +95,7 @@ impl Node {
             guest: None,
             membership,
             groups: BTreeMap::new(),
+            starts: Starts::default(),
             events: VecDeque::new(),
             counters: NodeCounters::default(),
         }
@@ -177,7 +184,18 @@ impl Node {
         source: Endpoint,
         datagram: &[u8],
     ) -> Option<NodeId> {
-        match Header::peek(datagram).map(|it| (it.protocol, it.group)) {
+        let peek = Header::peek(datagram);
+        if let Some(peek) = peek.filter(|peek| peek.protocol != Protocol::Membership) {
+            match self.starts.look(source, peek, datagram) {
+                Start::Known => {}
+                Start::New => self.on_restart(now, peek.sender),
+                Start::Over => {
+                    self.counters.datagrams_of_other_starts += 1;
+                    return None;
+                }
+            }
+        }
+        match peek.map(|it| (it.protocol, it.group)) {
             Some((Protocol::Lateral, group)) if self.concerns(group) => {
                 self.counters.datagrams_received += 1;
                 let sender = self.lateral.handle_datagram(now, datagram);

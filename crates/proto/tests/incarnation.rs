@@ -1,13 +1,19 @@
-//! Every datagram of a node carries the incarnation that the node was started with.
+//! Every datagram of a node carries the incarnation that the node was started with, and a node
+//! that is restarted under the same id is a new one.
+
+#![allow(clippy::unwrap_used)]
 
 use carom_proto::lateral;
 use carom_proto::membership::gossip::{Config, Gossip};
-use carom_proto::node::Node;
+use carom_proto::membership::static_list::StaticMembership;
+use carom_proto::node::{Node, NodeEvent};
 use carom_proto::rmp::Partition;
 use carom_proto::wire::{Header, Protocol};
 use carom_proto::*;
 
 const OWN: Origin = Origin { node: NodeId(1), incarnation: Incarnation(0x5EED_0001) };
+
+const NOW: Time = Time(1_000_000_000);
 
 fn endpoint(port: u16) -> Endpoint {
     Endpoint(std::net::SocketAddr::from(([127, 0, 0, 1], port)))
@@ -47,4 +53,79 @@ fn every_datagram_of_a_node_carries_its_incarnation() {
     }
     let expected = [Protocol::Lateral, Protocol::Membership, Protocol::Ordered];
     assert!(expected.iter().all(|protocol| seen.contains(protocol)), "{seen:?}");
+}
+
+/// Node 1 and the starts of node 2, on a static list.
+fn listed(origin: Origin) -> Node {
+    let list = [(NodeId(1), endpoint(1)), (NodeId(2), endpoint(2))];
+    let membership = Box::new(StaticMembership::new(origin, list));
+    Node::new(origin, lateral::Config::default(), membership, 7)
+}
+
+fn start(node: u64, incarnation: u64) -> Node {
+    listed(Origin { node: NodeId(node), incarnation: Incarnation(incarnation) })
+}
+
+/// All that `from` transmits.
+fn datagrams(from: &mut Node) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    let mut datagram = Vec::new();
+    while from.poll_transmit(&mut datagram).is_some() {
+        all.push(std::mem::take(&mut datagram));
+    }
+    all
+}
+
+fn arrive(node: &mut Node, source: Endpoint, datagrams: &[Vec<u8>]) {
+    for datagram in datagrams {
+        node.handle_datagram(NOW, source, datagram);
+    }
+}
+
+/// Payloads and view changes of what happened.
+fn events(node: &mut Node) -> Vec<String> {
+    let all = std::iter::from_fn(|| node.poll_event());
+    let told = all.filter_map(|event| match event {
+        NodeEvent::Group(Event::Message(message)) => {
+            Some(String::from_utf8_lossy(&message.payload).into_owned())
+        }
+        NodeEvent::Group(Event::View(change)) => Some(format!("{:?}", change.kind)),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn a_restarted_node_with_a_fixed_id_fails_and_joins_anew() {
+    let now = NOW;
+    let profile = Profile::TimeCritical(RateOfFire::default());
+    let mut here = start(1, 1);
+    let group = here.join(now, "prices", profile).expect("it is sound");
+    let mut former = start(2, 21);
+    former.join(now, "prices", profile).expect("it is sound");
+    let mut late = Vec::new();
+    for number in 0..3 {
+        former.send(now, group, format!("old {number}").into(), SendOptions::default()).unwrap();
+        late = datagrams(&mut former);
+        arrive(&mut here, endpoint(2), &late);
+    }
+    assert_eq!(events(&mut here), ["Joined", "old 0", "old 1", "old 2"]);
+    let mut successor = start(2, 22);
+    successor.join(now, "prices", profile).expect("it is sound");
+    successor.send(now, group, "new 0".into(), SendOptions::default()).unwrap();
+    let fresh = datagrams(&mut successor);
+    // Somebody else cannot say that the node was restarted.
+    arrive(&mut here, endpoint(9), &fresh);
+    assert_eq!(events(&mut here), [""; 0]);
+    assert_eq!(here.counters().datagrams_of_other_starts, fresh.len() as u64);
+    arrive(&mut here, endpoint(2), &fresh);
+    let told = events(&mut here);
+    assert_eq!(told[..2], ["Failed", "Joined"], "{told:?}");
+    assert_eq!(here.view(group).map(View::version), Some(3));
+    // The former start is over.
+    let before = here.counters().datagrams_of_other_starts;
+    arrive(&mut here, endpoint(2), &late);
+    assert_eq!(here.counters().datagrams_of_other_starts, before + late.len() as u64);
+    assert_eq!(events(&mut here), [""; 0]);
+    here.check();
 }

@@ -6,6 +6,7 @@ mod members;
 #[path = "../network/mod.rs"]
 mod network;
 mod nodes;
+mod settings;
 mod tasks;
 
 use std::time::Duration;

@@ -17,6 +17,8 @@ pub(super) struct Joined {
     pub(super) view: View,
     pub(super) stage: Stage,
     options: JoinOptions,
+    /// View changes that followed from restarts, of which the membership provider does not know.
+    restarts: u32,
 }
 
 /// How far a membership in a group has come. Only ordered groups have more than one stage: a ring
@@ -104,7 +106,8 @@ impl Node {
                 Stage::In
             }
         };
-        self.groups.insert(group, Joined { settings, view: View::default(), stage, options });
+        self.groups
+            .insert(group, Joined { settings, view: View::default(), stage, options, restarts: 0 });
         let joined = self.membership.join(now, group, settings);
         self.take_membership_events(now);
         if let Err(error) = joined {
@@ -195,10 +198,12 @@ impl Node {
             match event {
                 MembershipEvent::View(change) => self.on_view_change(now, change),
                 MembershipEvent::Met(node, endpoint) => {
+                    self.starts.meet(node, endpoint);
                     self.bulk.meet(node, endpoint);
                     self.events.push_back(NodeEvent::Met(node, endpoint));
                 }
                 MembershipEvent::Parted(node) => {
+                    self.starts.part(node);
                     self.bulk.part(node);
                     self.events.push_back(NodeEvent::Parted(node));
                 }
@@ -226,9 +231,25 @@ impl Node {
         self.begin_rings(now);
     }
 
-    fn on_view_change(&mut self, now: Time, change: ViewChange) {
+    /// Another start of `node` has spoken: the one before is over, in all groups.
+    pub(super) fn on_restart(&mut self, now: Time, node: NodeId) {
+        let with_it = self.groups.iter().filter(|(_, joined)| joined.view.contains(node));
+        let groups: Vec<GroupId> = with_it.map(|(group, _)| *group).collect();
+        tracing::info!(node = %self.id(), member = %node, groups = groups.len(), "restarted");
+        for group in groups {
+            for kind in [ViewChangeKind::Failed, ViewChangeKind::Joined] {
+                let Some(joined) = self.groups.get_mut(&group) else { continue };
+                let version = joined.view.version().wrapping_sub(joined.restarts);
+                joined.restarts = joined.restarts.wrapping_add(1);
+                self.on_view_change(now, ViewChange { group, node, kind, version });
+            }
+        }
+    }
+
+    fn on_view_change(&mut self, now: Time, mut change: ViewChange) {
         let own = self.id();
         let Some(joined) = self.groups.get_mut(&change.group) else { return };
+        change.version = change.version.wrapping_add(joined.restarts);
         if joined.view.apply(&change) {
             let ViewChange { group, node: member, kind, version } = change;
             tracing::info!(node = %own, %group, %member, ?kind, version, "view change");

@@ -460,8 +460,13 @@ impl Group {
         assert!(self.wishes.len() <= MAX_WISHES + MAX_OWN + 1, "too many wishes");
     }
 
-    /// Whether a partition as small as this member accepts would be a minority.
+    /// Returns `true` if messages of this level can be sent. None are resilient to 0 failures, and
+    /// none resilient by majority where a partition as small as this member accepts would be a
+    /// minority.
     pub(super) fn allows(&self, qos: Qos) -> bool {
+        if qos == Qos::Resilient(0) {
+            return false;
+        }
         let has_parts = matches!(self.terms.partition, Partition::AtLeast(_));
         !has_parts || qos != Qos::MajorityResilient
     }

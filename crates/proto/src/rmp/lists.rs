@@ -50,7 +50,7 @@ impl Group {
             return;
         }
         self.requests.retain(|process, _| process.node != sender || *process >= change.process);
-        if self.requests.keys().any(|process| process.node == sender && *process > change.process) {
+        if self.requests.keys().any(|process| process.follows(change.process)) {
             return;
         }
         if is_joining && self.cannot_change_members() {
@@ -59,7 +59,8 @@ impl Group {
         }
         let Some(ring) = &self.ring else { return };
         let token = ring.token();
-        if is_joining && token.node == sender && token.life < change.process.life {
+        let is_later = token != change.process && !token.follows(change.process);
+        if is_joining && token.node == sender && is_later {
             // A ring that is quiet does not wait for the token, and nobody else can take it.
             self.suspect(cx, "the token site begins another life");
         }
@@ -148,7 +149,7 @@ impl Group {
                 None
             }
             ListChangeKind::Join { .. } => match view.process_of(change.process.node) {
-                Some(old) if old.life > change.process.life => {
+                Some(old) if old.follows(change.process) => {
                     self.requests.remove(&change.process);
                     cx.counters.foreign += 1;
                     None

@@ -245,7 +245,7 @@ impl Rmp {
             outbox: Outbox::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
-            lives: 0,
+            lives: Process::lives_before(origin.incarnation),
             joining: JoinOptions::default(),
             requests: BTreeMap::new(),
             parts: Parts::default(),

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::NodeId;
+use crate::{Incarnation, NodeId};
 
 /// One membership of one node in one group: an RMP process (3.1).
 ///
@@ -12,8 +12,26 @@ use crate::NodeId;
 pub struct Process {
     /// The node.
     pub node: NodeId,
-    /// How often it has joined the group before, and once more.
+    /// How often it has joined a group before, and once more, counted from a number that follows
+    /// from its incarnation: lives of two starts of the node are neither earlier nor later.
     pub life: u32,
+}
+
+/// Lives of one start of a node before they count as those of another.
+const LIVES_BITS: u32 = 12;
+
+impl Process {
+    /// Where a node begins to count its lives: 19 bits of its incarnation, so that the sum with any
+    /// number of lives does not overflow.
+    pub(super) fn lives_before(incarnation: Incarnation) -> u32 {
+        ((incarnation.0 >> 45) as u32) << LIVES_BITS
+    }
+
+    /// Returns `true` if this is a later life than `other`, of the same start of the same node.
+    pub(super) fn follows(self, other: Self) -> bool {
+        let is_same_start = self.life >> LIVES_BITS == other.life >> LIVES_BITS;
+        self.node == other.node && is_same_start && self.life > other.life
+    }
 }
 
 /// A ring between two reformations, and the ballot by which it was formed.

@@ -364,7 +364,10 @@ impl Ring {
 
     /// Whether this life of a node is known to be over.
     pub(super) fn is_over(&self, process: Process) -> bool {
-        self.over.get(&process.node).is_some_and(|life| *life >= process.life)
+        self.over.get(&process.node).is_some_and(|life| {
+            let over = Process { life: *life, ..process };
+            over == process || over.follows(process)
+        })
     }
 
     fn note_over(&mut self, process: Process) {

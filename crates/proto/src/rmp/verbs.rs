@@ -132,6 +132,9 @@ impl Rmp {
         options: RequestOptions,
     ) -> Result<RequestId, RequestError> {
         let qos = options.qos;
+        if qos == Qos::Resilient(0) {
+            return Err(RequestError::Qos { asked: qos });
+        }
         let limit = match qos {
             Qos::Unreliable => self.config.piece_bytes(),
             _ => self.config.message_bytes,

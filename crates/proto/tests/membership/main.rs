@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::membership::{Membership, MembershipEvent};
+use carom_proto::wire::HEADER_BYTES;
 use carom_proto::*;
 
 use net::{Net, START, endpoint, node_id, settings, with_seeds};
@@ -358,7 +359,7 @@ fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
     for round in 0..40_000 {
         let mut datagram = kept[rng.below(kept.len())].clone();
         for _ in 0..rng.below(3) {
-            let place = 28 + rng.below(datagram.len() - 28);
+            let place = HEADER_BYTES + rng.below(datagram.len() - HEADER_BYTES);
             datagram[place] = rng.next_u64() as u8;
         }
         if rng.chance(0.2) {
@@ -460,4 +461,17 @@ fn events_of_a_stopped_node_cease() {
     membership.handle_timeout(net.now + seconds(9));
     assert_eq!(membership.poll_event(), None::<MembershipEvent>);
     assert!(membership.poll_transmit(&mut Vec::new()).is_none());
+}
+
+#[test]
+fn a_node_in_too_many_groups_is_told_the_limit() {
+    let config = Config { max_groups_per_node: 2, ..Config::default() };
+    let mut gossip = Gossip::new(NodeId(5), endpoint(5), config, 1);
+    let settings = |name| GroupSettings::new(name, Profile::TimeCritical(RateOfFire::default()));
+    let mut join = |name| gossip.join(Time(1), GroupId::of_name(name), settings(name));
+    assert_eq!((join("a"), join("b")), (Ok(()), Ok(())));
+    assert_eq!(join("c"), Err(JoinError::TooManyGroups { limit: 2 }));
+    assert_eq!(join("b"), Err(JoinError::AlreadyJoined));
+    gossip.leave(Time(2), GroupId::of_name("a"));
+    assert_eq!(gossip.join(Time(3), GroupId::of_name("c"), settings("c")), Ok(()));
 }

@@ -32,6 +32,8 @@ pub(super) struct Counters {
     pub(super) nodes_refused: u64,
     /// Subscriptions that there was no room for.
     pub(super) subscriptions_refused: u64,
+    /// Rows of others' subscriptions with settings that this program does not understand.
+    pub(super) subscriptions_unknown: u64,
     /// Subscriptions of nodes that are not known to be up.
     pub(super) changes_of_strangers: u64,
     pub(super) nodes_up: u64,
@@ -101,6 +103,7 @@ impl Counters {
             ("queue_dropped", self.queue_dropped),
             ("nodes_refused", self.nodes_refused),
             ("subscriptions_refused", self.subscriptions_refused),
+            ("subscriptions_unknown", self.subscriptions_unknown),
             ("changes_of_strangers", self.changes_of_strangers),
             ("nodes_up", self.nodes_up),
             ("nodes_left", self.nodes_left),

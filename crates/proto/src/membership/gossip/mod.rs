@@ -289,6 +289,10 @@ impl Membership for Gossip {
         settings: GroupSettings,
     ) -> Result<(), JoinError> {
         self.begin(now);
+        let limit = self.config.max_groups_per_node;
+        if self.own.len() >= limit && !self.views.is_in(group) {
+            return Err(JoinError::TooManyGroups { limit });
+        }
         // Never twice the same time, so that who leaves and joins again is seen to have done so.
         self.joined_last = now.max(self.joined_last + Duration::from_nanos(1));
         let subscription = Subscription { settings, joined_at: self.joined_last };

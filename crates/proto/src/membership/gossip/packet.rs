@@ -110,6 +110,8 @@ pub(super) struct Changes {
     pub(super) up_to: u32,
     pub(super) floor: u32,
     pub(super) rows: Vec<Row>,
+    /// Rows that were left out because this program does not understand their settings.
+    pub(super) unknown: u32,
 }
 
 /// A gap in what is known of a node's subscriptions.
@@ -306,17 +308,20 @@ impl Changes {
         if after > up_to {
             return Err(DecodeError::Value);
         }
-        let mut rows: Vec<Row> = Vec::new();
+        let (mut rows, mut unknown) = (Vec::new(), 0);
         let mut last = after;
         while !body.is_empty() {
-            let row = decode_row(body)?;
-            if row.version <= last || row.version > up_to {
+            let (version, group) = (take_u32(body)?, GroupId(take_u32(body)?));
+            if version <= last || version > up_to {
                 return Err(DecodeError::Value);
             }
-            last = row.version;
-            rows.push(row);
+            last = version;
+            match decode_subscription(body)? {
+                Ok(subscription) => rows.push(Row { version, group, subscription }),
+                Err(_) => unknown += 1,
+            }
         }
-        Ok(Self { answer_wanted, more, owner, after, up_to, floor, rows })
+        Ok(Self { answer_wanted, more, owner, after, up_to, floor, rows, unknown })
     }
 }
 
@@ -331,18 +336,22 @@ impl Wanted {
     }
 }
 
-fn decode_row(body: &mut &[u8]) -> Result<Row, DecodeError> {
-    let (version, group) = (take_u32(body)?, GroupId(take_u32(body)?));
-    let subscription = match body.try_get_u8().map_err(|_| DecodeError::Length)? {
-        0 => None,
+/// Reads a subscription, or that there is none. Settings that this program does not understand
+/// are the inner error: the row's length is known all the same, and those after it can be read.
+fn decode_subscription(
+    body: &mut &[u8],
+) -> Result<Result<Option<Subscription>, DecodeError>, DecodeError> {
+    match body.try_get_u8().map_err(|_| DecodeError::Length)? {
+        0 => Ok(Ok(None)),
         1 => {
-            let (settings, rest) = GroupSettings::decode(body)?;
-            *body = rest;
-            Some(Subscription { settings, joined_at: Time(take_u64(body)?) })
+            let bytes = body.get(..SETTINGS_BYTES).ok_or(DecodeError::Length)?;
+            body.advance(SETTINGS_BYTES);
+            let joined_at = Time(take_u64(body)?);
+            let settings = GroupSettings::decode(bytes).map(|(settings, _)| settings);
+            Ok(settings.map(|settings| Some(Subscription { settings, joined_at })))
         }
-        _ => return Err(DecodeError::Value),
-    };
-    Ok(Row { version, group, subscription })
+        _ => Err(DecodeError::Value),
+    }
 }
 
 fn take_u32(body: &mut &[u8]) -> Result<u32, DecodeError> {

@@ -178,6 +178,7 @@ impl Gossip {
         let (differences, overflow) = peer.table.absorb(changes, self.config.max_groups_per_node);
         let version = peer.table.version();
         self.counters.subscriptions_refused += overflow;
+        self.counters.subscriptions_unknown += u64::from(changes.unknown);
         for difference in differences {
             self.learn(now, owner, difference);
         }

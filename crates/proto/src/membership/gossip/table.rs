@@ -146,7 +146,8 @@ impl Table {
         }
         let owner = wanted.node;
         let floor = self.floor;
-        Some(Changes { answer_wanted: false, more: false, owner, after, up_to, floor, rows })
+        let (answer_wanted, more, unknown) = (false, false, 0);
+        Some(Changes { answer_wanted, more, owner, after, up_to, floor, rows, unknown })
     }
 
     /// The first gaps in what is known up to `version`.

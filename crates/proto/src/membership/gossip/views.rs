@@ -74,6 +74,11 @@ impl Views {
         Ok(())
     }
 
+    /// Returns `true` if this node is in the group.
+    pub(super) fn is_in(&self, group: GroupId) -> bool {
+        self.own.contains_key(&group)
+    }
+
     /// This node leaves; says whether it was in the group.
     pub(super) fn leave(&mut self, group: GroupId) -> bool {
         self.own.remove(&group).is_some()

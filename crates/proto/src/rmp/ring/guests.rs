@@ -48,10 +48,8 @@ impl Ring {
             if !is_first {
                 return GuestArrival::Unknown;
             }
-            let later = Process { life: source.life.saturating_add(1), ..source };
-            let end = Process { life: u32::MAX, ..source };
-            let is_former = self.former.iter().any(|it| it.node == source.node && *it >= source);
-            if is_former || self.guests.range(later..=end).next().is_some() {
+            let is_former = self.former.iter().any(|it| *it == source || it.follows(source));
+            if is_former || self.guests_of(source).any(|it| it.follows(source)) {
                 return GuestArrival::Replayed;
             }
             let is_tentative = |guest: &&Guest| guest.used.is_none();
@@ -104,9 +102,8 @@ impl Ring {
             self.guests.insert(*source, Guest { used: Some(round.at) });
         }
         for source in sources {
-            let first = Process { life: 0, ..source };
-            let former: Vec<Process> =
-                self.guests.range(first..source).map(|(former, _)| *former).collect();
+            let is_former = |it: &Process| *it != source && !it.follows(source);
+            let former: Vec<Process> = self.guests_of(source).filter(is_former).collect();
             former.into_iter().for_each(|former| self.flush(former, round.at));
         }
         loop {
@@ -117,6 +114,13 @@ impl Ring {
                 _ => return,
             }
         }
+    }
+
+    /// All lives of the node of `source` that are guests.
+    fn guests_of(&self, source: Process) -> impl Iterator<Item = Process> {
+        let first = Process { life: 0, ..source };
+        let last = Process { life: u32::MAX, ..source };
+        self.guests.range(first..=last).map(|(it, _)| *it)
     }
 
     /// Forgets a guest when all that it was given a place for is delivered and stable.

@@ -57,6 +57,7 @@ fn every_packet_on_the_wire_is_this() {
         up_to: 8,
         floor: 1,
         rows,
+        unknown: 0,
     };
     let hello = Hello { alone: true, to_all: false, from: identity(1) };
     let far = Hello { from: Identity { endpoint: ipv6, ..identity(1) }, ..hello };
@@ -96,6 +97,28 @@ fn every_packet_on_the_wire_is_this() {
 }
 
 #[test]
+fn a_row_with_unknown_settings_hides_no_other_row() {
+    let row =
+        |version| Row { version, group: GroupId(version), subscription: Some(subscription()) };
+    let changes = Changes {
+        answer_wanted: false,
+        more: false,
+        owner: NodeId(2),
+        after: 0,
+        up_to: 3,
+        floor: 0,
+        rows: vec![row(1), row(2), row(3)],
+        unknown: 0,
+    };
+    let mut datagram = Packet::Changes(changes.clone()).encode(SENDER);
+    // The profile of the second row, behind its version, group and presence.
+    datagram[HEADER_BYTES + 20 + ROW_BYTES + 9] = 77;
+    wire::seal(&mut datagram, 0);
+    let expected = Changes { rows: vec![row(1), row(3)], unknown: 1, ..changes };
+    assert_eq!(Packet::decode(&datagram), Ok((SENDER, Packet::Changes(expected))));
+}
+
+#[test]
 fn what_fits_by_the_capacities_fits() {
     for bytes in [256, 1400] {
         let endpoint = Endpoint(SocketAddr::from((Ipv6Addr::LOCALHOST, 1)));
@@ -113,6 +136,7 @@ fn what_fits_by_the_capacities_fits() {
             up_to: 1000,
             floor: 0,
             rows: (1..=changes_capacity(bytes) as u32).map(row).collect(),
+            unknown: 0,
         });
         let wanted = Wanted { node: NodeId(1), after: 0, up_to: 1, floor: 0 };
         let pull = Packet::Pull(vec![wanted; pull_capacity(bytes)]);
@@ -145,7 +169,16 @@ fn any_changes() -> impl Strategy<Value = Changes> {
             let rows: Vec<Row> = rows.into_iter().map(row).collect();
             let after = rows.first().map_or(7, |row| row.version - 1);
             let up_to = rows.last().map_or(9, |row| row.version + 1);
-            Changes { answer_wanted, more, owner: NodeId(owner), after, up_to, floor, rows }
+            Changes {
+                answer_wanted,
+                more,
+                owner: NodeId(owner),
+                after,
+                up_to,
+                floor,
+                rows,
+                unknown: 0,
+            }
         },
     )
 }
@@ -208,7 +241,8 @@ proptest! {
         datagram.extend_from_slice(&body);
         wire::seal(&mut datagram, 0);
         if let Ok((sender, packet)) = Packet::decode(&datagram) {
-            prop_assert_eq!(packet.encode(sender), datagram);
+            let is_whole = !matches!(&packet, Packet::Changes(changes) if changes.unknown > 0);
+            prop_assert_eq!(packet.encode(sender) == datagram, is_whole);
         }
     }
 

@@ -1,0 +1,126 @@
+//! Whatever a program asks for is refused with an error, or works at every member.
+
+use carom::sim::World;
+use carom::{
+    Event, Group, JoinGroupError, Node, Partition, Profile, PublishError, Qos, SendOptions,
+};
+use proptest::prelude::*;
+
+use crate::{PATIENCE, config, start};
+
+fn partitions() -> impl Strategy<Value = Partition> {
+    let odd = prop_oneof![Just(0), Just(1), Just(2), Just(1024), Just(1025), any::<u16>()];
+    prop_oneof![odd.prop_map(Partition::AtLeast), Just(Partition::Majority), Just(Partition::All)]
+}
+
+fn profiles() -> impl Strategy<Value = Profile> {
+    let rates = (prop_oneof![0..4_u8, 30..35_u8, any::<u8>()], any::<u8>());
+    prop_oneof![
+        rates.prop_map(|(r, c)| Profile::time_critical().rate_of_fire(r, c)),
+        partitions().prop_map(|partition| Profile::ordered().partition(partition)),
+        Just(Profile::bulk()),
+    ]
+}
+
+fn levels() -> impl Strategy<Value = Option<Qos>> {
+    prop_oneof![
+        Just(None),
+        Just(Some(Qos::Unreliable)),
+        Just(Some(Qos::Unordered)),
+        Just(Some(Qos::SourceOrdered)),
+        prop_oneof![0..3_u8, any::<u8>()].prop_map(|k| Some(Qos::Resilient(k))),
+        Just(Some(Qos::MajorityResilient)),
+        Just(Some(Qos::TotallyResilient)),
+    ]
+}
+
+async fn join(node: &Node, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
+    node.join_async(name, profile).await
+}
+
+async fn has_another(node: &Node, group: &Group) {
+    while group.members().is_empty() {
+        node.sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+/// The next message that another node has sent.
+async fn next_message(group: &Group) -> usize {
+    loop {
+        match group.recv().await.expect("the group is open") {
+            Event::Message(message) => return message.payload.len(),
+            _ => continue,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn settings_are_refused_or_work_at_every_member(
+        profile in profiles(),
+        name in prop_oneof![Just(String::new()), Just("a\n\0b".into()), "\\PC{1,40}"],
+        qos in levels(),
+        bytes in prop_oneof![Just(0), Just(1), Just(1284), Just(1285), Just(70_000)],
+    ) {
+        prop_assume!(name != "fine");
+        let mut world = World::new(config(2, 77));
+        let [here, there] = start(&world);
+        let both = async {
+            let odd = join(&here, &name, profile).await;
+            // The other node starts to take part when the first has all its groups.
+            let fine = join(&here, "fine", Profile::ordered()).await.expect("a sound group");
+            let twin = join(&there, &name, profile).await;
+            let fine_twin = join(&there, "fine", Profile::ordered()).await.expect("a sound group");
+            has_another(&there, &fine_twin).await;
+            has_another(&here, &fine).await;
+            (odd, twin, fine, fine_twin)
+        };
+        let joined = world.block_on(PATIENCE, both);
+        let (odd, twin, _fine, _fine_twin) = joined.expect("no group hides another one");
+        let (odd, twin) = match (odd, twin) {
+            (Ok(odd), Ok(twin)) => (odd, twin),
+            (Err(error), Err(twin)) => {
+                prop_assert_eq!(&error, &twin);
+                prop_assert!(!error.to_string().is_empty() && !error.fix().is_empty());
+                return Ok(());
+            }
+            (odd, twin) => panic!("{:?} here, {:?} there", odd.err(), twin.err()),
+        };
+        let meet = async {
+            has_another(&here, &odd).await;
+            has_another(&there, &twin).await;
+        };
+        prop_assert!(world.block_on(PATIENCE, meet).is_some(), "they do not see each other");
+        let options = SendOptions { qos, ..SendOptions::default() };
+        match odd.publish_with(vec![7; bytes], options) {
+            Ok(published) => {
+                let heard = world.block_on(PATIENCE, next_message(&twin));
+                prop_assert_eq!(heard, Some(bytes), "what was taken is delivered");
+                drop(published);
+            }
+            Err(PublishError::Qos { asked }) => prop_assert_eq!(Some(asked), qos),
+            Err(PublishError::TooLarge { limit, .. }) => prop_assert!(bytes > limit),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn values_that_the_wire_refuses_are_refused_with_what_is_allowed() {
+    let mut world = World::new(config(1, 78));
+    let [node] = start(&world);
+    for least in [0, u16::MAX] {
+        let profile = Profile::ordered().partition(Partition::AtLeast(least));
+        let refused = world.block_on(PATIENCE, join(&node, "prices", profile));
+        let error = refused.expect("at once").err().expect("it is refused").to_string();
+        assert!(error.contains(&format!("AtLeast({least}) is invalid: expected 1 to")), "{error}");
+    }
+    let joined = world.block_on(PATIENCE, join(&node, "prices", Profile::ordered()));
+    let group = joined.expect("in time").expect("a sound group");
+    let options = SendOptions::from(Qos::Resilient(0));
+    let error = group.publish_with("lost", options).err().expect("it is refused");
+    assert_eq!(error, PublishError::Qos { asked: Qos::Resilient(0) });
+    assert!(error.fix().contains("Resilient(1) to Resilient(255)"), "{}", error.fix());
+}
