@@ -100,8 +100,9 @@ pub use carom_proto::node::NodeCounters;
 pub use carom_proto::rdcm;
 pub use carom_proto::rmp::{self, Partition, Qos, Removal, RingEvent, RingNews};
 pub use carom_proto::{
-    Engine, Event, GroupId, GroupSettings, How, Incarnation, JoinError, LossCause, Lost, Message,
-    NodeId, Origin, RateOfFire, Safe, SendOptions, SeqNo, Slow, Time, ViewChange, ViewChangeKind,
+    Engine, Event, GroupId, GroupSettings, How, Incarnation, JoinError, Limiting, LossCause, Lost,
+    Message, NodeId, Origin, RateOfFire, Safe, SendOptions, SeqNo, Slow, Time, ViewChange,
+    ViewChangeKind,
 };
 pub use driver::Driver;
 pub use error::{

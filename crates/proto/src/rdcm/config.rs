@@ -6,6 +6,7 @@ use super::hosts::Hosts;
 use super::packet::{DATA_BYTES, MAX_RELAYS, PLACE_BYTES};
 use super::sending::IDLE_PART;
 use super::sending::PIECE_COST;
+use super::slowest::Slowest;
 use super::topology::{Topology, Vertex};
 use crate::{Endpoint, NodeId};
 
@@ -76,6 +77,10 @@ pub struct Config {
     /// A receiver that holds the others up for this time is left behind. Default 5 s; `None` if it
     /// is to be waited for, whatever it takes.
     pub slow_after: Option<Duration>,
+    /// What becomes of a receiver that slows the others down without stopping them. Choose
+    /// [`Slowest::Wait`] where everybody must get everything in one stream, and a share where most
+    /// must not suffer for one. Default: it is left behind below half of the median's rate.
+    pub slowest: Slowest,
     /// Who was left behind is let in again after this time at the earliest. Default 200 ms.
     pub readmit_after: Duration,
     /// What receivers still repair for each other when the sender is gone, they repair within this
@@ -168,6 +173,9 @@ pub enum ConfigError {
     /// Not a share.
     #[error("{0} is no share of losses that could be tolerated")]
     Share(f64),
+    /// Not a share of a rate.
+    #[error("a slowest share of {0}: it must be above 0 and below 1")]
+    Slowest(Slowest),
     /// More copies than the place of a receiver can tell.
     #[error("{0} receivers to relay to: at most {MAX_RELAYS} are possible")]
     Relays(usize),
@@ -210,6 +218,7 @@ impl Default for Config {
             retry_link_after: ms(30_000),
             gone_after: ms(400),
             slow_after: Some(ms(5000)),
+            slowest: Slowest::default(),
             readmit_after: ms(200),
             linger: ms(1000),
             network: Network::Unknown,
@@ -269,6 +278,9 @@ impl Config {
         }
         if !(0.0..1.0).contains(&self.tolerated_loss) {
             return Err(ConfigError::Share(self.tolerated_loss));
+        }
+        if !self.slowest.is_valid() {
+            return Err(ConfigError::Slowest(self.slowest));
         }
         if self.relay_children > MAX_RELAYS {
             return Err(ConfigError::Relays(self.relay_children));
@@ -375,6 +387,8 @@ mod tests {
         let time = ConfigError::Time("gone_after");
         assert_eq!(refused(|it| it.gone_after = Duration::MAX), time);
         assert_eq!(refused(|it| it.gone_after = Duration::from_nanos(3)), time);
+        let share = Slowest::Share(1.0);
+        assert_eq!(refused(|it| it.slowest = Slowest::Share(1.0)), ConfigError::Slowest(share));
         assert_eq!(refused(|it| it.relay_children = 0), ConfigError::Zero("relay_children"));
         assert_eq!(refused(|it| it.relay_children = 17), ConfigError::Relays(17));
         let wide = refused(|it| {

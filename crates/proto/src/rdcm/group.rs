@@ -6,6 +6,9 @@ use bytes::Bytes;
 
 use super::around::{Around, seqno};
 use super::config::Config;
+use super::ended::{Ended, EndedStreams};
+use super::epochs;
+use super::farewell::{self, Farewells};
 use super::managed::GroupNews;
 use super::packet::{Packet, Place, Report, Way};
 use super::reception::Reception;
@@ -22,22 +25,12 @@ pub(super) struct Group {
     pub(super) stream: u32,
     /// Who was heard last to send here, and when, though this node has no place in its stream yet.
     heard: Option<(NodeId, Time)>,
-    /// The stream that was received last and is over here.
-    ended: Option<Ended>,
+    /// The streams that were received and are over here.
+    ended: EndedStreams,
+    /// The ends of streams of this node's own.
+    farewells: Farewells,
     /// When a sender is told next that this node has no place.
     asks_again_at: Time,
-}
-
-/// A stream that is over here, perhaps not for its sender: who was stopped for a while takes a
-/// sender for gone that is there.
-#[derive(Debug)]
-struct Ended {
-    sender: NodeId,
-    stream: u32,
-    /// The first packet of the first message that was not delivered.
-    undelivered: u64,
-    /// What lies before this packet, and was not delivered, was told as lost.
-    told_to: u64,
 }
 
 /// What the node does in a group.
@@ -53,8 +46,15 @@ pub(super) enum Role {
 
 impl Group {
     pub(super) fn new() -> Self {
-        let (members, role) = (Vec::new(), Role::Waiting);
-        Self { members, role, stream: 0, heard: None, ended: None, asks_again_at: Time::ZERO }
+        Self {
+            members: Vec::new(),
+            role: Role::Waiting,
+            stream: 0,
+            heard: None,
+            ended: EndedStreams::default(),
+            farewells: Farewells::default(),
+            asks_again_at: Time::ZERO,
+        }
     }
 
     /// Takes a message to be sent. `stream` is the number of the stream if one begins now.
@@ -155,6 +155,7 @@ impl Group {
     pub(super) fn on_joined(&mut self, around: &mut Around<'_>, node: NodeId) {
         if let Err(place) = self.members.binary_search(&node) {
             self.members.insert(place, node);
+            self.farewells.on_joined(around.now, node);
             match &mut self.role {
                 Role::Sending(sending) => sending.on_joined(around, node),
                 Role::Receiving(reception) if reception.sender == node => {
@@ -169,6 +170,7 @@ impl Group {
         let Ok(place) = self.members.binary_search(&node) else { return };
         self.members.remove(place);
         self.heard = self.heard.filter(|(heard, _)| *heard != node);
+        self.farewells.on_gone(node);
         match &mut self.role {
             Role::Sending(sending) => sending.on_gone(around, node),
             Role::Receiving(reception) if reception.sender == node => {
@@ -200,7 +202,11 @@ impl Group {
         {
             reception.sender_heard_at = around.now;
         }
-        if let Packet::Place(place) = packet {
+        if let Packet::Farewell { epoch, end } = packet {
+            self.on_farewell(around, from, (stream, epoch), end);
+        } else if packet == Packet::FarewellHeard {
+            self.farewells.on_heard(stream, from);
+        } else if let Packet::Place(place) = packet {
             self.on_place(around, from, stream, place);
         } else if stream == self.stream && !matches!(self.role, Role::Waiting) {
             self.on_packet_of_stream(around, from, packet);
@@ -222,9 +228,8 @@ impl Group {
         around.stream = stream;
         around.counters.reports_sent += 1;
         // Who has taken it for gone, and had a place, goes on where it was, if that can be.
-        let ended = self.ended.as_ref().filter(|it| (it.sender, it.stream) == (sender, stream));
-        let next = ended.map_or(0, |ended| ended.undelivered);
-        let report = Report { epoch: 0, next, limit: 0, by_tree: 0, by_repair: 0 };
+        let next = self.ended.of(sender, stream).map_or(0, |ended| ended.undelivered);
+        let report = Report { epoch: epochs::NONE, next, limit: 0, by_tree: 0, by_repair: 0 };
         around.unicast(sender, &Packet::Report(report));
     }
 
@@ -234,8 +239,8 @@ impl Group {
             (Role::Receiving(reception), Packet::Data(data)) => {
                 reception.on_data(around, from, data);
             }
-            (Role::Receiving(reception), Packet::Announce { end }) => {
-                reception.on_announce(around, end);
+            (Role::Receiving(reception), Packet::Announce { epoch, end }) => {
+                reception.on_announce(around, epoch, end);
             }
             (Role::Receiving(reception), Packet::Ack(acks)) => {
                 around.counters.acks_received += 1;
@@ -284,7 +289,9 @@ impl Group {
                 if from > around.node {
                     return false;
                 }
-                sending.give_way(around);
+                let (end, epoch, whole) = sending.give_way(around);
+                let (now, members) = (around.now, self.members.iter().copied());
+                self.farewells.push(now, (self.stream, end, epoch), members, whole);
                 self.role = Role::Waiting;
                 self.heard = Some((from, around.now));
                 true
@@ -303,7 +310,7 @@ impl Group {
             return;
         }
         self.end_reception(around);
-        let ended = self.ended.take().filter(|it| (it.sender, it.stream) == (from, stream));
+        let ended = self.ended.take(from, stream);
         if let Some(Ended { undelivered, told_to, .. }) = ended {
             around.lose(from, told_to, place.first, LossCause::TooFarBehind);
             place.first = place.first.max(undelivered);
@@ -318,14 +325,46 @@ impl Group {
     fn end_reception(&mut self, around: &mut Around<'_>) {
         if let Role::Receiving(reception) = &mut self.role {
             reception.end(around);
-            self.ended = Some(Ended {
+            self.ended.push(Ended {
                 sender: reception.sender,
                 stream: self.stream,
                 undelivered: reception.undelivered(),
-                told_to: reception.known_to(),
+                told_to: reception.told_to(),
+                epoch: reception.place().epoch,
             });
             self.role = Role::Waiting;
         }
+    }
+
+    /// A former sender says where its stream has ended: what this node has not got of it by now is
+    /// lost, or will be soon.
+    fn on_farewell(
+        &mut self,
+        around: &mut Around<'_>,
+        from: NodeId,
+        (stream, epoch): (u32, u32),
+        end: u64,
+    ) {
+        if let Role::Receiving(reception) = &mut self.role
+            && (reception.sender, self.stream) == (from, stream)
+        {
+            if !farewell::is_of(reception.place().epoch, epoch) {
+                around.counters.implausible += 1;
+                return;
+            }
+            reception.on_farewell(around, end);
+        } else if let Some(ended) = self.ended.of_mut(from, stream) {
+            if !farewell::is_of(ended.epoch, epoch) {
+                around.counters.implausible += 1;
+                return;
+            }
+            around.lose(from, ended.told_to, end, LossCause::AttemptsSpent);
+            ended.told_to = ended.told_to.max(end);
+        }
+        around.counters.farewells_heard += 1;
+        let own = core::mem::replace(&mut around.stream, stream);
+        around.unicast(from, &Packet::FarewellHeard);
+        around.stream = own;
     }
 
     /// Something is known of the manager in the membership service.
@@ -345,6 +384,7 @@ impl Group {
     }
 
     pub(super) fn handle_timeout(&mut self, around: &mut Around<'_>) {
+        self.farewells.handle_timeout(around);
         match &mut self.role {
             Role::Waiting => {}
             Role::Sending(sending) => sending.handle_timeout(around),
@@ -360,11 +400,12 @@ impl Group {
     /// When [`Group::handle_timeout`] is to be called; data that is to be sent does not count if
     /// the network is blocked.
     pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
-        match &mut self.role {
+        let due = match &mut self.role {
             Role::Waiting => Time::MAX,
             Role::Sending(sending) => sending.poll_timeout(now, config, is_blocked),
             Role::Receiving(reception) => reception.poll_timeout(config),
-        }
+        };
+        due.min(self.farewells.poll_timeout())
     }
 
     pub(super) fn held_bytes(&self) -> usize {

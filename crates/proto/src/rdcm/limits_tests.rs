@@ -98,7 +98,7 @@ fn numbers_beyond_all_that_can_be_are_taken_in_no_time() {
         let mut has = Having::all_below(1);
         (1..30).for_each(|it| has.insert_range(FAR - 40 * it..FAR - 40 * it + 20));
         hear(&mut engine, NEXT, &Packet::Ack(vec![RingAck::new(7, &has, FAR, FAR, 0)]));
-        hear(&mut engine, SENDER, &Packet::Announce { end: FAR });
+        hear(&mut engine, SENDER, &Packet::Announce { epoch: 0, end: FAR });
         hear(&mut engine, NEXT, &Packet::Ack(vec![RingAck::new(7, &has, FAR, FAR, 0)]));
         hear(&mut engine, NEXT, &Packet::Release { ring: 7, epoch: 2, from: FAR });
         let mut out = Vec::new();
@@ -112,7 +112,7 @@ fn numbers_beyond_all_that_can_be_are_taken_in_no_time() {
 fn a_sender_that_was_restarted_unseen_is_followed_and_one_that_stays_silent_is_given_up() {
     let mut engine = engine(NodeId(2), [1]);
     hear(&mut engine, SENDER, &Packet::Place(alone()));
-    hear(&mut engine, SENDER, &Packet::Announce { end: 3 });
+    hear(&mut engine, SENDER, &Packet::Announce { epoch: 0, end: 3 });
     // Its streams are counted anew, perhaps from a lower number.
     let later = NOW + Duration::from_secs(2);
     hear_at(&mut engine, NOW + Duration::from_millis(50), 5, SENDER, &Packet::Place(alone()));
@@ -120,7 +120,7 @@ fn a_sender_that_was_restarted_unseen_is_followed_and_one_that_stays_silent_is_g
     (0..2000).for_each(|ms| engine.handle_timeout(NOW + Duration::from_millis(ms)));
     hear_at(&mut engine, later, 5, SENDER, &Packet::Place(alone()));
     assert_eq!(engine.counters().foreign, 1);
-    hear_at(&mut engine, later, 5, SENDER, &Packet::Announce { end: 2 });
+    hear_at(&mut engine, later, 5, SENDER, &Packet::Announce { epoch: 0, end: 2 });
     let told = core::iter::from_fn(|| engine.poll_event());
     let lost = told.filter(|event| matches!(event, Event::Lost(_))).count();
     assert_eq!(lost, 1, "of the first stream two packets never came");

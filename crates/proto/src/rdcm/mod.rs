@@ -16,6 +16,7 @@
 //! | 3.3 packet repair: the repair window | [`having`], [`window`], [`successor`], `under_way` |
 //! | 3.3 the sender multicasts again | `sending` |
 //! | - (networks without multicast) | [`relays`], `placing::relaying`, `reception::relaying` |
+//! | - (one sender at a time) | `ended`, `farewell` |
 //! | 3.5 congestion control, BIC | [`congestion`], `tolerance`, `pacing`, `round_trip` |
 //!
 //! # A stream
@@ -78,6 +79,9 @@ mod assembly;
 mod config;
 pub mod congestion;
 mod counters;
+mod ended;
+mod epochs;
+mod farewell;
 mod group;
 pub mod having;
 mod hosts;
@@ -98,6 +102,7 @@ mod round_trip;
 pub mod seating;
 mod sending;
 mod sites;
+mod slowest;
 pub mod successor;
 mod tolerance;
 pub mod topology;
@@ -117,6 +122,7 @@ pub use self::managed::ManagedBy;
 use self::packet::{Packet, Place};
 pub use self::placing::ReceiverState;
 use self::relays::RelayTree;
+pub use self::slowest::{NotSlowest, Slowest};
 use self::tree::MulticastTree;
 
 /// The RDCM engine of one node.

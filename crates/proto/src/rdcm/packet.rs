@@ -26,6 +26,9 @@ pub enum Packet {
     Data(DataPacket),
     /// How far the sender is. By multicast, when it has nothing to send.
     Announce {
+        /// The epoch of the receiver's place; 0 if it goes to all. What lies beyond a receiver's
+        /// window is believed only with that.
+        epoch: u32,
         /// The number after the last packet that it has multicast.
         end: u64,
     },
@@ -49,6 +52,15 @@ pub enum Packet {
         /// The successor.
         successor: NodeId,
     },
+    /// Where a stream has ended whose sender has given way to another: to a receiver of it.
+    Farewell {
+        /// An epoch near that of the receiver's last place.
+        epoch: u32,
+        /// The number after the last packet.
+        end: u64,
+    },
+    /// A receiver has heard that: to the former sender.
+    FarewellHeard,
     /// The new predecessor of a receiver serves it by now: to the former one (3.4).
     Release {
         /// The ring that both were in.
@@ -175,7 +187,11 @@ impl Packet {
                 out.put_u64(data.number);
                 out.put_slice(&data.piece.bytes);
             }
-            Self::Announce { end } => out.put_u64(*end),
+            Self::Announce { epoch, end } | Self::Farewell { epoch, end } => {
+                out.put_u32(*epoch);
+                out.put_u64(*end);
+            }
+            Self::FarewellHeard => {}
             Self::Ack(acks) => {
                 out.put_u16(acks.len() as u16);
                 acks.iter().for_each(|ack| ack.put(out));
@@ -214,6 +230,8 @@ impl Packet {
             Self::Data(data) if data.is_relayed => (RELAYED, data.flags()),
             Self::Data(data) => (DATA, data.flags()),
             Self::Announce { .. } => (ANNOUNCE, 0),
+            Self::Farewell { .. } => (FAREWELL, 0),
+            Self::FarewellHeard => (FAREWELL_HEARD, 0),
             Self::Ack(_) => (ACK, 0),
             Self::Report(_) => (REPORT, 0),
             Self::Place(_) => (PLACE, 0),
@@ -242,7 +260,9 @@ impl Packet {
         let mut bytes = body;
         let bytes = &mut bytes;
         let packet = match header.kind {
-            ANNOUNCE => Self::Announce { end: take_number(bytes)? },
+            ANNOUNCE => Self::Announce { epoch: take_u32(bytes)?, end: take_number(bytes)? },
+            FAREWELL => Self::Farewell { epoch: take_u32(bytes)?, end: take_number(bytes)? },
+            FAREWELL_HEARD => Self::FarewellHeard,
             ACK => Self::Ack(take_list(bytes, MAX_ACKS, RingAck::take)?),
             REPORT => Self::Report(Report {
                 epoch: take_u32(bytes)?,
@@ -413,6 +433,8 @@ const CUT: u8 = 7;
 const SILENT: u8 = 8;
 const RELAYED: u8 = 9;
 const RELEASE: u8 = 10;
+const FAREWELL: u8 = 11;
+const FAREWELL_HEARD: u8 = 12;
 
 const FIRST: u8 = 1;
 const LAST: u8 = 2;

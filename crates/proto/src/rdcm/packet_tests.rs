@@ -62,8 +62,11 @@ fn what_is_relayed_is_a_packet_of_its_own_kind_that_keeps_how_many_were_under_wa
 
 #[test]
 fn the_other_packets_on_the_wire_are_these() {
-    let announce = Packet::Announce { end: 7 };
-    assert_eq!(body(&announce), [0, 0, 0, 0, 0, 0, 0, 7]);
+    let announce = Packet::Announce { epoch: 6, end: 7 };
+    assert_eq!(body(&announce), [0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 7]);
+    let farewell = Packet::Farewell { epoch: 6, end: 7 };
+    assert_eq!(body(&farewell), body(&announce));
+    assert_eq!(body(&Packet::FarewellHeard), []);
     let mut has = Having::all_below(5);
     has.insert_range(7..10);
     let ack = Packet::Ack(alloc::vec![RingAck::new(3, &has, 11, 12, 13)]);
@@ -157,7 +160,7 @@ fn impossible_values_are_refused() {
     };
     assert_eq!(refused(&data(u64::MAX, Way::tree(1), false)), DecodeError::Value);
     assert_eq!(refused(&data(MAX_NUMBER + 1, Way::tree(1), true)), DecodeError::Value);
-    assert_eq!(refused(&Packet::Announce { end: MAX_NUMBER + 1 }), DecodeError::Value);
+    assert_eq!(refused(&Packet::Announce { epoch: 0, end: MAX_NUMBER + 1 }), DecodeError::Value);
     assert_eq!(refused(&data(1, Way::Repair, true)), DecodeError::Value, "repairs are not relayed");
     let mut ack = RingAck::new(1, &Having::all_below(5), 5, 0, 0);
     ack.known_to = 4;
@@ -235,7 +238,9 @@ fn packets() -> impl Strategy<Value = Packet> {
     let ranges = (0..1000_u64, 1..1000_u64).prop_map(|(start, count)| start..start + count);
     prop_oneof![
         data,
-        numbers().prop_map(|end| Packet::Announce { end }),
+        (any::<u32>(), numbers()).prop_map(|(epoch, end)| Packet::Announce { epoch, end }),
+        (any::<u32>(), numbers()).prop_map(|(epoch, end)| Packet::Farewell { epoch, end }),
+        Just(Packet::FarewellHeard),
         vec(ring_acks(), 0..3).prop_map(Packet::Ack),
         reports,
         places().prop_map(Packet::Place),
@@ -261,7 +266,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_never_panic(
-        kind in 0..10_u8, flags: u8, body in vec(any::<u8>(), 0..200),
+        kind in 0..14_u8, flags: u8, body in vec(any::<u8>(), 0..200),
     ) {
         let (protocol, group, sender) = (Protocol::Bulk, GROUP, SENDER);
         let incarnation = Incarnation::default();

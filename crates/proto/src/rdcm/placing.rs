@@ -3,19 +3,22 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::around::Around;
 use super::asking::{Answer, Refusal};
 use super::config::Config;
+use super::epochs;
 use super::management::{Management, Turn};
 use super::multicast_manager::ManagerError;
-use super::packet::{Packet, Place, Report};
+use super::packet::{Packet, Place};
 use super::relays::RelayTree;
 use super::seating::Seated;
 use super::tree::MulticastTree;
-use crate::{GroupId, NodeId, Time};
+use crate::{Event, GroupId, NodeId, Slow, Time};
 
 mod relaying;
+mod reports;
 
 /// The receivers of a stream and their places.
 #[derive(Debug)]
@@ -78,12 +81,14 @@ struct Receiver {
     /// The epoch of the place that it was told last, and when.
     told: Option<(u32, Time)>,
     /// The epoch of the place that it has taken.
-    taken: u32,
+    taken: Option<u32>,
     /// The epoch from which on it is what it is now: what it reports of an earlier place is of a
     /// time before it began anew.
-    since: u32,
+    since: Option<u32>,
     /// How often it held the others up of late: each time it is out for twice as long.
     delays: u32,
+    /// It is out for at least so long after it was left behind.
+    out_for: Duration,
     /// When it was let in again, or came.
     admitted_at: Time,
     /// When it was known last that the tree brought it more.
@@ -93,7 +98,9 @@ struct Receiver {
 impl Receiver {
     /// Its place, if it has not taken it.
     fn untaken(&self) -> Option<&Place> {
-        self.place.as_ref().filter(|place| place.epoch > self.taken)
+        let is_later =
+            |place: &&Place| self.taken.is_none_or(|taken| epochs::is_after(place.epoch, taken));
+        self.place.as_ref().filter(is_later)
     }
 }
 
@@ -119,7 +126,7 @@ impl Placing {
             move_at: Time::ZERO,
             rough_moves: 0,
             rough_move_at: Time::ZERO,
-            epoch: 0,
+            epoch: epochs::first(around.rng),
             tell_at: None,
         })
     }
@@ -140,9 +147,10 @@ impl Placing {
                 state,
                 place: None,
                 told: None,
-                taken: 0,
-                since: 0,
+                taken: None,
+                since: None,
                 delays: 0,
+                out_for: Duration::ZERO,
                 admitted_at: around.now,
                 fed_at: around.now,
             };
@@ -159,11 +167,13 @@ impl Placing {
         if self.management.waits() {
             return;
         }
-        let current = self.receivers.values_mut().filter(|it| it.state.left_behind_at.is_none());
-        for receiver in current.filter(|it| it.place.is_none()) {
+        let current = self.receivers.iter_mut().filter(|it| it.1.state.left_behind_at.is_none());
+        for (node, receiver) in current.filter(|it| it.1.place.is_none()) {
             receiver.state.left_behind_at = Some(around.now);
             receiver.delays += 1;
             around.counters.left_behind += 1;
+            let (group, node) = (self.group, *node);
+            around.events.push_back(Event::Slow(Slow { group, node, behind: 0 }));
         }
     }
 
@@ -183,6 +193,7 @@ impl Placing {
             return false;
         }
         receiver.state.left_behind_at = Some(around.now);
+        receiver.out_for = Duration::ZERO;
         if why == Why::Slow {
             let kept_up = around.now.since(receiver.admitted_at);
             let is_new = around.config.slow_after.is_some_and(|after| kept_up > KEPT_UP * after);
@@ -201,7 +212,7 @@ impl Placing {
         let left = self.all().filter(|(_, state)| state.left_behind_at.is_some());
         for (node, _) in left {
             around.counters.announces_sent += 1;
-            around.unicast(node, &Packet::Announce { end });
+            around.unicast(node, &Packet::Announce { epoch: self.epoch, end });
         }
     }
 
@@ -209,7 +220,15 @@ impl Placing {
     pub(super) fn readmit_at(&self, node: NodeId, config: &Config) -> Time {
         let Some(receiver) = self.receivers.get(&node) else { return Time::MAX };
         let pause = config.readmit_after * (1 << receiver.delays.min(MOST_DOUBLINGS));
+        let pause = pause.max(receiver.out_for);
         receiver.state.left_behind_at.map_or(Time::MAX, |at| at + pause)
+    }
+
+    /// A receiver that was left behind is not let in again before so much time has passed.
+    pub(super) fn keep_out(&mut self, node: NodeId, out_for: Duration) {
+        if let Some(receiver) = self.receivers.get_mut(&node) {
+            receiver.out_for = out_for;
+        }
     }
 
     /// A receiver that was left behind is a receiver again, of what follows `first`.
@@ -220,48 +239,11 @@ impl Placing {
         receiver.state.heard_at = around.now;
         receiver.state.first = first;
         receiver.state.next = first;
-        receiver.since = self.epoch + 1;
+        receiver.since = Some(epochs::after(self.epoch));
         self.management.join(around, &[node]);
         around.counters.readmitted += 1;
         self.tell_changes(around);
         self.leave_out_unplaced(around);
-    }
-
-    /// A receiver has no place any more, though it had taken one: it took the sender for gone. It
-    /// is told one again, in which it goes on with packet `first`.
-    pub(super) fn tell_again(&mut self, around: &mut Around<'_>, node: NodeId, first: u64) {
-        let Some(receiver) = self.receivers.get_mut(&node) else { return };
-        let Some(place) = receiver.place.as_mut() else { return };
-        if place.epoch > receiver.taken {
-            return;
-        }
-        self.epoch += 1;
-        (place.epoch, place.first, receiver.since) = (self.epoch, first, self.epoch);
-        (receiver.state.first, receiver.state.next) = (first, first);
-        self.tell_at = Some(around.now);
-    }
-
-    /// A receiver reports. Whether it is one whom the others wait for.
-    pub(super) fn on_report(&mut self, now: Time, node: NodeId, report: &Report) -> bool {
-        let Some(receiver) = self.receivers.get_mut(&node) else { return false };
-        let state = &mut receiver.state;
-        if report.epoch == 0 {
-            // It has no place. Who was told one and does not say that it has taken it is left
-            // behind in time, and is given another one then.
-            return state.left_behind_at.is_none();
-        }
-        state.heard_at = now;
-        if report.epoch < receiver.since {
-            return state.left_behind_at.is_none();
-        }
-        if report.by_tree > state.by_tree {
-            receiver.fed_at = now;
-        }
-        state.next = state.next.max(report.next);
-        state.limit = report.limit;
-        (state.by_tree, state.by_repair) = (report.by_tree, report.by_repair);
-        receiver.taken = receiver.taken.max(report.epoch);
-        state.left_behind_at.is_none()
     }
 
     /// The tree does not reach a receiver; whether links are believed dead now.
@@ -339,7 +321,7 @@ impl Placing {
     fn tell_changes(&mut self, around: &mut Around<'_>) {
         if self.management.is_at_service() {
             // Until it answers all stay in their rings; who relays to whom is decided here.
-            self.epoch += 1;
+            self.epoch = epochs::after(self.epoch);
             if self.arrange_relays(around) {
                 self.tell_at = Some(around.now);
             }
@@ -351,7 +333,7 @@ impl Placing {
 
     /// Takes places that have changed, and tells them.
     fn take(&mut self, around: &mut Around<'_>, changed: &[Seated]) {
-        let (count, epoch) = (self.receivers.len() as u32, self.epoch + 1);
+        let (count, epoch) = (self.receivers.len() as u32, epochs::after(self.epoch));
         self.epoch = epoch;
         for seated in changed {
             let Some(receiver) = self.receivers.get_mut(&seated.receiver) else { continue };
@@ -449,6 +431,11 @@ impl Placing {
         self.receivers.get(&node).map(|receiver| &receiver.state)
     }
 
+    /// The epoch of the places that were made last.
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
     /// The overlay children of the sender.
     pub(super) fn children(&self) -> &[NodeId] {
         &self.children
@@ -459,8 +446,16 @@ impl Placing {
         self.management.tree()
     }
 
+    /// The sender stood still: it can have heard nobody meanwhile.
+    pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
+        for receiver in self.receivers.values_mut() {
+            let heard_at = &mut receiver.state.heard_at;
+            *heard_at = now.min(*heard_at + stopped_for);
+        }
+    }
+
     /// How often each receiver reports.
-    pub(super) fn report_interval(&self, config: &Config) -> core::time::Duration {
+    pub(super) fn report_interval(&self, config: &Config) -> Duration {
         config.report_interval(self.receivers.len() as u32)
     }
 

@@ -12,6 +12,7 @@ use super::around::{Around, seqno};
 use super::assembly::{Assembly, Whole};
 use super::config::{Config, Congestion, MAX_MESSAGE_BYTES};
 use super::congestion::Bic;
+use super::epochs;
 use super::packet::{DataPacket, Packet, Place, Way};
 use super::successor::Patience;
 use super::tolerance::Tolerance;
@@ -20,6 +21,7 @@ use crate::{Event, How, LossCause, Message, NodeId, Time};
 
 mod asking;
 mod children;
+mod ending;
 mod former;
 mod relaying;
 mod telling;
@@ -44,6 +46,8 @@ pub(super) struct Reception {
     tree_next: u64,
     /// The number after the last packet that is known to have been sent.
     known_to: u64,
+    /// The same, as the sender itself has told.
+    sender_to: u64,
     by_tree: u64,
     by_repair: u64,
     /// Acknowledgements in the leaf ring, of what is here: to the predecessor, and to the parent.
@@ -88,6 +92,7 @@ impl Reception {
             tolerance: Tolerance::new(config.tolerated_loss),
             tree_next: first,
             known_to: first,
+            sender_to: first,
             by_tree: 0,
             by_repair: 0,
             acks: Acks::default(),
@@ -116,7 +121,13 @@ impl Reception {
     pub(super) fn on_place(&mut self, around: &mut Around<'_>, place: Place) {
         // The sender does not know yet that this place is taken.
         self.report_at = around.now;
-        if place.epoch <= self.place.epoch {
+        if !epochs::are_near(place.epoch, self.place.epoch) {
+            // It is forged, or this node has heard of no place for long: the sender hears which
+            // one it has.
+            around.counters.implausible += 1;
+            return;
+        }
+        if !epochs::is_after(place.epoch, self.place.epoch) {
             return;
         }
         let next = self.window.own().next();
@@ -176,6 +187,16 @@ impl Reception {
     /// A packet of the stream.
     pub(super) fn on_data(&mut self, around: &mut Around<'_>, from: NodeId, data: DataPacket) {
         let DataPacket { number, piece, way, is_relayed } = data;
+        if number >= self.window.end() {
+            // No sender sends to a receiver what it has no room for, unless it was left behind:
+            // then it is told the end, with its epoch. Whoever else says so is not believed.
+            around.counters.data_beyond += 1;
+            return;
+        }
+        let is_from_sender = way != Way::Repair && !is_relayed;
+        if is_from_sender {
+            self.sender_to = self.sender_to.max(number + 1);
+        }
         let is_news = number >= self.known_to;
         let is_first_time = matches!(way, Way::Tree { .. });
         if let Way::Tree { doublings } = way {
@@ -199,10 +220,7 @@ impl Reception {
             self.sender_heard_at = around.now;
         }
         match arrival {
-            Arrival::Beyond => {
-                around.counters.data_beyond += 1;
-                return;
-            }
+            Arrival::Beyond => return,
             Arrival::Known => {
                 around.counters.repairs_useless += u64::from(!is_first_time);
                 if !is_first_time {
@@ -315,7 +333,10 @@ impl Reception {
     }
 
     /// The sender says how far it is.
-    pub(super) fn on_announce(&mut self, around: &mut Around<'_>, end: u64) {
+    pub(super) fn on_announce(&mut self, around: &mut Around<'_>, epoch: u32, end: u64) {
+        let is_told_here = epochs::are_near(epoch, self.place.epoch) && epoch != epochs::NONE;
+        let end = if is_told_here { end } else { end.min(self.window.end()) };
+        self.sender_to = self.sender_to.max(end);
         self.known_to = self.known_to.max(end);
         self.announced_to = self.known_to;
         if self.window.own().next() < self.known_to {
@@ -341,13 +362,10 @@ impl Reception {
             }
         }
         if self.watch_at <= now {
-            let has_stood_still = self.stopped_for(now) >= around.config.watch_every();
             self.make_up_for_stop(now);
             self.watch_at = now + around.config.watch_every();
             self.watch(around);
-            if !has_stood_still {
-                self.look_for_silent(now, around.config);
-            }
+            self.look_for_silent(now, around.config);
         }
     }
 
@@ -355,46 +373,6 @@ impl Reception {
         while let Some((node, number)) = self.window.poll_repair(around.now) {
             self.repair(around, node, number);
         }
-    }
-
-    /// The sender is gone: what receivers have they give each other, for a while.
-    pub(super) fn on_sender_gone(&mut self, around: &mut Around<'_>) {
-        self.ends_at.get_or_insert(around.now + around.config.linger);
-    }
-
-    /// The sender is a member again: if it is heard, its stream goes on.
-    pub(super) fn on_sender_back(&mut self, now: Time) {
-        if self.ends_at.take().is_some() {
-            (self.sender_back_at, self.sender_heard_at) = (Some(now), now);
-        }
-    }
-
-    /// Whether the sender is gone.
-    fn is_orphan(&self) -> bool {
-        self.ends_at.is_some()
-    }
-
-    /// Whether it is over.
-    pub(super) fn is_over(&self, now: Time, config: &Config) -> bool {
-        self.over_at(config) <= now
-    }
-
-    /// When it is over, if nothing is heard of the sender until then.
-    fn over_at(&self, config: &Config) -> Time {
-        let patience = if self.sender_back_at.is_some() { 1 } else { SENDER_PATIENCE };
-        self.ends_at.unwrap_or(self.sender_heard_at + patience * config.sender_gone_after())
-    }
-
-    /// What has not come does not come any more.
-    pub(super) fn end(&mut self, around: &mut Around<'_>) {
-        self.is_held = false;
-        self.deliver(around);
-        around.lose(self.sender, self.undelivered(), self.known_to, LossCause::AttemptsSpent);
-    }
-
-    /// The number after the last packet that is known to have been sent.
-    pub(super) fn known_to(&self) -> u64 {
-        self.known_to
     }
 
     /// The first packet of the first message that was not delivered.
@@ -473,7 +451,5 @@ pub(super) fn initial_window(config: &Config) -> u64 {
     }
 }
 
-/// A sender that nobody says to be gone may be silent for so many times as long as one that was.
-const SENDER_PATIENCE: u32 = 10;
 /// An acknowledgement that takes longer than so many of the longest delays will not come.
 const SILENT_DELAYS: u32 = 4;

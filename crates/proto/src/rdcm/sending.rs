@@ -12,8 +12,10 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
+use self::holdups::Holdups;
 use super::around::{Around, seqno};
 use super::config::{Config, Congestion, UDP_AND_IP_BYTES};
+use super::epochs;
 use super::multicast_manager::ManagerError;
 use super::pacing::{Pacing, Span};
 use super::packet::{DATA_BYTES, DataPacket, Packet, Piece, Report, RingAck, Way};
@@ -22,6 +24,7 @@ use super::reception::initial_window;
 use super::successor::{Patience, Successor};
 use crate::{Event, GroupId, LossCause, NodeId, Safe, SendError, SeqNo, Time};
 
+mod holdups;
 mod stragglers;
 
 /// The sender of one stream.
@@ -47,6 +50,8 @@ pub(super) struct Sending {
     watch_at: Time,
     /// Who holds the others up, and since when.
     slowest: Option<(NodeId, Time)>,
+    /// How long the others waited for whom.
+    holdups: Holdups,
     /// The packets up to which was asked to confirm, each the number after the last.
     marks: VecDeque<u64>,
     /// Packets that receivers did not get, since the last confirmation.
@@ -86,8 +91,9 @@ impl Sending {
             starts_at: Some(now + START_WITHIN),
             announce_at: now + config.announce_every,
             announcements: 0,
-            watch_at: now + config.gone_after / 4,
+            watch_at: now + stragglers::watch_every(config),
             slowest: None,
+            holdups: Holdups::default(),
             marks: VecDeque::new(),
             missed: BTreeMap::new(),
         };
@@ -204,6 +210,7 @@ impl Sending {
 
     /// Appends the next packet to `out`, if there is one to be multicast now.
     pub(super) fn poll_data(&mut self, around: &mut Around<'_>, out: &mut Vec<u8>) -> bool {
+        self.note_wait(around);
         if !self.may_send() {
             return false;
         }
@@ -261,15 +268,20 @@ impl Sending {
             around.counters.malformed += 1;
             return;
         }
-        let is_current = self.placing.on_report(around.now, from, report);
+        let silence = self.silence_of(around, from);
+        let is_current = self.placing.on_report(around, from, report);
+        self.charge_silence(around.now, from, silence);
         if !is_current {
             self.readmit(around, from, report);
-        } else if report.epoch == 0 && report.next >= self.base {
+        } else if report.epoch == epochs::NONE && report.next >= self.base {
             self.placing.tell_again(around, from, report.next);
         }
         if self.starts_at.is_some() && self.placing.is_settled() {
             self.starts_at = None;
         }
+        self.note_wait(around);
+        let settled_after = self.settled_after(around.config);
+        self.holdups.look(around.now, self.next, settled_after, self.placing.current());
         self.on_progress(around);
     }
 
@@ -371,7 +383,9 @@ impl Sending {
             self.announce(around);
         }
         if self.watch_at <= now {
-            self.watch_at = now + around.config.gone_after / 4;
+            let stopped_for = self.stopped_for(now, around.config);
+            self.placing.make_up_for_stop(now, stopped_for);
+            self.watch_at = now + stragglers::watch_every(around.config);
             self.watch(around);
         }
     }
@@ -397,7 +411,7 @@ impl Sending {
         self.announcements += 1;
         self.announce_at = around.now + self.announce_after(around.config);
         around.counters.announces_sent += 1;
-        around.multicast(&Packet::Announce { end: self.next });
+        around.multicast(&Packet::Announce { epoch: epochs::NONE, end: self.next });
     }
 
     /// How long after what was multicast last the receivers are told where the end is. If nothing
@@ -415,10 +429,13 @@ impl Sending {
     }
 
     /// The node has found another sender in the group, and gives way: what was not confirmed is
-    /// lost.
-    pub(super) fn give_way(&mut self, around: &mut Around<'_>) {
+    /// lost. Returns where the stream ended, the epoch of its places, and who has all of it.
+    pub(super) fn give_way(&mut self, around: &mut Around<'_>) -> (u64, u32, Vec<NodeId>) {
+        let whole = self.placing.all().filter(|(_, state)| state.next >= self.next);
+        let whole = whole.map(|(node, _)| node).collect();
         self.placing.close(around);
         around.lose(around.node, self.base, self.end(), LossCause::AnotherSender);
+        (self.next, self.placing.epoch(), whole)
     }
 
     /// When [`Sending::handle_timeout`] is to be called; not for data if the network is blocked.

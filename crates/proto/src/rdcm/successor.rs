@@ -8,6 +8,7 @@ use alloc::collections::VecDeque;
 use core::ops::Range;
 use core::time::Duration;
 
+use super::epochs;
 use super::having::Having;
 use super::packet::RingAck;
 use super::round_trip::RoundTrip;
@@ -115,6 +116,11 @@ impl Successor {
         self.round_trip.forget_probe();
     }
 
+    /// When it was heard, or had nothing to acknowledge.
+    pub(super) fn heard_at_mut(&mut self) -> &mut Time {
+        &mut self.heard_at
+    }
+
     /// Whether it has a packet.
     pub(super) fn has(&self, number: u64) -> bool {
         self.has.contains(number)
@@ -145,7 +151,7 @@ impl Successor {
 
     /// Somebody else serves it from a packet on, as it says in its place of an epoch.
     pub(super) fn release(&mut self, epoch: u32, from: u64) {
-        if epoch > self.epoch {
+        if epochs::is_after(epoch, self.epoch) {
             self.released_from = Some(from);
             self.forget_released();
         }

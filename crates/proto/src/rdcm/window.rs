@@ -291,7 +291,13 @@ impl RepairWindow {
     /// Lets go what nobody needs any more.
     fn release(&mut self) {
         let heard = self.successors.iter().filter(|it| !it.is_given_up());
-        let served = heard.map(Successor::next);
+        // What a former successor lacks must not stop the stream: it may be one that the others
+        // wait for no longer. It asks the sender for what is let go here.
+        let most_behind = self.own.next().saturating_sub(self.capacity / FORMER_PART);
+        let served = heard.map(|it| match it.until() {
+            Some(_) => it.next().max(most_behind),
+            None => it.next(),
+        });
         let all = served.chain(self.branch_next());
         let edge = all.fold(self.own.next().min(self.taken_to), u64::min);
         while self.base < edge {
@@ -300,6 +306,11 @@ impl RepairWindow {
             }
             self.base += 1;
         }
+    }
+
+    /// Whether the receiver keeps something for its branch.
+    pub fn branch_lacks(&self) -> bool {
+        self.children.as_ref().is_some_and(|children| children.next() < self.own.next())
     }
 
     fn branch_next(&self) -> Option<u64> {
@@ -328,6 +339,8 @@ impl RepairWindow {
     }
 }
 
+/// Former successors hold at most this part of the window.
+const FORMER_PART: u64 = 4;
 /// Packets whose repairs are checked.
 const CHECKED: usize = 16;
 

@@ -2,7 +2,7 @@
 
 use carom_proto::loss::Loss;
 use carom_proto::rdcm::topology::{Topology as Cluster, Vertex};
-use carom_proto::rdcm::{Config, Congestion, Network};
+use carom_proto::rdcm::{Config, Congestion, Network, Slowest};
 use carom_proto::{NodeId, Rng};
 use core::fmt;
 use core::time::Duration;
@@ -140,7 +140,8 @@ impl Settings {
         let slow = slow_after.unwrap_or(Duration::from_secs(5));
         let rate = self.config.rate.unwrap_or(u64::MAX).min(SLOWEST_BYTES_PER_SECOND);
         let sending = Duration::from_secs_f64(waiting_bytes as f64 / rate as f64);
-        4 * (2 * gone_after + readmit_after + linger + slow) + 2 * sending + LEAST_PATIENCE
+        let out = 4 * (2 * gone_after + readmit_after + linger + slow) + SLOW_OUT;
+        out + 2 * sending + LEAST_PATIENCE
     }
 }
 
@@ -219,6 +220,8 @@ fn draw_config(rng: &mut Rng) -> Config {
         linger: one_of(rng, &[ms(1000), ms(200), Duration::ZERO]),
         ..Config::default()
     };
+    config.slowest =
+        one_of(rng, &[Slowest::default(), Slowest::default(), Slowest::LeaveBehind, Slowest::Wait]);
     let least = message_bytes.div_ceil(config.piece_bytes()) as u32 + 1;
     config.window_packets = one_of(rng, &[1024, 256, 64, 16]).max(least);
     config
@@ -240,4 +243,6 @@ impl fmt::Display for Settings {
 
 /// What a window of one packet carries over the slowest ways, if nothing else limits it.
 const SLOWEST_BYTES_PER_SECOND: u64 = 50_000;
+/// Who slowed the others down is out for so long, at most.
+const SLOW_OUT: Duration = Duration::from_secs(10);
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);

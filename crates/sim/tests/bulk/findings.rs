@@ -36,6 +36,13 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
         (9914, "the same, of one that was stopped meanwhile"),
         (8103, "what was lost of one sender was counted for another"),
         (8926, "places were looked at while they changed"),
+        (660_001_140, "what was lost of one stream was counted for the one before, by the checker"),
+        (
+            660_001_889,
+            "who had followed another sender got the first one's stream from the beginning",
+        ),
+        (661_005_148, "who kept packets for a child that had gone was never let in again"),
+        (661_017_054, "who was cut off followed another sender"),
         (4947, "who had been left behind and had all was not among those who had confirmed"),
     ];
     for (seed, what) in found {

@@ -8,10 +8,13 @@ use carom_proto::{LossCause, SendError};
 use carom_sim::{Fault, HostIx, Place};
 
 mod findings;
+mod hostile;
 mod net;
 mod places;
 mod relays;
+mod senders;
 mod silence;
+mod slowest;
 
 use self::net::{MBIT, Net, Setup};
 

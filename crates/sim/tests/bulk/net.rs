@@ -6,8 +6,8 @@ use std::time::Duration;
 use carom_proto::rdcm::topology::{Topology as Cluster, Vertex};
 use carom_proto::rdcm::{Config, Network, Rdcm};
 use carom_proto::{
-    Class, Event, GroupId, GroupSettings, LossCause, Lost, Message, NodeId, Profile, SendError,
-    SendOptions, Slow, Time,
+    Class, Event, GroupId, GroupSettings, Limiting, LossCause, Lost, Message, NodeId, Profile,
+    SendError, SendOptions, Slow, Time,
 };
 use carom_sim::{HostIx, Link, Member, Notice, Place, Roster, Topology, World, WorldConfig};
 
@@ -40,6 +40,7 @@ pub(crate) struct Net {
     pub(crate) to_send: u64,
     pub(crate) logs: BTreeMap<HostIx, Log>,
     pub(crate) slow: Vec<Slow>,
+    pub(crate) limiting: Vec<Limiting>,
     pub(crate) safe: Vec<carom_proto::Safe>,
 }
 
@@ -50,6 +51,8 @@ pub(crate) struct Log {
     pub(crate) got: Vec<u64>,
     pub(crate) repaired: u64,
     pub(crate) lost: Vec<Lost>,
+    /// Whose message came last.
+    sender: Option<NodeId>,
     /// When the last one came.
     pub(crate) last_at: Time,
 }
@@ -99,6 +102,7 @@ impl Net {
             to_send: 0,
             logs: BTreeMap::new(),
             slow: Vec::new(),
+            limiting: Vec::new(),
             safe: Vec::new(),
             setup,
         };
@@ -218,7 +222,7 @@ impl Net {
                 }
             }
             self.follow_tree();
-            let Self { world, logs, slow, safe, .. } = self;
+            let Self { world, logs, slow, limiting, safe, .. } = self;
             let span = Duration::from_millis(1) / STEPS_PER_MS as u32;
             world.run_for(span, &mut |happening| match happening.event {
                 Notice::Event(Event::Message(message)) => {
@@ -229,6 +233,7 @@ impl Net {
                     logs.entry(happening.host).or_default().lost.push(lost);
                 }
                 Notice::Event(Event::Slow(event)) => slow.push(event),
+                Notice::Event(Event::Limiting(event)) => limiting.push(event),
                 Notice::Event(Event::Safe(event)) => safe.push(event),
                 Notice::Event(_) | Notice::Refused(..) => {}
             });
@@ -292,11 +297,12 @@ impl Log {
         let index = check(&message.payload);
         if let Some(last) = self.got.last() {
             assert!(index > *last, "message {index} after {last}");
-            if index > last + 1 {
+            if index > last + 1 && self.sender == Some(message.sender) {
                 let told = self.lost.iter().any(|it| it.cause == LossCause::TooFarBehind);
                 assert!(told, "messages {last} to {index} are missing and nobody said so");
             }
         }
+        self.sender = Some(message.sender);
         self.got.push(index);
         self.repaired += u64::from(message.how != carom_proto::How::Direct);
         self.last_at = at;

@@ -66,3 +66,23 @@ fn an_application_that_takes_nothing_holds_the_others_up_once() {
     let (behind, ahead) = (net.log(1).got.last(), net.log(2).got.last());
     assert!(behind.max(ahead) < behind.map(|it| it + 1000).as_ref(), "it goes on: {behind:?}");
 }
+
+#[test]
+fn nobody_is_left_behind_because_a_host_does_not_run_for_a_while() {
+    // Host 0 sends. A busy machine runs one of them, or several, later.
+    for (stopped, ms) in [(&[0][..], 900), (&[0, 2], 1500), (&[2], 300), (&[1, 2, 3], 350)] {
+        let mut setup = Setup::rack(5, 5);
+        setup.config.rate = Some(100 * MBIT / 8);
+        let mut net = Net::new(setup, &[0, 1, 2, 3, 4]);
+        net.to_send = 10_000;
+        for _ in 0..3 {
+            net.run(1000);
+            stopped.iter().for_each(|host| net.world.apply(&Fault::Pause(HostIx(*host))));
+            net.run(ms);
+            stopped.iter().for_each(|host| net.world.apply(&Fault::Resume(HostIx(*host))));
+        }
+        net.run_until_all_have(&[1, 2, 3, 4], 10_000);
+        assert_eq!(net.slow, [], "{stopped:?} for {ms} ms");
+        net.assert_whole(&[1, 2, 3, 4]);
+    }
+}

@@ -30,9 +30,13 @@ impl Reception {
         now.since(self.watch_at)
     }
 
-    /// The time in which this node stood still is no silence of the sender.
+    /// The time in which this node stood still is no silence of the sender, nor of neighbours.
     pub(super) fn make_up_for_stop(&mut self, now: Time) {
-        self.sender_heard_at = now.min(self.sender_heard_at + self.stopped_for(now));
+        let stopped_for = self.stopped_for(now);
+        let make_up = |heard_at: &mut Time| *heard_at = now.min(*heard_at + stopped_for);
+        make_up(&mut self.sender_heard_at);
+        self.children.values_mut().for_each(|child| make_up(&mut child.heard_at));
+        self.window.successors_mut().for_each(|it| make_up(it.heard_at_mut()));
     }
 
     /// When the sender is to be asked for what others do not repair.

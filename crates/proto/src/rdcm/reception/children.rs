@@ -66,8 +66,11 @@ impl Reception {
 
     /// Looks who of those that this node hears of is silent.
     pub(super) fn look_for_silent(&mut self, now: Time, config: &Config) {
+        // A child that knows of all has nothing to say, unless the branch lacks something: one that
+        // has left the ring without our hearing of it would hold that for ever.
+        let is_whole = !self.window.branch_lacks();
         for child in self.children.values_mut() {
-            if child.known_to >= self.known_to {
+            if is_whole && child.known_to >= self.known_to {
                 child.heard_at = now;
             }
             child.is_silent = now.since(child.heard_at) >= config.gone_after;

@@ -19,7 +19,9 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
                     is_left_behind(story, account.node, *at, lost) || is_back(story, account)
                 }
                 LossCause::AttemptsSpent => {
-                    is_over(story, *at, lost) || is_told_gone(story, *at, lost)
+                    is_over(story, *at, lost)
+                        || is_told_gone(story, *at, lost)
+                        || follows_another(story, account, *at, lost)
                 }
                 _ => false,
             };
@@ -75,6 +77,22 @@ fn is_told_gone(story: &Story, at: Time, lost: &Lost) -> bool {
     let before = story.accounts.iter().filter(|account| account.node == lost.sender);
     let mut ends = before.filter_map(|account| account.ended);
     ends.any(|end| end <= at && at.since(end) <= story.over_within)
+}
+
+/// Whether the member had another sender by then, or was one: whoever is cut off from a sender that
+/// lives follows one that it hears. What it was told to be lost may come yet.
+fn follows_another(story: &Story, account: &Account, at: Time, lost: &Lost) -> bool {
+    let is_told = |id: StreamId| {
+        let mut told = account.told.iter().filter_map(|(_, told)| match told {
+            Told::Message(Ok(number)) => Some(story.sent[number].stream),
+            _ => None,
+        });
+        told.any(|it| it == id)
+    };
+    let others = story.streams.iter().filter(|(id, _)| id.sender != lost.sender);
+    others.filter(|(_, stream)| stream.begun <= at).any(|(id, stream)| {
+        id.sender == account.node || stream.receivers.contains(&account.node) || is_told(*id)
+    })
 }
 
 /// Whether a stream of the sender is over, which had begun by then.

@@ -8,10 +8,12 @@
 //! | what is confirmed is with everybody | `confirmations` |
 //! | one sender, and everybody gets everything once the faults have stopped | `healed` |
 //! | Theorem 1 | `rings` |
+//! | who follows another sender is told the end of the stream that it left | `ends` |
 //! | bounded memory | `memory` |
 
 mod causes;
 mod confirmations;
+mod ends;
 mod healed;
 mod order;
 mod rings;
@@ -31,6 +33,7 @@ pub fn all(story: &Story) -> Vec<Violation> {
     confirmations::check(story, &mut found);
     healed::check(story, &mut found);
     rings::check(story, &mut found);
+    ends::check(story, &mut found);
     let (most, limit) = story.memory;
     if most > limit {
         let what = format!("{most} bytes were kept, {limit} are allowed");

@@ -160,8 +160,10 @@ impl<'a> Reader<'a> {
         let expected = mark.map(|mark| self.after_losses(mark.next));
         // It may be of a later stream of the same sender, of which nothing has come.
         let is_of_later = |mark: Mark| {
-            let last = self.story.stream_of(lost.sender);
-            last.is_some_and(|last| last > mark.stream && self.story.streams[&last].begun <= at)
+            let mut streams = self.story.streams.iter();
+            streams.any(|(id, stream)| {
+                id.sender == lost.sender && *id > mark.stream && stream.begun <= at
+            })
         };
         if let (Some(mark), Some(expected)) = (mark, expected)
             && first != expected

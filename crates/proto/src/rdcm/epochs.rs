@@ -1,0 +1,46 @@
+//! The numbers of places. They wrap around, and begin at random: who has not seen the places of a
+//! receiver does not know them, so that neither a place nor a report can be forged blindly.
+
+use crate::{Rng, SeqNo};
+
+/// The epoch of a receiver without a place.
+pub(super) const NONE: u32 = 0;
+/// Places that may be made while a receiver hears of none: what is farther away is forged, or of
+/// a receiver that is told its place anew.
+const NEAR: i32 = 1024;
+
+/// Where the epochs of a stream begin.
+pub(super) fn first(rng: &mut Rng) -> u32 {
+    rng.next_u64() as u32
+}
+
+/// The epoch after `epoch`.
+pub(super) fn after(epoch: u32) -> u32 {
+    match epoch.wrapping_add(1) {
+        NONE => 1,
+        next => next,
+    }
+}
+
+/// Whether the place of epoch `a` is made later than that of `b`.
+pub(super) fn is_after(a: u32, b: u32) -> bool {
+    SeqNo(a).is_after(SeqNo(b))
+}
+
+/// Whether both can be of one receiver at one time.
+pub(super) fn are_near(a: u32, b: u32) -> bool {
+    (-NEAR..=NEAR).contains(&(a.wrapping_sub(b) as i32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_wrap_around_and_none_is_left_out() {
+        assert_eq!((after(5), after(u32::MAX)), (6, 1));
+        assert!(is_after(1, u32::MAX) && !is_after(u32::MAX, 1) && !is_after(7, 7));
+        assert!(are_near(u32::MAX, 900) && are_near(900, u32::MAX));
+        assert!(!are_near(2000, 1) && !are_near(1, 2000));
+    }
+}

@@ -1,0 +1,91 @@
+//! What receivers report to the sender. Only who was told the place knows its epoch: what is
+//! reported with another one is not taken for a receiver's own word.
+
+use super::super::around::Around;
+use super::super::epochs;
+use super::super::packet::Report;
+use super::{Placing, Receiver};
+use crate::NodeId;
+
+impl Receiver {
+    /// Whether a report is of a place that the receiver was told, or of one near it.
+    fn knows(&self, report: &Report) -> bool {
+        self.told.is_some_and(|(epoch, _)| epochs::are_near(epoch, report.epoch))
+    }
+}
+
+impl Placing {
+    /// A receiver reports. Whether it is one whom the others wait for.
+    pub(in super::super) fn on_report(
+        &mut self,
+        around: &mut Around<'_>,
+        node: NodeId,
+        report: &Report,
+    ) -> bool {
+        let Some(receiver) = self.receivers.get_mut(&node) else { return false };
+        let is_current = receiver.state.left_behind_at.is_none();
+        if report.epoch == epochs::NONE {
+            // It has no place. Who was told one and does not say that it has taken it is left
+            // behind in time, and is given another one then.
+            return is_current;
+        }
+        if !receiver.knows(report) {
+            around.counters.implausible += 1;
+            self.correct(around, node, report.epoch);
+            return is_current;
+        }
+        let state = &mut receiver.state;
+        state.heard_at = around.now;
+        if receiver.since.is_some_and(|since| epochs::is_after(since, report.epoch)) {
+            return is_current;
+        }
+        if report.by_tree > state.by_tree {
+            receiver.fed_at = around.now;
+        }
+        state.next = state.next.max(report.next);
+        state.limit = report.limit;
+        (state.by_tree, state.by_repair) = (report.by_tree, report.by_repair);
+        if receiver.taken.is_none_or(|taken| epochs::is_after(report.epoch, taken)) {
+            receiver.taken = Some(report.epoch);
+        }
+        is_current
+    }
+
+    /// A receiver seems to have taken a place that nobody has told it, or has heard of none for
+    /// long: it is told its own again, in a later epoch than it says.
+    fn correct(&mut self, around: &Around<'_>, node: NodeId, epoch: u32) {
+        let every = around.config.report_every;
+        let Some(receiver) = self.receivers.get_mut(&node) else { return };
+        let is_recent = receiver.told.is_some_and(|(_, at)| around.now < at + every);
+        let Some(place) = receiver.place.as_mut().filter(|_| !is_recent) else { return };
+        place.epoch = epochs::after(epoch);
+        (receiver.taken, receiver.since) = (None, Some(place.epoch));
+        self.tell_at = Some(around.now);
+    }
+
+    /// A receiver has no place any more, though it had taken one: it took the sender for gone. It
+    /// is told one again, in which it goes on with the first packet that it lacks, as it says now
+    /// or said before.
+    pub(in super::super) fn tell_again(&mut self, around: &Around<'_>, node: NodeId, next: u64) {
+        let Some(receiver) = self.receivers.get_mut(&node) else { return };
+        if receiver.untaken().is_some() {
+            return;
+        }
+        let Some(place) = receiver.place.as_mut() else { return };
+        self.epoch = epochs::after(self.epoch);
+        let first = next.min(receiver.state.next);
+        (place.epoch, place.first, receiver.since) = (self.epoch, first, Some(self.epoch));
+        (receiver.state.first, receiver.state.next) = (first, first);
+        self.tell_at = Some(around.now);
+    }
+
+    /// The first packet that a receiver lacks, as it reports: what is reported without a place, or
+    /// with one that it was not told, may be said by anybody, and moves nothing on.
+    pub(in super::super) fn reported(&self, node: NodeId, report: &Report) -> u64 {
+        let receiver = self.receivers.get(&node);
+        match receiver.filter(|it| !it.knows(report)) {
+            Some(receiver) => report.next.min(receiver.state.next),
+            None => report.next,
+        }
+    }
+}

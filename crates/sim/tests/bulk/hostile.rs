@@ -1,0 +1,99 @@
+//! Packets in the names of others: what is not a node's own word moves nothing.
+
+use carom_proto::rdcm::packet::{DataPacket, Packet, Piece, Report, Way};
+use carom_proto::{Engine, NodeId, Rng};
+use carom_sim::{Fault, HostIx};
+
+use crate::net::{MBIT, Net, Setup};
+
+/// A rack in which host 0 sends to three others, in the middle of its stream.
+fn net() -> Net {
+    let mut setup = Setup::rack(4, SEED);
+    setup.config.rate = Some(20 * MBIT / 8);
+    let mut net = Net::new(setup, &[0, 1, 2, 3]);
+    net.to_send = 500;
+    net.run(200);
+    net
+}
+
+/// The number of the first stream of host 0, which everybody sees who hears its multicast.
+fn stream() -> u32 {
+    let id = Net::id(0);
+    let before = (Rng::new(SEED ^ id.0.rotate_left(32)).next_u64() >> 32) as u32;
+    before.wrapping_add(1)
+}
+
+/// A packet reaches a host that says it is of `from`.
+fn forge(net: &mut Net, to: u32, from: NodeId, packet: &Packet) {
+    let mut datagram = Vec::new();
+    packet.encode(net.group, from, stream(), &mut datagram);
+    net.with(to, |engine, now| engine.handle_datagram(now, &datagram));
+}
+
+fn data(number: u64, way: Way, is_relayed: bool) -> Packet {
+    let piece = Piece { is_first: true, is_last: true, bytes: vec![7; 100].into() };
+    Packet::Data(DataPacket { number, piece, way, is_relayed })
+}
+
+#[test]
+fn huge_numbers_that_the_sender_has_not_confirmed_lose_nothing() {
+    let far = 1 << 50;
+    let announce = Packet::Announce { epoch: 0, end: far };
+    let packets = [
+        (Net::id(2), data(far, Way::tree(1), true)),
+        (Net::id(2), data(far, Way::Repair, false)),
+        (Net::id(0), data(far, Way::tree(1), false)),
+        (Net::id(0), announce),
+        (Net::id(0), Packet::Farewell { epoch: 1, end: far }),
+    ];
+    for (from, packet) in packets {
+        let mut net = net();
+        forge(&mut net, 1, from, &packet);
+        net.run_until_all_have(&[1, 2, 3], 5000);
+        net.assert_whole(&[1, 2, 3]);
+        net.leave(0);
+        net.run(3000);
+        let lost = net.log(1).lost.iter().map(|it| u64::from(it.last.0)).max();
+        assert!(lost.unwrap_or(0) < 40_000, "{packet:?}: {lost:?}");
+    }
+}
+
+#[test]
+fn a_place_of_the_highest_epoch_is_not_taken() {
+    let mut net = net();
+    let group = net.group;
+    let mut place = net.engine(1).place(group).expect("it receives").clone();
+    for step in [i32::MAX as u32, u32::MAX / 3, 5000] {
+        place.epoch = place.epoch.wrapping_add(step);
+        place.first = 1 << 40;
+        place.leaf.predecessor = NodeId(77);
+        forge(&mut net, 1, Net::id(0), &Packet::Place(place.clone()));
+    }
+    // Its neighbour goes: it gets another place.
+    net.kill(2, true);
+    net.run_until_all_have(&[1, 3], 5000);
+    net.assert_whole(&[1, 3]);
+    assert!(net.engine(0).is_settled(group));
+    assert_eq!(net.engine(1).counters().implausible, 3);
+}
+
+#[test]
+fn a_report_in_the_name_of_another_confirms_nothing() {
+    let mut net = net();
+    let group = net.group;
+    net.world.apply(&Fault::Partition(vec![HostIx(1)]));
+    net.run(20);
+    for epoch in [0, 1, 7, u32::MAX] {
+        let next = net.engine(0).counters().data_sent + 1;
+        let report = Report { epoch, next, limit: 1 << 40, by_tree: 5, by_repair: 5 };
+        forge(&mut net, 0, Net::id(1), &Packet::Report(report));
+    }
+    net.with(0, |engine, now| engine.confirm(now, group));
+    net.run(50);
+    assert_eq!(net.safe, [], "host 1 has not said so");
+    net.world.apply(&Fault::Heal);
+    net.run_until_all_have(&[1, 2, 3], 5000);
+    net.assert_whole(&[1, 2, 3]);
+}
+
+const SEED: u64 = 11;

@@ -1,0 +1,65 @@
+//! One receiver takes less than the others could get: who it is, and what becomes of it.
+
+use std::time::Duration;
+
+use carom_proto::rdcm::Slowest;
+use carom_sim::{Fault, HostIx};
+
+use crate::net::{MBIT, Net, Setup};
+
+/// Messages that host 2 of a sender and four receivers gets in ten seconds, while host 4 runs for
+/// `share` of each tenth of a second.
+fn got_beside(policy: Slowest, running_ms: u64) -> (u64, Net) {
+    let mut setup = Setup::rack(5, 3);
+    setup.config.rate = Some(100 * MBIT / 8);
+    setup.config.slowest = policy;
+    setup.config.send_bytes = 4 << 20;
+    // At this rate 128 packets are 15 ms.
+    setup.config.message_bytes = 16 << 10;
+    setup.config.window_packets = 128;
+    let mut net = Net::new(setup, &[0, 1, 2, 3, 4]);
+    net.to_send = u64::MAX;
+    net.run(500);
+    let before = net.log(2).got.len();
+    for _ in 0..100 {
+        if running_ms < 100 {
+            net.world.apply(&Fault::Pause(HostIx(4)));
+        }
+        net.run(100 - running_ms);
+        net.world.apply(&Fault::Resume(HostIx(4)));
+        net.run(running_ms);
+    }
+    ((net.log(2).got.len() - before) as u64, net)
+}
+
+#[test]
+fn others_keep_nine_tenths_beside_a_receiver_that_runs_a_quarter_of_the_time() {
+    let (alone, undisturbed) = got_beside(Slowest::default(), 100);
+    assert_eq!((&undisturbed.limiting[..], &undisturbed.slow[..]), (&[][..], &[][..]));
+    let (got, net) = got_beside(Slowest::default(), 25);
+    assert!(got * 10 >= alone * 9, "{got} of {alone}, {:?}", net.limiting);
+    let last = net.limiting.last().expect("it is named");
+    assert!(last.is_left_behind && last.percent_of_others() <= 50, "{last:?}");
+    assert!(net.limiting.iter().all(|it| it.node == Net::id(4)), "{:?}", net.limiting);
+}
+
+#[test]
+fn a_receiver_that_is_waited_for_is_named_and_gets_everything() {
+    let (alone, _) = got_beside(Slowest::Wait, 100);
+    let (got, net) = got_beside(Slowest::Wait, 25);
+    assert!(got * 10 < alone * 7, "{got} of {alone}: it does hold them up");
+    assert_eq!(net.slow, []);
+    assert_eq!(net.log(4).lost, []);
+    let [first, ..] = net.limiting[..] else { panic!("nobody is named") };
+    assert!(first.node == Net::id(4) && !first.is_left_behind, "{first:?}");
+    assert!(net.limiting.len() <= 3, "once in five seconds: {:?}", net.limiting);
+    assert!(first.since <= Duration::from_secs(1), "{first:?}");
+}
+
+#[test]
+fn a_receiver_with_most_of_the_median_rate_is_waited_for_unless_all_are_left_behind() {
+    let (_, net) = got_beside(Slowest::Share(0.3), 50);
+    assert_eq!((&net.slow[..], &net.log(4).lost[..]), (&[][..], &[][..]));
+    let (_, net) = got_beside(Slowest::LeaveBehind, 50);
+    assert!(net.limiting.iter().any(|it| it.is_left_behind), "{:?}", net.limiting);
+}
