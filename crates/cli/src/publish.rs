@@ -50,7 +50,8 @@ pub(crate) struct Args {
     /// Repairs of the group, R,C: the same at all members
     #[arg(long, value_name = "R,C", default_value = "8,5", allow_hyphen_values = true)]
     #[arg(value_parser = units::rate_of_fire)]
-    #[arg(conflicts_with_all = ["ordered", "partition", "no_rejoin", "order", "resilience"])]
+    #[arg(conflicts_with_all = ["ordered", "partition", "quorum_of", "no_rejoin"])]
+    #[arg(conflicts_with_all = ["order", "resilience"])]
     rate_of_fire: RateOfFire,
     /// In which order an ordered group is given the messages [default: total]
     #[arg(long, value_name = "ORDER")]

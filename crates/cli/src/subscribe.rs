@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// Repairs of the group, R,C: the same at all members
     #[arg(long, value_name = "R,C", default_value = "8,5", allow_hyphen_values = true)]
     #[arg(value_parser = units::rate_of_fire)]
-    #[arg(conflicts_with_all = ["ordered", "partition", "no_rejoin"])]
+    #[arg(conflicts_with_all = ["ordered", "partition", "quorum_of", "no_rejoin"])]
     rate_of_fire: RateOfFire,
     #[command(flatten)]
     order: OrderedArgs,

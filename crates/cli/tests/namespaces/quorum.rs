@@ -26,7 +26,7 @@ fn machines_that_start_apart_neither_order_nor_lock_until_they_meet() {
         sub.said.wait_for("waiting for quorum: 1 of 2");
     }
     let mut locks: Vec<Running> = lab.hosts().iter().map(lock).collect();
-    let publish = ["pub", "sr", "--resilience", "majority"];
+    let publish = ["pub", "sr", "--resilience", "majority", "--linger", "50s"];
     let mut publishers: Vec<Running> = (1..=2)
         .map(|number| {
             let line = std::iter::once(format!("from {number}"));

@@ -47,7 +47,8 @@ impl Group {
     /// not told a moment ago.
     pub(super) fn tell_stable(&mut self, cx: &mut Around<'_>) {
         let Some(ring) = &mut self.ring else { return };
-        if !ring.is_more_stable() {
+        // A ring without its quorum delivers nothing, and may be given up.
+        if ring.shortage().is_some() || !ring.is_more_stable() {
             return;
         }
         if cx.now < self.stable_due {

@@ -119,7 +119,7 @@ impl Group {
     /// asked of another ring.
     pub(super) fn has_done_nothing(&self) -> bool {
         let ring = self.ring.as_ref().filter(|ring| ring.shortage().is_some());
-        let is_unused = ring.is_some_and(|ring| ring.ordered().0 == 0);
+        let is_unused = ring.is_some_and(|ring| ring.is_unused());
         is_unused && self.terms.rejoin && !self.is_leaving && self.sending.has_all_placed()
     }
 

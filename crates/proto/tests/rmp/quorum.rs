@@ -1,8 +1,8 @@
 //! Electorates: below a majority of the voters nothing is ordered, acknowledged or locked, from the
 //! first member on.
 
-use carom_proto::NodeId;
 use carom_proto::rmp::{JoinOptions, LockChange, LockName, Partition, Qos};
+use carom_proto::{NodeId, Rng};
 
 use crate::rig::{GROUP, MS, Told, World};
 use crate::{checks, payloads};
@@ -261,4 +261,81 @@ fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
         let view = world.hosts[0].engine.view(GROUP).expect("it is in one");
         assert!(view.has_quorum() && !view.is_forced, "seed {seed}: {view:?}");
     }
+}
+
+/// Five voters and three clients, in parts that change, with losses, pauses and deaths; voters that
+/// died are started again as other processes.
+fn random_history(seed: u64) -> World {
+    let mut rng = Rng::new(seed);
+    let mut world = world(8, 5, seed, &[0; 8]);
+    world.loss = [0.0, 0.01, 0.1][rng.below(3)];
+    world.delay.1 = [MS / 5, MS, 5 * MS][rng.below(3)];
+    world.part.iter_mut().for_each(|part| *part = rng.below(2) as u8);
+    (0..5).for_each(|number| world.join(number));
+    (5..8).for_each(|number| world.join_with(number, CLIENT));
+    let mut voters: Vec<usize> = (0..5).collect();
+    for _ in 0..40 {
+        let number = rng.below(world.hosts.len());
+        let is_up = world.hosts[number].is_alive;
+        match rng.below(12) {
+            0 => world.part.iter_mut().for_each(|part| *part = rng.below(2) as u8),
+            1 => world.hosts[number].is_paused = rng.chance(0.5),
+            2 if is_up && number >= 5 && !voters.contains(&number) => world.crash(number),
+            3 if world.hosts.len() < 12 => {
+                let place = rng.below(voters.len());
+                world.crash(voters[place]);
+                voters[place] = world.add();
+                world.join(voters[place]);
+            }
+            4 | 5 if is_up => world.lock(number, lock(), true),
+            6 if is_up => world.unlock(number, lock()),
+            _ if is_up => {
+                let qos = [Qos::TotallyOrdered, Qos::MajorityResilient][rng.below(2)];
+                world.send(number, qos, 50);
+            }
+            _ => {}
+        }
+        world.run_for(MS * rng.below(400) as u32);
+    }
+    world
+}
+
+/// Whatever was ordered or locked was so among a majority of the voters.
+fn check_quorums(world: &World, seed: u64) {
+    for host in &world.hosts {
+        let mut voters = 0;
+        for told in &host.story {
+            match told {
+                Told::View { view, .. } => voters = view.voters().count(),
+                Told::Message { .. } => assert!(voters >= 3, "seed {seed}: {:?}", host.id),
+                Told::Lock { news } if matches!(news.change, LockChange::Granted { .. }) => {
+                    assert!(voters >= 3, "seed {seed}: {:?}", host.id);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn random_histories_of_an_electorate_need_its_majority() {
+    let mut whole = 0;
+    for seed in 0..100 {
+        let mut world = random_history(seed);
+        check_quorums(&world, seed);
+        checks::check_safety(&world);
+        world.loss = 0.0;
+        world.part.iter_mut().for_each(|part| *part = 0);
+        world.hosts.iter_mut().for_each(|host| host.is_paused = false);
+        world.tell_views();
+        world.run_for(30_000 * MS);
+        check_quorums(&world, seed);
+        checks::check_safety(&world);
+        let alive: Vec<usize> =
+            (0..world.hosts.len()).filter(|it| world.hosts[*it].is_alive).collect();
+        let is_whole = |it: &usize| world.ring(*it).map(|ring| ring.len()) == Some(alive.len());
+        whole += usize::from(alive.iter().all(is_whole));
+    }
+    // Where too many died at once the rest waits for an operator.
+    assert!(whole >= 60, "{whole} of 100 are whole");
 }

@@ -21,6 +21,11 @@ impl Ring {
         (here < quorum).then_some((here, quorum))
     }
 
+    /// Whether nothing of this ring was ordered, and no view of it was delivered here.
+    pub(in crate::rmp) fn is_unused(&self) -> bool {
+        self.ordered == Timestamp(0) && self.shown.is_empty()
+    }
+
     /// The last round that has given a message its place, or changed a lock; 0 before the first.
     pub(in crate::rmp) fn ordered(&self) -> Timestamp {
         self.ordered
@@ -82,8 +87,7 @@ impl Ring {
     /// whether that is so from now on.
     pub(in crate::rmp) fn leave_unseen(&mut self) -> bool {
         let is_in = self.view.contains(self.me);
-        let is_unused = self.ordered == Timestamp(0) && self.shortage().is_some();
-        if is_in || self.is_out || !is_unused {
+        if is_in || self.is_out || !self.is_unused() || self.shortage().is_none() {
             return false;
         }
         self.queue.clear();
