@@ -423,7 +423,8 @@ mod tests {
             tally.last_words("g", false),
             "received 317 messages of g: 317 directly, 0 by repair, 0 by retransmission; 0 lost"
         );
-        (tally.dropped.store(1, Relaxed), tally.unread.store(65_536, Relaxed));
+        tally.dropped.store(1, Relaxed);
+        tally.unread.store(65_536, Relaxed);
         assert_eq!(
             tally.last_words("g", false),
             "received 317 messages of g: 317 directly, 0 by repair, 0 by retransmission; 1 lost; \

@@ -409,14 +409,6 @@ pub struct Safe {
     pub incomplete: Vec<(NodeId, u32)>,
 }
 
-impl Safe {
-    /// Returns `true` if there was no member to confirm anything: nothing is left open, but nobody
-    /// is known to have the messages.
-    pub fn is_unconfirmed(&self) -> bool {
-        self.members == 0
-    }
-}
-
 /// Why a group could not be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {

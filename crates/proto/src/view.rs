@@ -67,6 +67,14 @@ impl View {
     }
 }
 
+impl crate::Safe {
+    /// Returns `true` if there was no member to confirm anything: nothing is left open, but nobody
+    /// is known to have the messages.
+    pub fn is_unconfirmed(&self) -> bool {
+        self.members == 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
