@@ -114,13 +114,14 @@ fn values_that_the_wire_refuses_are_refused_with_what_is_allowed() {
     for least in [0, u16::MAX] {
         let profile = Profile::ordered().partition(Partition::AtLeast(least));
         let refused = world.block_on(PATIENCE, join(&node, "prices", profile));
-        let error = refused.expect("at once").err().expect("it is refused").to_string();
+        let Err(error) = refused.expect("at once") else { panic!("{least} is accepted") };
+        let error = error.to_string();
         assert!(error.contains(&format!("AtLeast({least}) is invalid: expected 1 to")), "{error}");
     }
     let joined = world.block_on(PATIENCE, join(&node, "prices", Profile::ordered()));
     let group = joined.expect("in time").expect("a sound group");
     let options = SendOptions::from(Qos::Resilient(0));
-    let error = group.publish_with("lost", options).err().expect("it is refused");
+    let Err(error) = group.publish_with("lost", options) else { panic!("it is accepted") };
     assert_eq!(error, PublishError::Qos { asked: Qos::Resilient(0) });
     assert!(error.fix().contains("Resilient(1) to Resilient(255)"), "{}", error.fix());
 }
