@@ -85,6 +85,7 @@ mod farewell;
 mod group;
 pub mod having;
 mod hosts;
+mod limiting;
 #[cfg(test)]
 mod limits_tests;
 mod line;
@@ -117,6 +118,7 @@ pub use self::config::{Config, ConfigError, Congestion, MAX_MESSAGE_BYTES, MAX_P
 pub use self::counters::Counters;
 use self::group::{Group, Role};
 pub use self::hosts::Hosts;
+pub use self::limiting::Limiting;
 use self::line::Line;
 pub use self::managed::ManagedBy;
 use self::packet::{Packet, Place};

@@ -86,8 +86,10 @@ impl Holdups {
         }
         if self.suspects.len() * 2 > count || is_any_silent {
             // It is the network, or the pace of most of them. Who is silent holds up those who keep
-            // packets for it.
+            // packets for it, and is charged for that itself.
             self.suspects.clear();
+            self.waits_since = Some(now);
+            self.look_at = now + settled_after;
         }
     }
 
@@ -102,19 +104,11 @@ impl Holdups {
         let since = now.before(wait);
         let new = Held { since, waits: VecDeque::new(), named_at: None };
         let held = self.held.entry(node).or_insert(new);
-        held.waits.push_back((now, wait.min(SPAN)));
+        held.waits.push_back((now, wait.min(LONGEST)));
     }
 
     /// Those who have held the others up lately, the worst first.
     pub(super) fn of_late(&mut self, now: Time) -> Vec<Holdup> {
-        if let Some(since) = self.waits_since
-            && !self.suspects.is_empty()
-        {
-            // A long wait counts as it goes.
-            let suspects = self.suspects.clone();
-            self.charge_suspects(now, now.since(since));
-            (self.suspects, self.waits_since) = (suspects, Some(now));
-        }
         for held in self.held.values_mut() {
             while held.waits.front().is_some_and(|(end, _)| now.since(*end) > SPAN) {
                 held.waits.pop_front();
@@ -142,6 +136,9 @@ impl Holdups {
 
 /// The time over which waits are added up.
 pub(super) const SPAN: Duration = Duration::from_secs(1);
+/// One wait counts for so long at most. Who stands still for longer is a matter of silence, or of
+/// `slow_after`, and not of its pace.
+const LONGEST: Duration = Duration::from_millis(400);
 /// A receiver that takes a fifth of the time is named.
 const NAMED_PART: u32 = 5;
 /// A receiver is named again after this time.
@@ -202,16 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_goes_on_counts_already_and_only_once() {
+    fn one_long_wait_is_no_slow_pace() {
         let mut holdups = Holdups::default();
-        let states = [state(200), state(100)];
-        let receivers = || (1..).map(NodeId).zip(&states);
-        holdups.note(Time::ZERO, true, 25 * MS);
-        let now = Time::ZERO + 400 * MS;
-        holdups.look(now, 100, SPAN, receivers());
-        assert_eq!(holdups.of_late(now)[0].held, 400 * MS);
-        let now = now + 200 * MS;
-        holdups.note(now, false, 25 * MS);
-        assert_eq!(holdups.of_late(now)[0].held, 600 * MS);
+        let now = wait(&mut holdups, Time::ZERO, 900, [200, 100, 300, 200]);
+        assert_eq!(holdups.of_late(now)[0].held, LONGEST);
     }
 }
