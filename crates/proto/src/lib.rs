@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod engine;
+mod error;
 mod id_map;
 mod ids;
 pub mod inbox;
@@ -26,9 +27,10 @@ mod view;
 pub mod wire;
 
 pub use engine::{
-    Class, Destination, Engine, Event, Hops, How, JoinError, LOOK_AHEAD, LossCause, Lost, Message,
-    Safe, SendError, SendOptions, Slow, Transmit, Wakeup,
+    Class, Destination, Engine, Event, Hops, How, LOOK_AHEAD, LossCause, Lost, Message, Safe,
+    SendOptions, Slow, Transmit, Wakeup,
 };
+pub use error::{JoinError, SendError};
 pub use id_map::IdMap;
 pub use ids::{Endpoint, GroupId, Incarnation, NodeId, Origin, PacketId, SeqNo};
 pub use rdcm::Limiting;

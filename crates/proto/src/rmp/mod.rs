@@ -149,6 +149,7 @@ mod requests;
 mod ring;
 mod sending;
 mod stream;
+mod terms;
 mod turns;
 mod verbs;
 mod view;
@@ -171,6 +172,8 @@ use self::packet::{NewList, NonMemberData, Packet};
 use self::parts::Parts;
 pub use self::qos::Qos;
 pub use self::stream::Data;
+pub use self::terms::JoinOptions;
+use self::terms::Terms;
 pub use self::view::{Member, Partition, RingView};
 use crate::outbox::Outbox;
 
@@ -196,41 +199,6 @@ pub struct Rmp {
     looks: Looks,
     /// Groups that are not there any more, and of which nobody was told so.
     ended: BTreeSet<GroupId>,
-}
-
-/// What a node decides for itself when it joins a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JoinOptions {
-    /// Whether it asks to be let in again, as a new member, when the ring has gone on without it.
-    /// Default true. If not, it is out of the group when it is told
-    /// [so](RingNews::Removed).
-    pub rejoin: bool,
-    /// Whether this host sends and hears multicast, or a driver stands in for it with copies to
-    /// all. If not, the members send it copies, and pass its own packets on (3.4). Default true.
-    pub is_multicast: bool,
-    /// A node of the group, for a host without multicast that nobody tells of one.
-    pub via: Option<NodeId>,
-    /// Whether it is a voter of the [electorate](Partition::QuorumOf), if the group has one, or a
-    /// client: that sends, calls and holds locks like others, is counted in no quorum, and begins
-    /// no ring. Default true.
-    pub is_voter: bool,
-}
-
-/// What a member of a group asks for.
-#[derive(Clone, Copy, Debug)]
-struct Terms {
-    partition: Partition,
-    rejoin: bool,
-    is_multicast: bool,
-    via: Option<NodeId>,
-    is_voter: bool,
-    name_check: u32,
-}
-
-impl Default for JoinOptions {
-    fn default() -> Self {
-        Self { rejoin: true, is_multicast: true, via: None, is_voter: true }
-    }
 }
 
 impl Rmp {

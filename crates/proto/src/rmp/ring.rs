@@ -11,8 +11,6 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use bytes::Bytes;
-
 use super::delivery::{Grant, Queued, ViewEvent};
 use super::locks::Locks;
 use super::log::{ListChange, ListChangeKind, Log, Offered, Round, Run, What};
@@ -331,14 +329,6 @@ impl Ring {
     /// The messages that were given up since this was asked last, by number as far as it is known.
     pub(super) fn take_lost(&mut self) -> Vec<(Process, Option<SeqNo>)> {
         core::mem::take(&mut self.lost)
-    }
-
-    /// The heads of the requests and replies that have places and were not delivered yet.
-    pub(super) fn calls_in_queue(&self) -> impl Iterator<Item = (Process, Bytes)> {
-        self.queue.iter().filter_map(|queued| {
-            let Queued::Packet { source, seqno, .. } = queued else { return None };
-            Some((*source, self.streams.get(source)?.head_of_call(*seqno)?))
-        })
     }
 
     /// Bytes of messages that are kept.

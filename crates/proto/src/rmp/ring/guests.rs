@@ -7,6 +7,8 @@
 
 use alloc::vec::Vec;
 
+use bytes::Bytes;
+
 use super::super::delivery::Queued;
 use super::super::log::Round;
 use super::super::names::{Process, Timestamp};
@@ -36,6 +38,14 @@ pub(in crate::rmp) enum GuestArrival {
 }
 
 impl Ring {
+    /// The heads of the requests and replies that have places and were not delivered yet.
+    pub(in crate::rmp) fn calls_in_queue(&self) -> impl Iterator<Item = (Process, Bytes)> {
+        self.queue.iter().filter_map(|queued| {
+            let Queued::Packet { source, seqno, .. } = queued else { return None };
+            Some((*source, self.streams.get(source)?.head_of_call(*seqno)?))
+        })
+    }
+
     /// Takes a guest's data packet.
     pub(in crate::rmp) fn insert_of_guest(
         &mut self,
