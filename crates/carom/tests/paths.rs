@@ -71,8 +71,8 @@ fn datagrams_of_foreign_groups_and_nonsense_are_counted() {
     let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
     let raw = socket2::SockRef::from(&other);
     raw.set_multicast_if_v4(&Ipv4Addr::LOCALHOST).expect("the interface");
-    let mut foreign = vec![0xCA, 0x70, 1, 1];
-    foreign.resize(28, 0);
+    let mut foreign = vec![0xCA, 0x70, 2, 1];
+    foreign.resize(36, 0);
     foreign[12..16].copy_from_slice(&(group.id().0 ^ 1).to_be_bytes());
     for datagram in [&foreign[..], b"nonsense", &[]] {
         other.send_to(datagram, address).expect("sent by multicast");

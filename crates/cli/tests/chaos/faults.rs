@@ -125,7 +125,7 @@ impl Ongoing {
         if self.left > 0 {
             // Every other span is without loss.
             self.left -= 1;
-            let percent = if self.left % 2 == 0 { 0 } else { 100 };
+            let percent = if self.left.is_multiple_of(2) { 0 } else { 100 };
             sites[at].filter(|it| it.loss_percent = percent);
             self.until = Instant::now() + Duration::from_millis(50 + draw.below(150));
             return Some(self);

@@ -7,6 +7,8 @@
 //! `cargo test` plays a short run of each kind of group. A long one:
 //! `cargo test -p carom-cli --test chaos -- run --seconds 600 --seed 7 --kind ordered`.
 
+#![expect(clippy::print_stderr, reason = "no harness reports for this test")]
+
 mod checks;
 mod faults;
 mod kind;

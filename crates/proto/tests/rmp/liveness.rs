@@ -48,7 +48,6 @@ fn lock_storm_leaves_a_sender_its_throughput() {
     let (without, _) = delivered_in_a_second(0);
     let (with, world) = delivered_in_a_second(5);
     let granted: Vec<usize> = (0..5).map(|number| grants(&world, number)).collect();
-    println!("messages: {without} without locks, {with} with; grants {granted:?}");
     assert!(with * 10 >= without * 8, "{with} of {without}");
     assert!(granted.iter().all(|count| *count > 20), "{granted:?}");
     let least = granted.iter().min().expect("five");
@@ -88,7 +87,6 @@ fn mass_join(hosts: usize, seed: u64, limit: Duration) -> (Duration, u64) {
         world.run_for(10 * MS);
     }
     let sent = world.datagrams_by_kind.values().sum();
-    println!("{hosts} hosts, seed {seed}: {:?}, {sent} datagrams", world.now.since(begin));
     assert!(is_whole(&world), "{hosts} hosts, seed {seed}: not whole within {limit:?}");
     (world.now.since(begin), sent)
 }
