@@ -2,6 +2,8 @@
 
 use carom::Profile;
 
+use crate::run::MEMBERS;
+
 /// A kind of group under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -28,7 +30,7 @@ impl Kind {
     pub(crate) fn profile(self) -> Profile {
         match self {
             Self::Lateral => Profile::time_critical(),
-            Self::Ordered => Profile::ordered(),
+            Self::Ordered => Profile::ordered().quorum_of(MEMBERS),
             Self::Bulk => Profile::bulk(),
         }
     }

@@ -61,7 +61,6 @@ fn parse(options: &[String]) -> Result<(Run, Vec<Kind>), String> {
             "--seconds" => run.seconds = number()?,
             "--seed" => run.seed = number()?,
             "--rate" => run.rate = number()?.clamp(1, 1_000) as u32,
-            "--members" => run.members = number()?.clamp(2, 100) as usize,
             "--kind" => {
                 let kind = Kind::parse(value).ok_or_else(|| format!("unknown kind '{value}'"))?;
                 kinds = vec![kind];
@@ -79,6 +78,6 @@ fn parse(options: &[String]) -> Result<(Run, Vec<Kind>), String> {
     Ok((run, kinds))
 }
 
-const USAGE: &str = "usage: run [--seconds N] [--seed N] [--members N] [--rate MESSAGES_PER_SECOND]
+const USAGE: &str = "usage: run [--seconds N] [--seed N] [--rate MESSAGES_PER_SECOND]
        [--kind lateral|ordered|bulk] [--records FOLDER]
        [--faults kill,stop,partition,one-way,unplug,if-down,loss,bursts]";

@@ -27,7 +27,7 @@ pub(crate) struct Run {
 impl Default for Run {
     fn default() -> Self {
         let faults = Fault::ALL.to_vec();
-        Self { seconds: 10, seed: 1, members: 8, rate: 30, faults, records: None }
+        Self { seconds: 10, seed: 1, members: usize::from(MEMBERS), rate: 30, faults, records: None }
     }
 }
 
@@ -171,6 +171,8 @@ fn read(sites: &[Site<'_>]) -> Records {
     files.map(|(process, path)| (process, Record::read(&path))).collect()
 }
 
+/// Members of a group, and voters of an ordered one.
+pub(crate) const MEMBERS: u16 = 8;
 /// For the members to find each other.
 const FORMING: Duration = Duration::from_secs(4);
 /// How long members may take to have what they are owed, once all is healed.

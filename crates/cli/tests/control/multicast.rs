@@ -118,7 +118,7 @@ fn a_link_that_one_transfer_finds_dead_is_avoided_by_another() {
     });
     assert!(count(&status, "manager_cuts") >= 1);
     let told = field.service.told();
-    assert!(told.contains("1 groups in a network of 5 hosts; links believed dead: "), "{told}");
+    assert!(told.contains("1 group in a network of 5 hosts; links believed dead: "), "{told}");
     let dead = status["multicast"]["dead_links"].as_array().expect("links").clone();
     // Another sender in another group, from the same rack to the other one.
     let other = field.recv("h", "other", "23164", "23160");
