@@ -21,9 +21,8 @@ use crate::{IdMap, NodeId, PacketId, Time};
 
 /// Unknown packets in all pending repairs together.
 const MAX_UNKNOWN: usize = 2048;
-/// Bytes that are XORed at most for one repair, or for one packet that came. That is less than 100
-/// microseconds at two instructions a nanosecond, see `benches/instructions.rs`. With 256 pending
-/// repairs at an MTU of 1500 it is never reached.
+/// Maximum number of bytes that are XORed for one repair, or for one packet that came. With 256
+/// pending repairs at an MTU of 1500 it is never reached.
 const MAX_WORK: usize = 512 << 10;
 /// The bytes of a row's bits count, too.
 const WORK_OF_BITS: usize = MAX_UNKNOWN / 8;
@@ -424,6 +423,38 @@ mod tests {
         pending.on_packet(id(0), &[0; 4096]);
         let kept = MAX_WORK / (4096 + WORK_OF_BITS);
         assert_eq!(pending.over_budget(), 300 - kept as u64);
+        pending.check();
+    }
+
+    #[test]
+    fn elimination_drops_rows_whose_turn_comes_too_late() {
+        let mut pending = PendingRepairs::new(Solver::Elimination, 4096, Duration::from_secs(1), 7);
+        // The last repair takes packet 1 as its pivot and solves all 300 rows before it.
+        for number in 0..300 {
+            let missing = vec![id(10 + number), id(1), id(2)];
+            pending.insert(Time(0), FROM, missing, vec![number as u8; 4096]);
+        }
+        assert_eq!((pending.rows.len(), pending.over_budget()), (300, 0));
+        pending.insert(Time(0), FROM, vec![id(1), id(2)], vec![9; 4096]);
+        let kept = MAX_WORK / (4096 + WORK_OF_BITS);
+        assert_eq!((pending.rows.len(), pending.solved.len()), (1, kept));
+        assert_eq!(pending.over_budget(), 300 - kept as u64);
+        pending.check();
+        while let Some(solved) = pending.pop_solved() {
+            let number = solved.id.seqno.0 - 10;
+            assert_eq!(solved.sum, vec![number as u8 ^ 9; 4096]);
+        }
+    }
+
+    #[test]
+    fn elimination_drops_a_new_row_that_needs_too_many_others() {
+        let mut pending = PendingRepairs::new(Solver::Elimination, 4096, Duration::from_secs(1), 7);
+        for number in 0..300 {
+            pending.insert(Time(0), FROM, vec![id(10 + number), id(1)], vec![0; 4096]);
+        }
+        let all = (0..300).map(|number| id(10 + number)).collect();
+        pending.insert(Time(0), FROM, all, vec![0; 4096]);
+        assert_eq!((pending.rows.len(), pending.over_budget()), (300, 1));
         pending.check();
     }
 
