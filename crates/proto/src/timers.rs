@@ -64,6 +64,11 @@ impl<K: Copy + Ord> Timers<K> {
         self.queue.first().map(|(at, _)| *at)
     }
 
+    /// The key that is due next, and when.
+    pub fn first(&self) -> Option<(Time, K)> {
+        self.queue.first().copied()
+    }
+
     /// Takes the first key that is due at `now`.
     pub fn pop_due(&mut self, now: Time) -> Option<K> {
         let (at, key) = *self.queue.first()?;

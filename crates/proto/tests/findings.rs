@@ -294,3 +294,56 @@ fn a_jump_that_is_believed_notices_no_more_missing_packets_than_there_is_room_fo
     assert_eq!(missing, 4 * gap as usize, "{:?}", world.hosts[0].lost);
     assert_eq!(world.hosts[0].lost.last().map(|lost| lost.last), Some(SeqNo(3 * gap)));
 }
+
+fn engine_with_two_members(now: Time) -> Lateral {
+    let mut engine = Lateral::new(NodeId(1), Config::default(), 1);
+    let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
+    engine.join(now, GROUP, settings).expect("the settings are right");
+    for node in [NodeId(2), NodeId(3)] {
+        let kind = ViewChangeKind::Joined;
+        engine.handle_view(now, &ViewChange { group: GROUP, node, kind, version: 1 });
+    }
+    engine
+}
+
+#[test]
+fn a_packet_overtaken_by_its_repair_enters_bins_and_is_no_duplicate() {
+    let now = Time(1_000_000_000);
+    let mut engine = engine_with_two_members(now);
+    let block = Block::of_message(&mut Arena::default(), now, None, b"x");
+    let data = |seqno| {
+        let packet = Packet::Data { seqno: SeqNo(seqno), confirm: false, block: block.bytes() };
+        datagram(packet, 2, GROUP)
+    };
+    engine.handle_datagram(now, &data(1));
+    engine.handle_datagram(now, &data(3));
+    let repair = Packet::Repair { ids: &ids(2, &[2]), sum: block.bytes() };
+    engine.handle_datagram(now, &datagram(repair, 3, GroupId::NONE));
+    let counted = |engine: &Lateral| {
+        let it = engine.counters();
+        [it.recovered, it.overtaken, it.duplicates, it.data_received, it.packets_binned]
+    };
+    assert_eq!(counted(&engine), [1, 0, 0, 2, 2]);
+    engine.handle_datagram(now, &data(2));
+    assert_eq!(counted(&engine), [1, 1, 0, 3, 3]);
+    engine.handle_datagram(now, &data(2));
+    assert_eq!(counted(&engine), [1, 1, 1, 3, 3]);
+    let events = std::iter::from_fn(|| engine.poll_event());
+    assert_eq!(events.filter(|event| matches!(event, Event::Message(_))).count(), 3);
+}
+
+#[test]
+fn a_wakeup_names_the_timer_that_is_due() {
+    let now = Time(1_000_000_000);
+    let mut engine = engine_with_two_members(now);
+    let block = Block::of_message(&mut Arena::default(), now, None, b"x");
+    let data = Packet::Data { seqno: SeqNo(1), confirm: false, block: block.bytes() };
+    engine.handle_datagram(now, &datagram(data, 2, GROUP));
+    let mut reasons = std::collections::BTreeSet::new();
+    while let Some(due) = engine.poll_timeout().filter(|due| due.at < now + SECOND) {
+        reasons.insert(due.reason);
+        engine.handle_timeout(due.at);
+    }
+    assert!(reasons.contains("open a stream"), "{reasons:?}");
+    assert!(!reasons.contains("heartbeat"), "nothing was sent: {reasons:?}");
+}

@@ -35,12 +35,18 @@ pub struct Counters {
     pub repairs_pending: u64,
     /// Pending repairs dropped for age or want of room.
     pub repairs_dropped: u64,
+    /// Pending repairs given up because too many packets were missing or the equations took too
+    /// long to bring in order.
+    pub repairs_over_budget: u64,
     /// Repairs whose solution was not a packet: they contradict what is known.
     pub repairs_contradictory: u64,
     /// Packets that were noticed to be missing.
     pub missing: u64,
     /// Packets recovered out of repairs (FEC).
     pub recovered: u64,
+    /// Of these: packets whose own multicast came after all. They were not lost but overtaken by a
+    /// repair.
+    pub overtaken: u64,
     /// Packets that came because they were asked for (NAK).
     pub retransmitted: u64,
     /// Missing packets that came by their own multicast after all.
@@ -140,9 +146,11 @@ impl Counters {
             ("repairs_unusable", self.repairs_unusable),
             ("repairs_pending", self.repairs_pending),
             ("repairs_dropped", self.repairs_dropped),
+            ("repairs_over_budget", self.repairs_over_budget),
             ("repairs_contradictory", self.repairs_contradictory),
             ("missing", self.missing),
             ("recovered", self.recovered),
+            ("overtaken", self.overtaken),
             ("retransmitted", self.retransmitted),
             ("late", self.late),
             ("lost", self.lost),

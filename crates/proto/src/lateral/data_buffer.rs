@@ -29,12 +29,24 @@ pub(super) struct DataBuffer {
     max_age: Duration,
 }
 
+/// How a packet came that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// By its multicast, or it is this node's own.
+    ByMulticast,
+    /// Solved out of repairs; its multicast has not come.
+    InRepairs,
+    /// From somebody who was asked; its multicast has not come.
+    OnRequest,
+}
+
 /// A packet in the buffer.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) received_at: Time,
     stream: StreamIx,
     seqno: SeqNo,
+    came: Came,
     /// `None` once it was dropped while others before it were not.
     block: Option<Block>,
 }
@@ -67,11 +79,19 @@ impl DataBuffer {
         stream: StreamIx,
         seqno: SeqNo,
         block: Block,
+        came: Came,
     ) -> HeldIx {
         let ix = HeldIx(self.first.0.wrapping_add(self.packets.len() as u32));
         self.bytes += cost(&block);
-        self.packets.push_back(Held { received_at: now, stream, seqno, block: Some(block) });
+        self.packets.push_back(Held { received_at: now, stream, seqno, came, block: Some(block) });
         ix
+    }
+
+    /// The packet has come by its multicast; how it had come before that, and its block.
+    pub(super) fn comes_by_multicast(&mut self, ix: HeldIx) -> (Came, Block) {
+        let place = self.place(ix);
+        let held = &mut self.packets[place];
+        (core::mem::replace(&mut held.came, Came::ByMulticast), held.block().clone())
     }
 
     /// The packet.

@@ -164,9 +164,15 @@ impl Sample {
             return SampleChange::default();
         };
         self.chosen.swap_remove(place);
-        let rest: Vec<NodeId> =
-            others.iter().copied().filter(|other| !self.chosen.contains(other)).collect();
-        let added = (!rest.is_empty()).then(|| rest[rng.below(rest.len())]);
+        // All that are chosen are among the others: in a full view nobody is left to choose.
+        let rest = others.len() - self.chosen.len();
+        if rest == 0 {
+            return SampleChange { added: None, removed: Some(node) };
+        }
+        let mut chosen = self.chosen.clone();
+        chosen.sort_unstable();
+        let mut rest_of = others.iter().filter(|other| chosen.binary_search(other).is_err());
+        let added = rest_of.nth(rng.below(rest)).copied();
         self.chosen.extend(added);
         SampleChange { added, removed: Some(node) }
     }

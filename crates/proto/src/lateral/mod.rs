@@ -58,6 +58,7 @@ mod cutting;
 mod data_buffer;
 mod delivering;
 mod fills;
+mod group_streams;
 mod groups;
 mod left_groups;
 mod look_ahead;
@@ -74,6 +75,7 @@ mod regions;
 mod repairs;
 mod sending;
 mod streams;
+mod timer_key;
 
 pub use config::{AskFirst, Config, ConfigError, NakConfig, RepairScope, Solver, StreamStart};
 pub use counters::Counters;
@@ -91,7 +93,8 @@ use outbox::Outbox;
 use packet::Packet;
 use pending::PendingRepairs;
 use queries::Heartbeat;
-use streams::{StreamIx, Streams};
+use streams::Streams;
+use timer_key::TimerKey;
 
 /// The lateral engine of one node, for all its groups.
 #[derive(Debug)]
@@ -127,16 +130,6 @@ pub struct Lateral {
     counters: Counters,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum TimerKey {
-    Heartbeat(GroupIx),
-    Patience(GroupIx),
-    Open(StreamIx),
-    Assembly(StreamIx),
-    Pace,
-    Joiners(GroupIx),
-}
-
 impl Lateral {
     /// The engine of node `id`. `seed` is the source of all its randomness.
     ///
@@ -162,7 +155,12 @@ impl Lateral {
             bins,
             streams: Streams::new(rng.next_u64(), config.buffer_bytes, config.buffer_age),
             missing: MissingPackets::default(),
-            pending: PendingRepairs::new(config.solver, config.pending_repairs, config.pending_age),
+            pending: PendingRepairs::new(
+                config.solver,
+                config.pending_repairs,
+                config.pending_age,
+                rng.next_u64(),
+            ),
             arena: Arena::for_bytes(config.buffer_bytes),
             assemblies: Assemblies::new(config.assembly_limit()),
             cutter: Cutter::new(config.pace_bytes_per_second),
@@ -189,6 +187,7 @@ impl Lateral {
         counters.bins_flushed = bins.flushed;
         (counters.evicted_by_age, counters.evicted_by_bytes) = self.streams.evictions();
         counters.repairs_dropped = self.pending.dropped();
+        counters.repairs_over_budget = self.pending.over_budget();
         counters.outbox_dropped = self.outbox.dropped();
         counters.bytes_sent = self.outbox.sent_bytes();
         counters
@@ -427,6 +426,7 @@ impl Engine for Lateral {
     }
 
     fn handle_timeout(&mut self, now: Time) {
+        self.take_in_all_solved(now);
         self.flush_bins(now);
         self.look_after_missing(now);
         while let Some(key) = self.timers.pop_due(now) {
@@ -448,12 +448,13 @@ impl Engine for Lateral {
     }
 
     fn poll_timeout(&self) -> Option<Wakeup> {
+        let timer = self.timers.first();
         let due = [
             (self.bins.next_flush(), "flush a repair bin"),
             (self.missing.next_due(), "missing packet"),
-            (self.timers.next_due(), "heartbeat"),
+            (timer.map(|(at, _)| at), timer.map_or("", |(_, key)| key.reason())),
             (self.streams.next_eviction(), "evict from the data buffer"),
-            (self.pending.next_drop(), "drop a pending repair"),
+            (self.pending.next_due(), "pending repair"),
         ];
         let wakeups = due.into_iter().filter_map(|(at, reason)| Some(Wakeup { at: at?, reason }));
         wakeups.min_by_key(|wakeup| wakeup.at)

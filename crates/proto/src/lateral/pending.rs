@@ -5,13 +5,30 @@
 //! ([`Solver::Peeling`]). [`Solver::Elimination`] keeps the equations in reduced row echelon form
 //! instead, so that it solves whatever they determine together: the pivot of a row (its first
 //! packet) stands in no other row.
+//!
+//! Rows are bits, a column for each unknown packet. What one repair may cost is bounded: there are
+//! [`MAX_UNKNOWN`] columns, and a row whose turn comes when [`MAX_WORK`] is spent is dropped. Any
+//! subset of the rows is still right, and in echelon form.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
+use fixedbitset::FixedBitSet;
+
 use super::block::xor_growing;
 use super::config::Solver;
-use crate::{NodeId, PacketId, Time};
+use crate::{IdMap, NodeId, PacketId, Time};
+
+/// Unknown packets in all pending repairs together.
+const MAX_UNKNOWN: usize = 2048;
+/// Maximum number of bytes that are XORed for one repair, or for one packet that came. With 256
+/// pending repairs at an MTU of 1500 it is never reached.
+const MAX_WORK: usize = 512 << 10;
+/// The bytes of a row's bits count, too.
+const WORK_OF_BITS: usize = MAX_UNKNOWN / 8;
+
+/// So many of a row's unknown packets are tried for its pivot.
+const MAX_CANDIDATES: usize = 8;
 
 /// The pending repairs of a node.
 #[derive(Debug)]
@@ -21,8 +38,13 @@ pub(super) struct PendingRepairs {
     max_age: Duration,
     /// In the order in which the repairs came.
     rows: VecDeque<Row>,
+    columns: Columns,
     solved: VecDeque<Solved>,
+    work: Work,
     dropped: u64,
+    over_budget: u64,
+    /// The latest time that was heard of.
+    now: Time,
 }
 
 /// A packet that came out of the equations.
@@ -37,28 +59,57 @@ pub(super) struct Solved {
 
 #[derive(Debug)]
 struct Row {
-    missing: Vec<PacketId>,
+    unknown: FixedBitSet,
+    /// One of the unknown packets; with elimination it stands in no other row.
+    pivot: usize,
     sum: Vec<u8>,
     from: NodeId,
     received_at: Time,
 }
 
+/// Which packet is which bit of the rows.
+#[derive(Debug)]
+struct Columns {
+    by_id: IdMap<PacketId, usize>,
+    /// By column; what a vacant one has is of no meaning.
+    ids: Vec<PacketId>,
+    vacant: Vec<usize>,
+}
+
+/// What is left of [`MAX_WORK`].
+#[derive(Debug, Default)]
+struct Work(usize);
+
 impl PendingRepairs {
-    pub(super) fn new(solver: Solver, max_rows: usize, max_age: Duration) -> Self {
+    pub(super) fn new(solver: Solver, max_rows: usize, max_age: Duration, seed: u64) -> Self {
         Self {
             solver,
             max_rows,
             max_age,
             rows: VecDeque::new(),
+            columns: Columns::new(seed),
             solved: VecDeque::new(),
+            work: Work::default(),
             dropped: 0,
+            over_budget: 0,
+            now: Time::default(),
         }
     }
 
     /// Takes in a repair: `sum` is the XOR of the `missing` packets, two or more.
     pub(super) fn insert(&mut self, now: Time, from: NodeId, missing: Vec<PacketId>, sum: Vec<u8>) {
         self.drop_old(now);
-        self.place(Row { missing, sum, from, received_at: now });
+        self.work = Work(MAX_WORK);
+        if self.columns.room() < missing.len() {
+            self.release_columns();
+            if self.columns.room() < missing.len() {
+                self.over_budget += 1;
+                return;
+            }
+        }
+        let mut unknown = FixedBitSet::with_capacity(MAX_UNKNOWN);
+        missing.into_iter().for_each(|id| unknown.insert(self.columns.of(id)));
+        self.place(Row { unknown, pivot: 0, sum, from, received_at: now });
         if self.rows.len() > self.max_rows {
             self.rows.pop_front();
             self.dropped += 1;
@@ -67,22 +118,27 @@ impl PendingRepairs {
 
     /// The packet is there now: it is XORed out of every row.
     pub(super) fn on_packet(&mut self, id: PacketId, block: &[u8]) {
+        let Some(column) = self.columns.remove(id) else { return };
+        self.work = Work(MAX_WORK);
+        let Self { rows, work, over_budget, .. } = self;
         let mut unsettled = Vec::new();
-        let mut place = 0;
-        while let Some(row) = self.rows.get_mut(place) {
-            let Some(at) = row.missing.iter().position(|missing| *missing == id) else {
-                place += 1;
-                continue;
-            };
-            row.missing.remove(at);
-            row.subtract(block);
-            // A row that is solved, or that lost its pivot, has to find its place again.
-            if at == 0 || row.missing.len() < 2 {
-                unsettled.extend(self.rows.remove(place));
-            } else {
-                place += 1;
+        rows.retain_mut(|row| {
+            if !row.unknown.contains(column) {
+                return true;
             }
-        }
+            if !work.spend(block.len()) {
+                *over_budget += 1;
+                return false;
+            }
+            row.unknown.remove(column);
+            xor_growing(&mut row.sum, block);
+            // A row that is solved, or that lost its pivot, has to find its place again.
+            let stays = row.pivot != column && !row.is_solved();
+            if !stays {
+                unsettled.push(row.take());
+            }
+            stays
+        });
         for row in unsettled {
             self.place(row);
         }
@@ -93,13 +149,18 @@ impl PendingRepairs {
         self.solved.pop_front()
     }
 
-    /// When the oldest pending repair is to be dropped.
-    pub(super) fn next_drop(&self) -> Option<Time> {
+    /// When solved packets are to be taken, or the oldest pending repair is to be dropped.
+    pub(super) fn next_due(&self) -> Option<Time> {
+        if self.solved.is_empty() { self.next_drop() } else { Some(self.now) }
+    }
+
+    fn next_drop(&self) -> Option<Time> {
         self.rows.front().map(|row| row.received_at + self.max_age)
     }
 
     /// Drops the pending repairs that are too old to help.
     pub(super) fn drop_old(&mut self, now: Time) {
+        self.now = now;
         while self.next_drop().is_some_and(|due| due <= now) {
             self.rows.pop_front();
             self.dropped += 1;
@@ -108,7 +169,8 @@ impl PendingRepairs {
 
     /// Bytes of the sums that are kept.
     pub(super) fn bytes(&self) -> usize {
-        self.rows.iter().map(|row| row.sum.len()).sum()
+        let solved: usize = self.solved.iter().map(|solved| solved.sum.len()).sum();
+        solved + self.rows.iter().map(|row| row.sum.len()).sum::<usize>()
     }
 
     /// How many repairs were dropped for age or want of room.
@@ -116,17 +178,23 @@ impl PendingRepairs {
         self.dropped
     }
 
+    /// How many repairs were given up because there were too many unknown packets or too much to
+    /// do.
+    pub(super) fn over_budget(&self) -> u64 {
+        self.over_budget
+    }
+
     pub(super) fn check(&self) {
         assert!(self.rows.len() <= self.max_rows, "more repairs are pending than allowed");
-        assert!(self.solved.is_empty(), "a solved packet was not taken");
         for (place, row) in self.rows.iter().enumerate() {
-            assert!(row.missing.len() >= 2, "a solved row is pending");
-            let pivot = row.missing[0];
-            let elsewhere = self
-                .rows
-                .iter()
-                .enumerate()
-                .any(|(other, row)| other != place && row.missing.contains(&pivot));
+            assert!(!row.is_solved(), "a solved row is pending");
+            assert!(row.unknown.contains(row.pivot), "a row has lost its pivot");
+            for column in row.unknown.ones() {
+                let known = self.columns.by_id.get(&self.columns.ids[column]);
+                assert_eq!(known, Some(&column), "a column is in use and vacant");
+            }
+            let mut others = self.rows.iter().enumerate().filter(|(other, _)| *other != place);
+            let elsewhere = others.any(|(_, other)| other.unknown.contains(row.pivot));
             let reduced = self.solver == Solver::Elimination;
             assert!(!reduced || !elsewhere, "a pivot stands in two rows");
         }
@@ -136,63 +204,131 @@ impl PendingRepairs {
     fn place(&mut self, mut row: Row) {
         if self.solver == Solver::Elimination {
             for other in &self.rows {
-                if row.missing.contains(&other.missing[0]) {
+                if row.unknown.contains(other.pivot) {
+                    if !self.work.spend(other.sum.len()) {
+                        self.over_budget += 1;
+                        return;
+                    }
                     row.add(other);
                 }
             }
         }
-        match row.missing.len() {
-            0 => {}
-            1 => self.solved.push_back(row.into_solved()),
-            _ if self.solver == Solver::Elimination => self.reduce_with(row),
-            _ => self.insert_by_age(row),
+        // Every row with the pivot has to be changed, so that it should be in few.
+        let rows_with = |column: &usize| {
+            self.rows.iter().filter(|other| other.unknown.contains(*column)).count()
+        };
+        let candidates = row.unknown.ones().take(MAX_CANDIDATES);
+        // None if the repairs before it said it all.
+        let Some(pivot) = candidates.min_by_key(rows_with) else { return };
+        row.pivot = pivot;
+        if row.is_solved() {
+            let id = self.columns.ids[pivot];
+            self.solved.push_back(Solved { id, sum: row.sum, from: row.from });
+            return;
         }
+        if self.solver == Solver::Elimination {
+            self.reduce_with(&row);
+        }
+        let after = self.rows.iter().rposition(|other| other.received_at <= row.received_at);
+        self.rows.insert(after.map_or(0, |place| place + 1), row);
     }
 
     /// Eliminates the new row's pivot from the others; what is solved by that goes.
-    fn reduce_with(&mut self, row: Row) {
-        let pivot = row.missing[0];
-        let mut place = 0;
-        while let Some(other) = self.rows.get_mut(place) {
-            if other.missing.contains(&pivot) {
-                other.add(&row);
-                if other.missing.len() == 1 {
-                    let solved = self.rows.remove(place).expect("it was looked at just now");
-                    self.solved.push_back(solved.into_solved());
-                    continue;
-                }
+    fn reduce_with(&mut self, row: &Row) {
+        let Self { rows, columns, solved, work, over_budget, .. } = self;
+        rows.retain_mut(|other| {
+            if !other.unknown.contains(row.pivot) {
+                return true;
             }
-            place += 1;
-        }
-        self.insert_by_age(row);
+            if !work.spend(row.sum.len()) {
+                *over_budget += 1;
+                return false;
+            }
+            other.add(row);
+            let is_solved = other.is_solved();
+            if is_solved {
+                let (id, from) = (columns.ids[other.pivot], other.from);
+                solved.push_back(Solved { id, sum: core::mem::take(&mut other.sum), from });
+            }
+            !is_solved
+        });
     }
 
-    fn insert_by_age(&mut self, row: Row) {
-        let after = self.rows.iter().rposition(|other| other.received_at <= row.received_at);
-        self.rows.insert(after.map_or(0, |place| place + 1), row);
+    /// Makes room for other packets: columns that stand in no row are vacant.
+    fn release_columns(&mut self) {
+        let mut used = FixedBitSet::with_capacity(MAX_UNKNOWN);
+        self.rows.iter().for_each(|row| used.union_with(&row.unknown));
+        self.columns.retain(&used);
     }
 }
 
 impl Row {
-    /// XORs another row into this one. The first packet stays the first if it stays at all.
+    /// XORs another row into this one.
     fn add(&mut self, other: &Self) {
-        for id in &other.missing {
-            match self.missing.iter().position(|mine| mine == id) {
-                Some(at) => {
-                    self.missing.remove(at);
-                }
-                None => self.missing.push(*id),
+        self.unknown.symmetric_difference_with(&other.unknown);
+        xor_growing(&mut self.sum, &other.sum);
+    }
+
+    /// Whether no more than one packet is unknown.
+    fn is_solved(&self) -> bool {
+        self.unknown.ones().nth(1).is_none()
+    }
+
+    fn take(&mut self) -> Self {
+        let (unknown, sum) = (core::mem::take(&mut self.unknown), core::mem::take(&mut self.sum));
+        Self { unknown, sum, ..*self }
+    }
+}
+
+impl Columns {
+    fn new(seed: u64) -> Self {
+        Self { by_id: IdMap::new(seed), ids: Vec::new(), vacant: Vec::new() }
+    }
+
+    /// How many more packets can be told apart.
+    fn room(&self) -> usize {
+        MAX_UNKNOWN - self.by_id.len()
+    }
+
+    /// The column of a packet; there must be room.
+    fn of(&mut self, id: PacketId) -> usize {
+        let Self { by_id, ids, vacant } = self;
+        *by_id.get_or_insert_with(id, || match vacant.pop() {
+            Some(column) => {
+                ids[column] = id;
+                column
+            }
+            None => {
+                ids.push(id);
+                ids.len() - 1
+            }
+        })
+    }
+
+    /// The column of a packet, which is vacant from now on.
+    fn remove(&mut self, id: PacketId) -> Option<usize> {
+        let column = self.by_id.remove(&id)?;
+        self.vacant.push(column);
+        Some(column)
+    }
+
+    /// Makes all other columns than those in `used` vacant.
+    fn retain(&mut self, used: &FixedBitSet) {
+        for (column, id) in self.ids.iter().enumerate() {
+            if !used.contains(column) && self.by_id.get(id) == Some(&column) {
+                self.by_id.remove(id);
+                self.vacant.push(column);
             }
         }
-        self.subtract(&other.sum);
     }
+}
 
-    fn subtract(&mut self, block: &[u8]) {
-        xor_growing(&mut self.sum, block);
-    }
-
-    fn into_solved(self) -> Solved {
-        Solved { id: self.missing[0], sum: self.sum, from: self.from }
+impl Work {
+    /// Takes away what it costs to XOR so many bytes into a row; says whether there was so much.
+    fn spend(&mut self, bytes: usize) -> bool {
+        let rest = self.0.checked_sub(bytes + WORK_OF_BITS);
+        self.0 = rest.unwrap_or(0);
+        rest.is_some()
     }
 }
 
@@ -221,7 +357,7 @@ mod tests {
     }
 
     fn pending(solver: Solver) -> PendingRepairs {
-        PendingRepairs::new(solver, 20, Duration::from_secs(1))
+        PendingRepairs::new(solver, 20, Duration::from_secs(1), 7)
     }
 
     fn insert(pending: &mut PendingRepairs, now: Time, numbers: &[u32]) {
@@ -270,15 +406,75 @@ mod tests {
         let mut pending = pending(Solver::Elimination);
         (0..25).for_each(|n| insert(&mut pending, Time(u64::from(n)), &[n * 2, n * 2 + 1]));
         assert_eq!(pending.dropped(), 5);
-        assert_eq!(pending.next_drop(), Some(Time(5) + Duration::from_secs(1)));
+        assert_eq!(pending.next_due(), Some(Time(5) + Duration::from_secs(1)));
         pending.drop_old(Time(10) + Duration::from_secs(1));
         assert_eq!(pending.dropped(), 11);
         pending.check();
     }
 
+    #[test]
+    fn what_would_cost_too_much_is_given_up_and_counted() {
+        let mut pending = PendingRepairs::new(Solver::Peeling, 4096, Duration::from_secs(1), 7);
+        // 300 rows of 4 KiB lose one packet: 126 of them are changed, the rest dropped.
+        for number in 1..=300 {
+            pending.insert(Time(0), FROM, vec![id(0), id(number)], vec![0; 4096]);
+        }
+        assert_eq!((pending.rows.len(), pending.over_budget()), (300, 0));
+        pending.on_packet(id(0), &[0; 4096]);
+        let kept = MAX_WORK / (4096 + WORK_OF_BITS);
+        assert_eq!(pending.over_budget(), 300 - kept as u64);
+        pending.check();
+    }
+
+    #[test]
+    fn elimination_drops_rows_whose_turn_comes_too_late() {
+        let mut pending = PendingRepairs::new(Solver::Elimination, 4096, Duration::from_secs(1), 7);
+        // The last repair takes packet 1 as its pivot and solves all 300 rows before it.
+        for number in 0..300 {
+            let missing = vec![id(10 + number), id(1), id(2)];
+            pending.insert(Time(0), FROM, missing, vec![number as u8; 4096]);
+        }
+        assert_eq!((pending.rows.len(), pending.over_budget()), (300, 0));
+        pending.insert(Time(0), FROM, vec![id(1), id(2)], vec![9; 4096]);
+        let kept = MAX_WORK / (4096 + WORK_OF_BITS);
+        assert_eq!((pending.rows.len(), pending.solved.len()), (1, kept));
+        assert_eq!(pending.over_budget(), 300 - kept as u64);
+        pending.check();
+        while let Some(solved) = pending.pop_solved() {
+            let number = solved.id.seqno.0 - 10;
+            assert_eq!(solved.sum, vec![number as u8 ^ 9; 4096]);
+        }
+    }
+
+    #[test]
+    fn elimination_drops_a_new_row_that_needs_too_many_others() {
+        let mut pending = PendingRepairs::new(Solver::Elimination, 4096, Duration::from_secs(1), 7);
+        for number in 0..300 {
+            pending.insert(Time(0), FROM, vec![id(10 + number), id(1)], vec![0; 4096]);
+        }
+        let all = (0..300).map(|number| id(10 + number)).collect();
+        pending.insert(Time(0), FROM, all, vec![0; 4096]);
+        assert_eq!((pending.rows.len(), pending.over_budget()), (300, 1));
+        pending.check();
+    }
+
+    #[test]
+    fn too_many_unknown_packets_are_refused_until_others_are_known() {
+        let mut pending = PendingRepairs::new(Solver::Elimination, 4096, Duration::from_secs(1), 7);
+        let pair = |n| vec![id(2 * n), id(2 * n + 1)];
+        for n in 0..MAX_UNKNOWN as u32 / 2 + 3 {
+            pending.insert(Time(0), FROM, pair(n), vec![1; 60]);
+        }
+        assert_eq!((pending.rows.len(), pending.over_budget()), (MAX_UNKNOWN / 2, 3));
+        pending.drop_old(Time(0) + Duration::from_secs(1));
+        pending.insert(Time(0) + Duration::from_secs(1), FROM, pair(5000), vec![1; 60]);
+        assert_eq!((pending.rows.len(), pending.over_budget()), (1, 3));
+        pending.check();
+    }
+
     /// Which of the packets a set of equations determines, by plain elimination over bit masks.
-    fn determined(equations: &[u32]) -> Vec<u32> {
-        let mut rows: Vec<u32> = Vec::new();
+    fn determined(equations: &[u64]) -> Vec<u32> {
+        let mut rows: Vec<u64> = Vec::new();
         for equation in equations {
             let mut row = *equation;
             for other in &rows {
@@ -301,38 +497,57 @@ mod tests {
         solved
     }
 
+    /// Feeds in equations and then arrivals, as the engine does, and compares what is solved with
+    /// what is determined.
+    fn solves_what_is_determined(equations: &[u64], arrivals: &[u32]) -> Result<(), TestCaseError> {
+        let mut pending = PendingRepairs::new(Solver::Elimination, 64, Duration::from_secs(1), 7);
+        let mut there = 0_u64;
+        let mut known = Vec::new();
+        for equation in equations {
+            let numbers: Vec<u32> =
+                (0..50).filter(|n| (equation & !there) & (1 << n) != 0).collect();
+            // A repair with one missing packet never becomes pending.
+            if numbers.len() == 1 {
+                pending.on_packet(id(numbers[0]), &block(numbers[0]));
+                known.push(numbers[0]);
+            } else if numbers.len() > 1 {
+                insert(&mut pending, Time(0), &numbers);
+            }
+            known.extend(drain(&mut pending));
+            known.iter().for_each(|n| there |= 1 << n);
+        }
+        for number in arrivals {
+            pending.on_packet(id(*number), &block(*number));
+            known.push(*number);
+            known.extend(drain(&mut pending));
+        }
+        known.sort_unstable();
+        known.dedup();
+        let mut all = equations.to_vec();
+        all.extend(arrivals.iter().map(|n| 1 << n));
+        prop_assert_eq!(known, determined(&all));
+        prop_assert_eq!(pending.over_budget(), 0);
+        Ok(())
+    }
+
     proptest! {
         #[test]
         fn elimination_solves_exactly_what_is_determined(
-            equations in prop::collection::vec(1..1024_u32, 1..12),
+            equations in prop::collection::vec(1..1024_u64, 1..12),
             arrivals in prop::collection::vec(0..10_u32, 0..4),
         ) {
-            let mut pending = pending(Solver::Elimination);
-            let mut there = 0_u32;
-            let mut known = Vec::new();
-            for equation in &equations {
-                let numbers: Vec<u32> =
-                    (0..10).filter(|n| (equation & !there) & (1 << n) != 0).collect();
-                // As the engine does: a repair with one missing packet never becomes pending.
-                if numbers.len() == 1 {
-                    pending.on_packet(id(numbers[0]), &block(numbers[0]));
-                    known.push(numbers[0]);
-                } else if numbers.len() > 1 {
-                    insert(&mut pending, Time(0), &numbers);
-                }
-                known.extend(drain(&mut pending));
-                known.iter().for_each(|n| there |= 1 << n);
-            }
-            for number in &arrivals {
-                pending.on_packet(id(*number), &block(*number));
-                known.push(*number);
-                known.extend(drain(&mut pending));
-            }
-            known.sort_unstable();
-            known.dedup();
-            let mut all = equations.clone();
-            all.extend(arrivals.iter().map(|n| 1 << n));
-            prop_assert_eq!(known, determined(&all));
+            solves_what_is_determined(&equations, &arrivals)?;
+        }
+
+        /// As many equations as packets, with few packets each, as after a burst of losses.
+        #[test]
+        fn it_does_in_large_sparse_systems(
+            equations in prop::collection::vec(prop::collection::vec(0..50_u32, 1..5), 20..60),
+            arrivals in prop::collection::vec(0..50_u32, 0..20),
+        ) {
+            let sum = |numbers: &Vec<u32>| numbers.iter().fold(0, |sum, n| sum | 1_u64 << n);
+            let equations: Vec<u64> = equations.iter().map(sum).collect();
+            solves_what_is_determined(&equations, &arrivals)?;
         }
     }
 }

@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use super::asking;
 use super::block::Block;
+use super::data_buffer::Came;
 use super::groups::GroupIx;
 use super::missing::{Missing, MissingIx};
 use super::packet::{Packet, WireId, ids_that_fit};
@@ -219,7 +220,7 @@ impl Lateral {
         let (id, seqno) = (group.id, group.own.take_number());
         let stream = self.streams.find(ix, self.id);
         let stream = stream.unwrap_or_else(|| self.streams.open(self.id, ix, id, seqno, true));
-        self.streams.hold(now, stream, seqno, block.clone());
+        self.streams.hold(now, stream, seqno, block.clone(), Came::ByMulticast);
         let packet = Packet::Data { seqno, confirm, block: block.bytes() };
         self.transmit(Destination::Group(id), id, packet);
         self.counters.data_sent += 1;

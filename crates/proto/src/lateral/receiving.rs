@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::asking;
 use super::block::{Block, xor_into};
+use super::data_buffer::Came;
 use super::groups::GroupIx;
 use super::left_groups::Heard;
 use super::missing::{Missing, MissingIx};
@@ -33,14 +34,33 @@ impl Lateral {
             self.counters.malformed += 1;
             return;
         };
-        if self.take_in(now, stream, seqno, &block, How::Direct) {
-            self.take_in_all_solved(now);
-            self.counters.data_received += 1;
-            let id = self.streams.get(stream).id(seqno);
-            self.account(now, group, id, &block);
+        match self.take_in(now, stream, seqno, &block, How::Direct) {
+            Intake::New => {
+                self.take_in_all_solved(now);
+                self.counters.data_received += 1;
+                let id = self.streams.get(stream).id(seqno);
+                self.account(now, group, id, &block);
+            }
+            Intake::Known => self.on_known_data(now, stream, seqno),
+            Intake::Doubted => {}
         }
         if confirm {
             self.acknowledge(now, stream);
+        }
+    }
+
+    /// A packet that is here has come by its multicast: again, or after all. In the latter case it
+    /// enters the bins now, as all data packets do (Slingshot, algorithm 1, line 12).
+    fn on_known_data(&mut self, now: Time, ix: StreamIx, seqno: SeqNo) {
+        match self.streams.comes_by_multicast(ix, seqno) {
+            None | Some((Came::ByMulticast, _)) => self.counters.duplicates += 1,
+            Some((came, block)) => {
+                self.counters.data_received += 1;
+                self.counters.overtaken += u64::from(came == Came::InRepairs);
+                let stream = self.streams.get(ix);
+                let (group, id) = (stream.group, stream.id(seqno));
+                self.account(now, group, id, &block);
+            }
         }
     }
 
@@ -151,7 +171,7 @@ impl Lateral {
     fn forget_a_departed_sender(&mut self, group: GroupIx) -> bool {
         let members = &self.groups.get(group).members;
         let departed = |sender| sender != self.id && !members.contains(sender);
-        let Some(ix) = self.streams.first_silent(group, departed) else { return false };
+        let Some(ix) = self.streams.next_silent(group, departed) else { return false };
         self.cancel_open(ix);
         self.end_messages_of(ix, LossCause::DeadlinePassed);
         let end = self.streams.get(ix).end();
@@ -292,9 +312,15 @@ impl Lateral {
         self.groups.ix(id.group).and_then(|ix| self.streams.find(ix, id.sender))
     }
 
-    /// Takes in a packet, however it came; says whether it was new. What it solves waits to be
-    /// taken in next.
-    fn take_in(&mut self, now: Time, ix: StreamIx, seqno: SeqNo, block: &Block, how: How) -> bool {
+    /// Takes in a packet, however it came. What it solves waits to be taken in next.
+    fn take_in(
+        &mut self,
+        now: Time,
+        ix: StreamIx,
+        seqno: SeqNo,
+        block: &Block,
+        how: How,
+    ) -> Intake {
         let stream = self.streams.get(ix);
         let overtaken_by = stream.start().distance_from(seqno);
         let is_near = overtaken_by > 0 && overtaken_by as u32 <= self.config.max_gap;
@@ -303,30 +329,33 @@ impl Lateral {
             self.notice_down_to(now, ix, seqno);
         }
         let record = match self.streams.get(ix).place(seqno) {
-            place @ (Place::Before | Place::At(Slot::Held(_) | Slot::Settled)) => {
-                self.counters.duplicates += 1;
-                if matches!(place, Place::Before) && how == How::Direct {
-                    self.on_number_before(now, ix, seqno);
-                }
-                return false;
+            Place::Before if how == How::Direct => {
+                self.on_number_before(now, ix, seqno);
+                return Intake::Known;
             }
+            Place::Before | Place::At(Slot::Held(_) | Slot::Settled) => return Intake::Known,
             Place::At(Slot::Missing(missing)) => Some(missing),
             Place::Ahead => {
                 if !self.notice_up_to(now, ix, seqno) {
-                    return false;
+                    return Intake::Doubted;
                 }
                 None
             }
         };
         let missing_for = record
             .map_or(Duration::ZERO, |record| now.since(self.missing.remove(record).noticed_at));
-        self.streams.hold(now, ix, seqno, block.clone());
+        let came = match how {
+            How::Direct => Came::ByMulticast,
+            How::Recovered(_) => Came::InRepairs,
+            How::Retransmitted(_) => Came::OnRequest,
+        };
+        self.streams.hold(now, ix, seqno, block.clone(), came);
         self.count_arrival(record.is_some(), how, missing_for);
         self.deliver(now, ix, seqno, block, how, missing_for);
         if record.is_some() {
             self.pending.on_packet(self.streams.get(ix).id(seqno), block.bytes());
         }
-        true
+        Intake::New
     }
 
     /// A packet came whose number lies before the window. If it lies far before, this node may have
@@ -404,9 +433,11 @@ impl Lateral {
         Some(rest)
     }
 
-    /// Takes in what the equations give, and what that in turn solves.
-    fn take_in_all_solved(&mut self, now: Time) {
-        while let Some(solved) = self.pending.pop_solved() {
+    /// Takes in what the equations give, and what that in turn solves: so many packets at once that
+    /// the sockets are not left alone for long, the others when the engine is called next.
+    pub(super) fn take_in_all_solved(&mut self, now: Time) {
+        for _ in 0..MAX_SOLVED_AT_ONCE {
+            let Some(solved) = self.pending.pop_solved() else { return };
             self.take_in_solved(now, solved.from, solved.id, &solved.sum);
         }
     }
@@ -437,6 +468,15 @@ impl Lateral {
     }
 }
 
+/// What became of a packet that came.
+enum Intake {
+    New,
+    /// It is here, or of no concern any more.
+    Known,
+    /// Its number is too far ahead to be believed.
+    Doubted,
+}
+
 /// What a node knows of a packet that somebody put into a repair.
 enum Known {
     /// It is in the data buffer.
@@ -446,6 +486,9 @@ enum Known {
     /// It is neither, and never will be.
     Useless,
 }
+
+/// Packets that came out of equations and are taken in at once.
+const MAX_SOLVED_AT_ONCE: usize = 32;
 
 /// Missing packets looked after at once. A node that lacks more is not going to catch up.
 const MAX_MISSING: usize = 1 << 18;

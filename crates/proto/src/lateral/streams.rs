@@ -9,12 +9,14 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use super::block::Block;
-use super::data_buffer::{DataBuffer, Held, HeldIx};
+use super::data_buffer::{Came, DataBuffer, Held, HeldIx};
+use super::group_streams::GroupStreams;
 use super::groups::GroupIx;
 use super::missing::MissingIx;
 use crate::{GroupId, IdMap, Incarnation, NodeId, PacketId, SeqNo, Time};
 
 mod claims;
+mod of_group;
 
 pub(super) use claims::Query;
 
@@ -59,6 +61,8 @@ pub(super) struct Stream {
     /// The sender's own answer said that it has sent everything before this number. Never before
     /// the window.
     vouched_to: SeqNo,
+    /// Where it stands among the streams of its group.
+    place: u32,
 }
 
 /// What is known of one packet.
@@ -89,6 +93,7 @@ pub(super) struct Streams {
     slots: Vec<Option<Stream>>,
     vacant: Vec<StreamIx>,
     by_key: IdMap<(GroupIx, NodeId), StreamIx>,
+    by_group: GroupStreams,
     buffer: DataBuffer,
     evicted_by_age: u64,
     evicted_by_bytes: u64,
@@ -113,6 +118,7 @@ impl Stream {
             query: None,
             silent_since: None,
             vouched_to: base,
+            place: 0,
         }
     }
 
@@ -272,6 +278,7 @@ impl Streams {
             slots: Vec::new(),
             vacant: Vec::new(),
             by_key: IdMap::new(seed),
+            by_group: GroupStreams::default(),
             buffer: DataBuffer::new(max_bytes, max_age),
             evicted_by_age: 0,
             evicted_by_bytes: 0,
@@ -311,7 +318,9 @@ impl Streams {
             self.slots.push(None);
             StreamIx(self.slots.len() as u32 - 1)
         });
-        self.slots[ix.0 as usize] = Some(Stream::new(sender, group, group_id, base, opened));
+        let mut stream = Stream::new(sender, group, group_id, base, opened);
+        stream.place = self.by_group.push(group, ix);
+        self.slots[ix.0 as usize] = Some(stream);
         self.by_key.insert((group, sender), ix);
         ix
     }
@@ -334,8 +343,8 @@ impl Streams {
 
     /// Keeps the packet, which is in the window or just beyond its end; what it makes too many
     /// goes.
-    pub(super) fn hold(&mut self, now: Time, ix: StreamIx, seqno: SeqNo, block: Block) {
-        let held = Slot::Held(self.buffer.push(now, ix, seqno, block));
+    pub(super) fn hold(&mut self, now: Time, ix: StreamIx, seqno: SeqNo, block: Block, came: Came) {
+        let held = Slot::Held(self.buffer.push(now, ix, seqno, block, came));
         let stream = self.get_mut(ix);
         if seqno == stream.end() {
             stream.slots.push_back(held);
@@ -344,6 +353,18 @@ impl Streams {
         }
         stream.advance();
         self.evict_what_is_too_much();
+    }
+
+    /// The packet has come by its multicast. If it is held, says how it had come before that.
+    pub(super) fn comes_by_multicast(
+        &mut self,
+        ix: StreamIx,
+        seqno: SeqNo,
+    ) -> Option<(Came, Block)> {
+        match self.get(ix).place(seqno) {
+            Place::At(Slot::Held(held)) => Some(self.buffer.comes_by_multicast(held)),
+            _ => None,
+        }
     }
 
     /// So many bytes of the data buffer's limit are in use for messages that are put together.
@@ -406,45 +427,28 @@ impl Streams {
         }
     }
 
-    /// The streams of `group`.
-    pub(super) fn of_group(&self, group: GroupIx) -> impl Iterator<Item = &Stream> {
-        self.slots.iter().flatten().filter(move |stream| stream.group == group)
-    }
-
-    /// A stream of `group` of whose packets none is held or missing, and whose sender `departed`.
-    pub(super) fn first_silent(
-        &self,
-        group: GroupIx,
-        departed: impl Fn(NodeId) -> bool,
-    ) -> Option<StreamIx> {
-        let is_silent = |stream: &Stream| {
-            stream.group == group && stream.slots.is_empty() && departed(stream.sender)
-        };
-        let place = self.slots.iter().position(|slot| slot.as_ref().is_some_and(is_silent));
-        place.map(|place| StreamIx(place as u32))
-    }
-
     /// Takes out a stream of which nothing is held.
     pub(super) fn remove(&mut self, ix: StreamIx) -> Stream {
         let stream = self.slots[ix.0 as usize].take().expect("the stream is there");
         assert!(stream.slots.is_empty(), "a stream was forgotten while packets of it are held");
         self.by_key.remove(&(stream.group, stream.sender));
+        if let Some(moved) = self.by_group.remove(stream.group, stream.place) {
+            self.get_mut(moved).place = stream.place;
+        }
         self.vacant.push(ix);
         stream
     }
 
     /// Takes out all streams of `group`.
     pub(super) fn remove_group(&mut self, group: GroupIx) -> Vec<(StreamIx, Stream)> {
-        let mut removed = Vec::new();
-        for (place, slot) in self.slots.iter_mut().enumerate() {
-            if let Some(stream) = slot.take_if(|stream| stream.group == group) {
-                stream.all_held().for_each(|held| self.buffer.remove(held));
-                self.by_key.remove(&(group, stream.sender));
-                self.vacant.push(StreamIx(place as u32));
-                removed.push((StreamIx(place as u32), stream));
-            }
-        }
-        removed
+        let removed = self.by_group.take(group).into_iter().map(|ix| {
+            let stream = self.slots[ix.0 as usize].take().expect("a group knows its streams");
+            stream.all_held().for_each(|held| self.buffer.remove(held));
+            self.by_key.remove(&(group, stream.sender));
+            self.vacant.push(ix);
+            (ix, stream)
+        });
+        removed.collect()
     }
 
     /// Packets evicted by age and by bytes so far.
@@ -460,6 +464,12 @@ impl Streams {
     pub(super) fn check(&self, missing: usize) {
         let streams = || self.slots.iter().flatten();
         streams().for_each(Stream::check);
+        for stream in streams() {
+            let listed = self.by_group.of(stream.group)[stream.place as usize];
+            let known = self.by_key.get(&(stream.group, stream.sender));
+            assert_eq!(known, Some(&listed), "a group has another stream at its place");
+        }
+        assert_eq!(self.by_group.len(), self.by_key.len(), "a group has streams that are gone");
         self.buffer.check();
         let held: usize = streams().map(|stream| stream.all_held().count()).sum();
         assert_eq!(held, self.buffer.len(), "packets are held that no stream knows of");

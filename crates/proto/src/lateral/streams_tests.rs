@@ -19,7 +19,7 @@ impl Rig {
 
     fn hold(&mut self, now: Time, seqno: SeqNo) {
         let block = Block::of_message(&mut self.arena, now, None, &[7; 1000]);
-        self.streams.hold(now, self.stream, seqno, block);
+        self.streams.hold(now, self.stream, seqno, block, Came::ByMulticast);
     }
 
     fn stream(&self) -> &Stream {
@@ -85,4 +85,28 @@ fn a_group_that_is_left_takes_its_packets_along() {
     assert_eq!((rig.streams.bytes(), rig.streams.next_eviction()), (0, None));
     assert_eq!(rig.streams.find(GROUP, NodeId(1)), None);
     assert_eq!(rig.streams.find(GroupIx(1), NodeId(1)), Some(other));
+}
+
+#[test]
+fn a_group_finds_its_streams_whichever_of_them_went() {
+    let mut streams = Streams::new(1, 1 << 20, SECOND);
+    let other = GroupIx(1);
+    for node in 0..300 {
+        let (group, id) = if node % 3 == 0 { (other, GroupId(2)) } else { (GROUP, GroupId(1)) };
+        streams.open(NodeId(node), group, id, SeqNo(1), true);
+    }
+    // A few are looked at in a call, so that one that is there is found after some calls.
+    let mut removed = 0;
+    for _ in 0..10 {
+        while let Some(ix) = streams.next_silent(GROUP, |node| node.0 >= 250) {
+            assert_eq!(streams.remove(ix).group, GROUP);
+            removed += 1;
+            streams.check(0);
+        }
+    }
+    assert_eq!(removed, 34);
+    assert_eq!(streams.of_group(GROUP).count(), 200 - 34);
+    assert_eq!(streams.remove_group(GROUP).len(), 200 - 34);
+    assert_eq!((streams.of_group(GROUP).count(), streams.of_group(other).count()), (0, 100));
+    streams.check(0);
 }

@@ -1,0 +1,70 @@
+//! Which streams a group has.
+
+use super::groups::GroupIx;
+use super::streams::StreamIx;
+
+/// The streams of each group, by the group's index. A stream knows its place in the list of its
+/// group, so that it comes in and goes out in one step.
+#[derive(Debug, Default)]
+pub(super) struct GroupStreams(Vec<OfGroup>);
+
+#[derive(Debug, Default)]
+struct OfGroup {
+    streams: Vec<StreamIx>,
+    /// The place that was looked at last.
+    last: usize,
+}
+
+impl GroupStreams {
+    /// Adds a stream of `group`, and returns its place.
+    pub(super) fn push(&mut self, group: GroupIx, ix: StreamIx) -> u32 {
+        let groups = group.0 as usize + 1;
+        if self.0.len() < groups {
+            self.0.resize_with(groups, OfGroup::default);
+        }
+        let streams = &mut self.0[group.0 as usize].streams;
+        streams.push(ix);
+        streams.len() as u32 - 1
+    }
+
+    /// Removes the stream at `place`, and returns the one that takes its place.
+    pub(super) fn remove(&mut self, group: GroupIx, place: u32) -> Option<StreamIx> {
+        let OfGroup { streams, last } = &mut self.0[group.0 as usize];
+        streams.swap_remove(place as usize);
+        if *last == place as usize {
+            // The one that took its place has not been looked at.
+            *last = last.checked_sub(1).unwrap_or(streams.len().saturating_sub(1));
+        }
+        streams.get(place as usize).copied()
+    }
+
+    /// Removes and returns all streams of `group`.
+    pub(super) fn take(&mut self, group: GroupIx) -> Vec<StreamIx> {
+        self.0.get_mut(group.0 as usize).map(core::mem::take).unwrap_or_default().streams
+    }
+
+    /// The streams of `group`.
+    pub(super) fn of(&self, group: GroupIx) -> &[StreamIx] {
+        self.0.get(group.0 as usize).map_or(&[], |of_group| &of_group.streams)
+    }
+
+    /// The next of the group's streams for which `wanted` holds, of at most `count` that are
+    /// looked at. Each call continues where the one before ended.
+    pub(super) fn find_next(
+        &mut self,
+        group: GroupIx,
+        count: usize,
+        wanted: impl Fn(&StreamIx) -> bool,
+    ) -> Option<StreamIx> {
+        let OfGroup { streams, last } = self.0.get_mut(group.0 as usize)?;
+        (0..streams.len().min(count)).find_map(|_| {
+            *last = (*last + 1) % streams.len();
+            Some(streams[*last]).filter(&wanted)
+        })
+    }
+
+    /// How many streams all groups have.
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(|of_group| of_group.streams.len()).sum()
+    }
+}

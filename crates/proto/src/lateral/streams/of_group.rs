@@ -1,0 +1,29 @@
+//! The streams of one group.
+
+use super::super::groups::GroupIx;
+use super::{Stream, StreamIx, Streams};
+use crate::NodeId;
+
+impl Streams {
+    /// The streams of `group`.
+    pub(in super::super) fn of_group(&self, group: GroupIx) -> impl Iterator<Item = &Stream> {
+        self.by_group.of(group).iter().map(|ix| self.get(*ix))
+    }
+
+    /// A stream of `group` with nothing held or missing whose sender `departed`. A few are looked
+    /// at, the next ones the next time, for strangers may ask with each datagram.
+    pub(in super::super) fn next_silent(
+        &mut self,
+        group: GroupIx,
+        departed: impl Fn(NodeId) -> bool,
+    ) -> Option<StreamIx> {
+        let Self { by_group, slots, .. } = self;
+        by_group.find_next(group, MAX_LOOKED_AT, |ix| {
+            let stream = slots[ix.0 as usize].as_ref();
+            stream.is_some_and(|stream| stream.slots.is_empty() && departed(stream.sender))
+        })
+    }
+}
+
+/// How many streams of a group are looked at for one that can make room for another.
+const MAX_LOOKED_AT: usize = 64;

@@ -1,0 +1,29 @@
+//! What the engine sets timers for.
+
+use super::groups::GroupIx;
+use super::streams::StreamIx;
+
+/// A timer, each of which is set at most once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum TimerKey {
+    Heartbeat(GroupIx),
+    Patience(GroupIx),
+    Open(StreamIx),
+    Assembly(StreamIx),
+    Pace,
+    Joiners(GroupIx),
+}
+
+impl TimerKey {
+    /// Why the node wakes up for it.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Heartbeat(_) => "heartbeat",
+            Self::Patience(_) => "patience with slow members",
+            Self::Open(_) => "open a stream",
+            Self::Assembly(_) => "message in pieces",
+            Self::Pace => "pace of pieces",
+            Self::Joiners(_) => "end of the stream for joiners",
+        }
+    }
+}
