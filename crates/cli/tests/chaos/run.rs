@@ -27,7 +27,14 @@ pub(crate) struct Run {
 impl Default for Run {
     fn default() -> Self {
         let faults = Fault::ALL.to_vec();
-        Self { seconds: 10, seed: 1, members: usize::from(MEMBERS), rate: 30, faults, records: None }
+        Self {
+            seconds: 10,
+            seed: 1,
+            members: usize::from(MEMBERS),
+            rate: 30,
+            faults,
+            records: None,
+        }
     }
 }
 
