@@ -12,6 +12,7 @@ mod id_map;
 mod ids;
 pub mod inbox;
 pub mod lateral;
+mod limiting;
 pub mod loss;
 pub mod membership;
 pub mod node;
@@ -26,11 +27,12 @@ mod view;
 pub mod wire;
 
 pub use engine::{
-    Class, Destination, Engine, Event, Hops, How, JoinError, LOOK_AHEAD, Limiting, LossCause, Lost,
-    Message, Safe, SendError, SendOptions, Slow, Transmit, Wakeup,
+    Class, Destination, Engine, Event, Hops, How, JoinError, LOOK_AHEAD, LossCause, Lost, Message,
+    Safe, SendError, SendOptions, Slow, Transmit, Wakeup,
 };
 pub use id_map::IdMap;
 pub use ids::{Endpoint, GroupId, Incarnation, NodeId, Origin, PacketId, SeqNo};
+pub use limiting::Limiting;
 pub use rng::Rng;
 pub use settings::{GroupSettings, Profile, RateOfFire};
 pub use time::Time;
