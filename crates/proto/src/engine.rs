@@ -60,7 +60,7 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
-use crate::limiting::Limiting;
+use crate::limiting::{Limiting, Slow};
 use crate::membership::service::Unserved;
 use crate::rmp::{Partition, Qos, RingEvent};
 use crate::{
@@ -357,17 +357,6 @@ impl fmt::Display for LossCause {
     }
 }
 
-/// A member that does not keep up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slow {
-    /// The group in which it lags.
-    pub group: GroupId,
-    /// The member.
-    pub node: NodeId,
-    /// How many packets of this node it has not confirmed.
-    pub behind: u32,
-}
-
 /// The answer to [`Engine::confirm`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Safe {
@@ -395,7 +384,7 @@ impl Safe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     /// The name has no bytes, or this many, which is too many.
-    #[error("a group name of {0} bytes: it must have 1 to {most}", most = GroupSettings::MAX_NAME_BYTES)]
+    #[error("a group name of {} bytes: it must have 1 to {}", .0, GroupSettings::MAX_NAME_BYTES)]
     NameLength(usize),
     /// The name holds a line feed or another control character, this one first.
     #[error("a group name with the control character {0:?}")]

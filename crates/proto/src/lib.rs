@@ -28,11 +28,11 @@ pub mod wire;
 
 pub use engine::{
     Class, Destination, Engine, Event, Hops, How, JoinError, LOOK_AHEAD, LossCause, Lost, Message,
-    Safe, SendError, SendOptions, Slow, Transmit, Wakeup,
+    Safe, SendError, SendOptions, Transmit, Wakeup,
 };
 pub use id_map::IdMap;
 pub use ids::{Endpoint, GroupId, Incarnation, NodeId, Origin, PacketId, SeqNo};
-pub use limiting::Limiting;
+pub use limiting::{Limiting, Slow};
 pub use rng::Rng;
 pub use settings::{GroupSettings, Profile, RateOfFire};
 pub use time::Time;

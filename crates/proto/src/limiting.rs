@@ -30,3 +30,14 @@ impl Limiting {
         (share * 100.0).round() as u8
     }
 }
+
+/// A member that does not keep up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slow {
+    /// The group in which it lags.
+    pub group: GroupId,
+    /// The member.
+    pub node: NodeId,
+    /// How many packets of this node it has not confirmed.
+    pub behind: u32,
+}
