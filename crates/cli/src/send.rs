@@ -1,15 +1,16 @@
 //! `carom send`: files and directories to all receivers of a group at once.
 
+mod slow;
 mod summary;
 
-use std::cell::Cell;
-use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use carom::rdcm::Slowest;
 use carom::{Event as GroupEvent, Group, LossCause, Node, NodeId, ViewChangeKind, rdcm};
 use carom_files::{
     Event, Findings, SendError, SendHandle, SendOptions, Sending, Source, SourceError, StartWhen,
@@ -19,6 +20,7 @@ use carom_paper::units::UnitError;
 use clap::value_parser;
 use serde_json::json;
 
+use self::summary::SlowReceiver;
 use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
@@ -59,6 +61,12 @@ pub(crate) struct Args {
     /// What standard input is called at the receivers [default: stdin]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// What becomes of a receiver that takes less than the others could get: wait for it,
+    /// leave-behind once it has slowed them by a tenth, or a percentage: it is left behind below
+    /// that share of the median's rate. It is named, and fetches what it lacks from the others
+    #[arg(long, value_name = "wait|leave-behind|N%", default_value_t = Slowest::default())]
+    #[arg(allow_hyphen_values = true)]
+    slowest: Slowest,
     /// Leave out what is inside a directory and cannot be sent, and say so: symlinks that lead out
     /// of it, devices, pipes and sockets. Without this they are named and nothing is sent
     #[arg(long)]
@@ -97,7 +105,8 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         return Err(CliError::new(cause, "give `-` as PATH, or no --name"));
     }
     let relay_children = args.copies as usize;
-    let mut bulk = rdcm::Config { relay_children, ..rdcm::Config::default() };
+    let slowest = args.slowest;
+    let mut bulk = rdcm::Config { relay_children, slowest, ..rdcm::Config::default() };
     if let Bandwidth::BytesPerSecond(rate) = args.rate {
         bulk.rate = Some(rate);
     }
@@ -128,7 +137,8 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         true => sender.interrupted(),
         false => CliError::new(format!("group {}: {error}", args.group), fix(&error)),
     })?;
-    summary::tell(args.json, &summary, began.elapsed(), (&node, sender.path_mtu))?;
+    let slow = sender.slow.take();
+    summary::tell(args.json, &summary, &slow, began.elapsed(), (&node, sender.path_mtu))?;
     group.leave();
     Node::close(node);
     Ok(Outcome::of(!summary.is_success()))
@@ -191,6 +201,8 @@ struct Sender<'a> {
     ahead: VecDeque<(u32, u64)>,
     /// Pieces of the transfer, those that are behind, and bytes that were multicast.
     progress: (u32, u32, u64),
+    /// Receivers that slowed the others down.
+    slow: RefCell<BTreeMap<NodeId, SlowReceiver>>,
 }
 
 impl<'a> Sender<'a> {
@@ -215,6 +227,7 @@ impl<'a> Sender<'a> {
             path_mtu: None,
             ahead,
             progress,
+            slow: RefCell::default(),
         }
     }
 
@@ -321,7 +334,18 @@ impl<'a> Sender<'a> {
                     let (who, behind) = (self.called(slow.node), slow.behind);
                     let packets = counted(behind.into(), "packet", "packets");
                     self.bar.line(&format!("{who} is left behind by {packets}"));
+                    self.note_slow(slow.node, |it| it.is_left_behind = true);
+                    if self.args.json {
+                        // Who does not read it finds out at the summary.
+                        let _ = output::json(&json!({
+                            "event": "left behind",
+                            "receiver": self.name_of(slow.node),
+                            "node": slow.node.to_string(),
+                            "packets": slow.behind,
+                        }));
+                    }
                 }
+                GroupEvent::Limiting(limiting) => self.on_limiting(&limiting),
                 GroupEvent::View(change) if change.kind == ViewChangeKind::Joined => {
                     if let Some(described) = &self.described {
                         let line = described.look_at_member(self.node, change.node);
@@ -343,15 +367,6 @@ impl<'a> Sender<'a> {
                 Err(RecvTimeoutError::Disconnected) => return thread::sleep(LOOK),
             }
         }
-    }
-
-    /// A node by its id, and by the receiver's name if there is one alone on its host.
-    fn called(&self, node: NodeId) -> String {
-        let members = self.node.status().members;
-        let host = members.iter().find(|it| it.node == node).map(|it| it.endpoint.ip());
-        let rows = self.handle.receivers();
-        let rows = rows.iter().map(|row| (row.host, &*row.name));
-        called(&node.to_string(), host, rows)
     }
 
     /// Shows how far the stream is: what the engine has only taken is still ahead.
@@ -429,20 +444,6 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// What a node is called, by the hosts and names of receivers.
-fn called<'a>(
-    node: &str,
-    host: Option<IpAddr>,
-    receivers: impl Iterator<Item = (IpAddr, &'a str)>,
-) -> String {
-    let mut there = receivers.filter(|(at, _)| Some(*at) == host);
-    match (there.next(), there.next(), host) {
-        (Some((_, name)), None, _) => format!("{name} (node {node})"),
-        (_, _, Some(host)) => format!("node {node} at {host}"),
-        _ => format!("node {node}"),
-    }
-}
-
 fn fix(error: &SendError) -> &'static str {
     match error {
         SendError::Source(SourceError::Changed(_)) => {
@@ -487,19 +488,3 @@ const EXAMPLE: &str = "Example:
 
 A transfer that was broken off is taken up again by the same command: receivers keep what they
 have verified. Exit code 1 if a receiver did not get everything, with its name.";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_is_called_by_the_name_of_the_only_receiver_on_its_host() {
-        let ip = |last| IpAddr::from([10, 0, 0, last]);
-        let receivers = [(ip(1), "one"), (ip(2), "two"), (ip(2), "more")];
-        let called = |host| called("07", host, receivers.into_iter());
-        assert_eq!(called(Some(ip(1))), "one (node 07)");
-        assert_eq!(called(Some(ip(2))), "node 07 at 10.0.0.2");
-        assert_eq!(called(Some(ip(3))), "node 07 at 10.0.0.3");
-        assert_eq!(called(None), "node 07");
-    }
-}

@@ -1,8 +1,9 @@
 //! How a transfer has ended, for people and programs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use carom::Node;
+use carom::{Node, NodeId};
 use carom_files::{ReceiverRow, State, Summary};
 use comfy_table::Table;
 use serde_json::json;
@@ -11,6 +12,38 @@ use crate::error::CliError;
 use crate::output;
 use crate::transfer::{self, counted, human_bytes, human_rate};
 
+/// A receiver that slowed the others down.
+#[derive(Debug)]
+pub(super) struct SlowReceiver {
+    /// Its name, if that is known.
+    pub(super) receiver: Option<String>,
+    /// What people read.
+    pub(super) called: String,
+    /// The least share of their possible rate that the others got beside it.
+    pub(super) percent_of_others: u8,
+    /// Whether the others have continued without it.
+    pub(super) is_left_behind: bool,
+}
+
+impl SlowReceiver {
+    fn line(&self) -> String {
+        let Self { called, percent_of_others, .. } = self;
+        match (self.is_left_behind, percent_of_others) {
+            (true, _) => format!("slow: {called} was left behind"),
+            (false, percent) => format!("slow: {called} slowed the others down to {percent} %"),
+        }
+    }
+
+    fn object(&self, node: NodeId) -> serde_json::Value {
+        json!({
+            "receiver": self.receiver,
+            "node": node.to_string(),
+            "percent_of_others": self.percent_of_others,
+            "left_behind": self.is_left_behind,
+        })
+    }
+}
+
 /// Tells how a transfer has ended.
 ///
 /// # Errors
@@ -18,6 +51,7 @@ use crate::transfer::{self, counted, human_bytes, human_rate};
 pub(super) fn tell(
     is_json: bool,
     summary: &Summary,
+    slow: &BTreeMap<NodeId, SlowReceiver>,
     took: Duration,
     (node, path_mtu): (&Node, Option<u16>),
 ) -> Result<(), CliError> {
@@ -35,6 +69,7 @@ pub(super) fn tell(
             "pieces_skipped": summary.pieces_skipped,
             "connections_refused": summary.connections_refused,
             "receivers": receivers,
+            "slow": slow.iter().map(|(node, it)| it.object(*node)).collect::<Vec<_>>(),
             "network": transfer::counters(node, path_mtu),
         }));
     }
@@ -57,6 +92,9 @@ pub(super) fn tell(
     if summary.connections_refused > 0 {
         let refused = counted(summary.connections_refused, "connection", "connections");
         output::say(format_args!("{refused} refused: too many, or they asked for nothing"));
+    }
+    for it in slow.values() {
+        output::say(it.line());
     }
     for row in summary.not_finished() {
         output::say(format_args!("not finished: {}", row.name));

@@ -110,7 +110,7 @@ fn who_was_away_is_told_that_the_ring_went_on_and_joins_again_or_ends() {
     }
     let [mut again, mut out] = away;
     assert!(again.wrote.wait_for("\"removed\"").contains("\"rejoins\":true"));
-    out.said.wait_for("removed from it 1 times");
+    out.said.wait_for("removed from it 1 time");
     out.end_with(1);
     let mut publisher = lan.start_piped(&["pub", "accounts", "--ordered", "--wait-for", "3"]);
     publisher.feed(std::iter::once("back again".to_owned()));

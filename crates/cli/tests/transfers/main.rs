@@ -7,11 +7,12 @@ mod lab;
 mod sizes;
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use lab::{Lab, Running};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -123,4 +124,49 @@ fn one_is_killed_one_stops_for_a_while_and_one_comes_late() {
     let left = fs::read_dir(dir.path().join("r4")).expect("it was made").flatten();
     let whole = left.filter(|entry| entry.file_name() == "image").count();
     assert_eq!(whole, 0, "what is not whole has not its name");
+}
+
+/// One of four runs a quarter of the time: it is named and left behind, and the others do not wait
+/// for its patience.
+#[test]
+fn a_receiver_that_runs_a_quarter_of_the_time_is_named_and_the_others_continue() {
+    let Some(lab) = lab("a quarter of the time", 5, 200) else { return };
+    let dir = TempDir::new().expect("a directory");
+    let (file, bytes) = (dir.path().join("image"), noise(96 * MIB));
+    fs::write(&file, &bytes).expect("room");
+    let mut receivers: Vec<Running> = (1..=4).map(|it| receiver(&lab, &dir, it, &[])).collect();
+    receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for what is sent")));
+    let file = file.to_str().expect("a name of letters");
+    let args = ["send", file, "--to", "g", "--receivers", "4", "--slowest", "leave-behind"];
+    let mut sender = lab.at(1).start(&[&args[..], &["--json", "--interface", "eth0"]].concat());
+    await_bytes(&mut sender, 8 * MIB);
+    let slow = receivers[3].id();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                // It may have ended.
+                let _ = kill(slow, Signal::SIGSTOP);
+                thread::sleep(Duration::from_millis(300));
+                let _ = kill(slow, Signal::SIGCONT);
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let mut finished = Vec::new();
+        while finished.len() < 4 {
+            let line = sender
+                .wrote
+                .wait_until("all to finish", |line| parsed(line)["event"] == "finished");
+            finished.push(parsed(&line)["receiver"].as_str().expect("a name").to_owned());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(finished[3], "r4", "{finished:?}");
+    });
+    sender.end_with(0);
+    receivers.iter_mut().for_each(|it| it.end_with(0));
+    let summary = parsed(sender.wrote.seen.last().expect("a summary"));
+    let named = summary["slow"].as_array().expect("a list").iter();
+    let named: Vec<&str> = named.filter_map(|it| it["receiver"].as_str()).collect();
+    assert!(named.contains(&"r4"), "{summary}");
+    assert!(sender.said.seen.iter().any(|line| line.starts_with("r4 (node ")), "in progress");
 }

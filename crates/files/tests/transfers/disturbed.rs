@@ -203,7 +203,7 @@ fn what_is_of_no_use_any_more_is_removed_before_the_end_is_told() {
     });
     let receiving = receive(sending.offer(), &wire.listeners, into(&places, 0));
     let running = run(sending, wire);
-    assert!(matches!(receiving.wait(), Err(ReceiveError::Aborted(_))));
+    assert!(matches!(receiving.wait(), Err(ReceiveError::Discarded(_))));
     assert_eq!(crate::kit::names(&places.folder(0)), [""; 0]);
     let ran = running.join().expect("no panic");
     assert!(matches!(ran, Err(SendError::Source(SourceError::Changed(_)))), "{ran:?}");

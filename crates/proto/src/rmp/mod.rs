@@ -107,7 +107,6 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use bytes::Bytes;
 
@@ -259,19 +258,6 @@ impl Rmp {
     /// The next group that this node does not have any more, because it has left or was removed.
     pub fn poll_ended(&mut self) -> Option<GroupId> {
         self.ended.pop_first()
-    }
-
-    /// The application does not keep up: the token waits so long at this member each time it comes
-    /// by, and with it the whole ring. Zero when it keeps up again.
-    pub fn slow_down(&mut self, group: GroupId, by: Duration) {
-        if let Some(state) = self.groups.get_mut(&group) {
-            state.slowness = by.min(self.config.largest_timeout);
-        }
-    }
-
-    /// Bytes of the largest message that is sent [unreliably](Qos::Unreliable): one packet.
-    pub fn unreliable_limit(&self) -> usize {
-        self.config.piece_bytes()
     }
 
     /// Forgets the group at once. The others of its ring have to find out.

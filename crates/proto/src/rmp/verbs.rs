@@ -1,6 +1,7 @@
 //! The verbs that this engine has beside those of [`Engine`](crate::Engine).
 
 use core::fmt;
+use core::time::Duration;
 
 use bytes::Bytes;
 
@@ -20,6 +21,19 @@ impl Rmp {
     #[must_use]
     pub fn joining_with(self, options: JoinOptions) -> Self {
         Self { joining: options, ..self }
+    }
+
+    /// The application does not keep up: the token waits so long at this member each time it comes
+    /// by, and with it the whole ring. Zero when it keeps up again.
+    pub fn slow_down(&mut self, group: GroupId, by: Duration) {
+        if let Some(state) = self.groups.get_mut(&group) {
+            state.slowness = by.min(self.config.largest_timeout);
+        }
+    }
+
+    /// Bytes of the largest message that is sent [unreliably](Qos::Unreliable): one packet.
+    pub fn unreliable_limit(&self) -> usize {
+        self.config.piece_bytes()
     }
 
     /// Joins a group as [`Engine::join`](crate::Engine::join) does, with what only this node

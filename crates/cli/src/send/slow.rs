@@ -1,0 +1,107 @@
+//! Receivers that slow the others down, and what they are called.
+
+use std::net::IpAddr;
+
+use carom::{Limiting, NodeId};
+use serde_json::json;
+
+use super::Sender;
+use super::summary::SlowReceiver;
+use crate::output;
+
+impl Sender<'_> {
+    /// A receiver slows the others down.
+    pub(super) fn on_limiting(&self, limiting: &Limiting) {
+        let (node, percent) = (limiting.node, limiting.percent_of_others());
+        let who = self.called(node);
+        let and = match limiting.is_left_behind {
+            true => "they continue without it, and it fetches what it lacks",
+            false => "they wait for it",
+        };
+        self.bar.line(&format!("{who} slows the others down to {percent} %: {and}"));
+        if !limiting.is_left_behind {
+            self.bar.say(format!("waiting for {who}"));
+        }
+        self.note_slow(node, |it| {
+            it.percent_of_others = it.percent_of_others.min(percent);
+            it.is_left_behind |= limiting.is_left_behind;
+        });
+        if self.args.json {
+            // Who does not read it finds out at the summary.
+            let _ = output::json(&json!({
+                "event": "slow",
+                "receiver": self.name_of(node),
+                "node": node.to_string(),
+                "percent_of_others": percent,
+                "left_behind": limiting.is_left_behind,
+            }));
+        }
+    }
+
+    pub(super) fn note_slow(&self, node: NodeId, note: impl FnOnce(&mut SlowReceiver)) {
+        let mut slow = self.slow.borrow_mut();
+        if slow.len() >= MOST_SLOW && !slow.contains_key(&node) {
+            return;
+        }
+        note(slow.entry(node).or_insert_with(|| SlowReceiver {
+            receiver: self.name_of(node),
+            called: self.called(node),
+            percent_of_others: 100,
+            is_left_behind: false,
+        }));
+    }
+
+    /// A node by its id, and by the receiver's name if there is one alone on its host.
+    pub(super) fn called(&self, node: NodeId) -> String {
+        let rows = self.handle.receivers();
+        let rows = rows.iter().map(|row| (row.host, &*row.name));
+        called(&node.to_string(), self.host_of(node), rows)
+    }
+
+    /// The name of the only receiver on a node's host.
+    pub(super) fn name_of(&self, node: NodeId) -> Option<String> {
+        let host = self.host_of(node)?;
+        let rows = self.handle.receivers();
+        let mut there = rows.into_iter().filter(|row| row.host == host);
+        let first = there.next()?;
+        there.next().is_none().then_some(first.name)
+    }
+
+    fn host_of(&self, node: NodeId) -> Option<IpAddr> {
+        let members = self.node.status().members;
+        members.iter().find(|it| it.node == node).map(|it| it.endpoint.ip())
+    }
+}
+
+/// What a node is called, by the hosts and names of receivers.
+fn called<'a>(
+    node: &str,
+    host: Option<IpAddr>,
+    receivers: impl Iterator<Item = (IpAddr, &'a str)>,
+) -> String {
+    let mut there = receivers.filter(|(at, _)| Some(*at) == host);
+    match (there.next(), there.next(), host) {
+        (Some((_, name)), None, _) => format!("{name} (node {node})"),
+        (_, _, Some(host)) => format!("node {node} at {host}"),
+        _ => format!("node {node}"),
+    }
+}
+
+/// Slow receivers that are remembered for the summary.
+const MOST_SLOW: usize = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_called_by_the_name_of_the_only_receiver_on_its_host() {
+        let ip = |last| IpAddr::from([10, 0, 0, last]);
+        let receivers = [(ip(1), "one"), (ip(2), "two"), (ip(2), "more")];
+        let called = |host| called("07", host, receivers.into_iter());
+        assert_eq!(called(Some(ip(1))), "one (node 07)");
+        assert_eq!(called(Some(ip(2))), "node 07 at 10.0.0.2");
+        assert_eq!(called(Some(ip(3))), "node 07 at 10.0.0.3");
+        assert_eq!(called(None), "node 07");
+    }
+}
