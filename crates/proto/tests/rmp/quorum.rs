@@ -1,8 +1,11 @@
 //! Electorates: below a majority of the voters nothing is ordered, acknowledged or locked, from the
 //! first member on.
 
-use carom_proto::rmp::{JoinOptions, LockChange, LockName, Partition, Qos};
-use carom_proto::{NodeId, Rng};
+use carom_proto::rmp::{
+    Config, Epoch, JoinOptions, LockChange, LockName, Partition, Process, Qos, Rmp,
+};
+use carom_proto::wire::Header;
+use carom_proto::{Engine as _, Incarnation, NodeId, Origin, Rng, Time};
 
 use crate::rig::{GROUP, MS, Told, World};
 use crate::{checks, payloads};
@@ -338,4 +341,18 @@ fn random_histories_of_an_electorate_need_its_majority() {
     }
     // Where too many died at once the rest waits for an operator.
     assert!(whole >= 60, "{whole} of 100 are whole");
+}
+
+/// Another incarnation in the packet would be another start of the operator's node: the members
+/// would answer it no more.
+#[test]
+fn a_forced_quorum_is_asked_for_in_the_name_of_this_start() {
+    let origin = Origin { node: NodeId(1), incarnation: Incarnation(77) };
+    let mut engine = Rmp::new(origin, Config::default(), 1);
+    let creator = Process { node: NodeId(2), life: 1 };
+    engine.force_quorum(Time(1), GROUP, Epoch::created_by(creator), vec![NodeId(3)]);
+    let mut datagram = Vec::new();
+    engine.poll_transmit(&mut datagram).expect("it is asked for");
+    let (header, _) = Header::decode(&datagram).expect("it is whole");
+    assert_eq!((header.sender, header.incarnation), (origin.node, origin.incarnation));
 }
