@@ -246,7 +246,7 @@ fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
         assert!(!is_working(&world, 0), "seed {seed}: one that is silent was not named");
         force(&mut world, epoch, &[1, 2, 3]);
         assert!(!is_working(&world, 0), "seed {seed}: one that answers was named");
-        let other = carom_proto::rmp::Epoch { version: epoch.version + 9, ..epoch };
+        let other = Epoch { version: epoch.version + 9, ..epoch };
         force(&mut world, other, &[2, 3]);
         assert!(!is_working(&world, 0), "seed {seed}: it was another ring's");
         force(&mut world, epoch, &[2, 3]);
