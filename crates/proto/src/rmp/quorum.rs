@@ -139,6 +139,8 @@ impl Group {
         (self.passed, self.unconfirmed) = (None, None);
         (self.must_speak, self.is_leave_asked) = (false, false);
         self.lacked = Lacks::default();
+        // Requests end in time, whichever ring they wait for.
+        self.watch_calls(cx);
         self.begin_joining(cx);
     }
 

@@ -356,3 +356,23 @@ fn a_forced_quorum_is_asked_for_in_the_name_of_this_start() {
     let (header, _) = Header::decode(&datagram).expect("it is whole");
     assert_eq!((header.sender, header.incarnation), (origin.node, origin.incarnation));
 }
+
+/// Two voters of five, each in a ring of its own, meet: the one that gives its ring up has made a
+/// request, which ends in time.
+#[test]
+fn a_request_ends_in_time_although_its_ring_is_given_up() {
+    for seed in 0..10 {
+        let mut world = world(2, 5, seed, &[0, 1]);
+        (0..2).for_each(|number| world.join(number));
+        world.run_for(2000 * MS);
+        (0..2).for_each(|number| world.call_for(number, Some(0), 2, 50, 5000 * MS));
+        world.part = vec![0; 2];
+        world.tell_views();
+        world.run_for(20_000 * MS);
+        assert_eq!(world.ring(0).map(|ring| ring.len()), Some(2), "seed {seed}");
+        for host in &world.hosts {
+            let answers = host.story.iter().filter(|told| matches!(told, Told::Answer { .. }));
+            assert_eq!(answers.count(), 1, "seed {seed}: {:?}", host.id);
+        }
+    }
+}
