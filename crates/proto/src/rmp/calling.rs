@@ -166,7 +166,7 @@ impl Group {
         self.watch_calls(cx);
     }
 
-    fn watch_calls(&mut self, cx: &mut Around<'_>) {
+    pub(super) fn watch_calls(&mut self, cx: &mut Around<'_>) {
         match self.calling.due() {
             Some(at) => cx.timers.set((cx.group, Timer::Call), at.max(cx.now)),
             None => {

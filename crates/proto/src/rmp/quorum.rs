@@ -44,11 +44,11 @@ impl Rmp {
     /// If a voter that is named works elsewhere there are two rings from now on, which order and
     /// lock side by side. The view that follows says that it was [forced](RingView::is_forced).
     pub fn force_quorum(&mut self, now: Time, group: GroupId, epoch: Epoch, lost: Vec<NodeId>) {
-        let node = self.id;
+        let (node, origin) = (self.id, self.origin);
         let packet = Packet::ForceQuorum { epoch, lost: lost.clone() };
         let destination = Destination::Group(group);
         let transmit = Transmit { destination, class: Class::Control };
-        self.outbox.push(transmit, |out| packet.encode(out, group, node, epoch.version));
+        self.outbox.push(transmit, |out| packet.encode(out, group, origin, epoch.version));
         self.with(now, group, |state, cx| state.on_force_quorum(cx, node, epoch, lost));
     }
 }
@@ -139,6 +139,8 @@ impl Group {
         (self.passed, self.unconfirmed) = (None, None);
         (self.must_speak, self.is_leave_asked) = (false, false);
         self.lacked = Lacks::default();
+        // Requests end in time, whichever ring they wait for.
+        self.watch_calls(cx);
         self.begin_joining(cx);
     }
 

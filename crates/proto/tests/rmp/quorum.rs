@@ -1,8 +1,11 @@
 //! Electorates: below a majority of the voters nothing is ordered, acknowledged or locked, from the
 //! first member on.
 
-use carom_proto::rmp::{JoinOptions, LockChange, LockName, Partition, Qos};
-use carom_proto::{NodeId, Rng};
+use carom_proto::rmp::{
+    Config, Epoch, JoinOptions, LockChange, LockName, Partition, Process, Qos, Rmp,
+};
+use carom_proto::wire::Header;
+use carom_proto::{Engine as _, Incarnation, NodeId, Origin, Rng, Time};
 
 use crate::rig::{GROUP, MS, Told, World};
 use crate::{checks, payloads};
@@ -243,7 +246,7 @@ fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
         assert!(!is_working(&world, 0), "seed {seed}: one that is silent was not named");
         force(&mut world, epoch, &[1, 2, 3]);
         assert!(!is_working(&world, 0), "seed {seed}: one that answers was named");
-        let other = carom_proto::rmp::Epoch { version: epoch.version + 9, ..epoch };
+        let other = Epoch { version: epoch.version + 9, ..epoch };
         force(&mut world, other, &[2, 3]);
         assert!(!is_working(&world, 0), "seed {seed}: it was another ring's");
         force(&mut world, epoch, &[2, 3]);
@@ -338,4 +341,38 @@ fn random_histories_of_an_electorate_need_its_majority() {
     }
     // Where too many died at once the rest waits for an operator.
     assert!(whole >= 60, "{whole} of 100 are whole");
+}
+
+/// Another incarnation in the packet would be another start of the operator's node: the members
+/// would answer it no more.
+#[test]
+fn a_forced_quorum_is_asked_for_in_the_name_of_this_start() {
+    let origin = Origin { node: NodeId(1), incarnation: Incarnation(77) };
+    let mut engine = Rmp::new(origin, Config::default(), 1);
+    let creator = Process { node: NodeId(2), life: 1 };
+    engine.force_quorum(Time(1), GROUP, Epoch::created_by(creator), vec![NodeId(3)]);
+    let mut datagram = Vec::new();
+    engine.poll_transmit(&mut datagram).expect("it is asked for");
+    let (header, _) = Header::decode(&datagram).expect("it is whole");
+    assert_eq!((header.sender, header.incarnation), (origin.node, origin.incarnation));
+}
+
+/// Two voters of five, each in a ring of its own, meet: the one that gives its ring up has made a
+/// request, which ends in time.
+#[test]
+fn a_request_ends_in_time_although_its_ring_is_given_up() {
+    for seed in 0..10 {
+        let mut world = world(2, 5, seed, &[0, 1]);
+        (0..2).for_each(|number| world.join(number));
+        world.run_for(2000 * MS);
+        (0..2).for_each(|number| world.call_for(number, Some(0), 2, 50, 5000 * MS));
+        world.part = vec![0; 2];
+        world.tell_views();
+        world.run_for(20_000 * MS);
+        assert_eq!(world.ring(0).map(|ring| ring.len()), Some(2), "seed {seed}");
+        for host in &world.hosts {
+            let answers = host.story.iter().filter(|told| matches!(told, Told::Answer { .. }));
+            assert_eq!(answers.count(), 1, "seed {seed}: {:?}", host.id);
+        }
+    }
 }

@@ -35,3 +35,24 @@ pub fn play(scenario: &Scenario, trace: Option<Box<dyn Write + Send>>) -> Played
     }
     player.play()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_proto::rmp::Partition;
+
+    #[test]
+    fn electorates_hold_whatever_happens() {
+        let has_electorate = |seed: &u64| {
+            let hosts = Scenario::of_seed(*seed).hosts;
+            matches!(Settings::of_seed(*seed, hosts).partition, Partition::QuorumOf(_))
+        };
+        let seeds: Vec<u64> = (0..400).filter(has_electorate).take(60).collect();
+        assert_eq!(seeds.len(), 60);
+        for seed in seeds {
+            let outcome = run_seed(seed);
+            let found = outcome.failure.map(|failure| failure.violations);
+            assert!(found.is_none(), "seed {seed}: {found:#?}");
+        }
+    }
+}

@@ -19,7 +19,7 @@ pub struct Settings {
 
 impl Settings {
     /// Those of the scenario of this seed, with so many hosts.
-    pub fn of_seed(seed: u64, _hosts: u32) -> Self {
+    pub fn of_seed(seed: u64, hosts: u32) -> Self {
         let mut rng = Rng::new(seed ^ 0x5e77_1465);
         let partitions = [
             Partition::AtLeast(1),
@@ -32,7 +32,12 @@ impl Settings {
         ];
         let partition = one_of(&mut rng, &partitions);
         let config = draw_config(&mut rng);
-        Self { partition, clients: 0, config }
+        if !rng.chance(0.3) {
+            return Self { partition, clients: 0, config };
+        }
+        let clients = rng.below(hosts as usize / 2 + 1) as u32;
+        let partition = Partition::QuorumOf((hosts - clients) as u16);
+        Self { partition, clients, config }
     }
 
     /// Whether the process of this id is a voter. A host that is started again is another process.

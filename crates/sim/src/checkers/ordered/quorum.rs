@@ -13,8 +13,11 @@ use crate::checkers::Violation;
 pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     let mut rings: BTreeMap<BTreeSet<u64>, &RingView> = BTreeMap::new();
     for account in accounts {
-        for chapter in account.chapters.iter().filter(|chapter| has_worked(chapter)) {
-            let view = &chapter.event.view;
+        for (ix, chapter) in account.chapters.iter().enumerate() {
+            if !has_worked(chapter) {
+                continue;
+            }
+            let view = view_of_work(&account.chapters[ix..]);
             let Some(quorum) = view.quorum() else { continue };
             let voters: BTreeSet<u64> = view.voters().map(|voter| host_of(voter.node)).collect();
             if voters.len() < quorum {
@@ -41,6 +44,17 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
 /// voter.
 fn host_of(node: NodeId) -> u64 {
     node.0.wrapping_sub(1) % PROCESSES_APART
+}
+
+/// The view in which the work of the first of these chapters was done. What a reformation without a
+/// quorum has given a place is delivered when there is a quorum, with the views that came meanwhile:
+/// all at that instant.
+fn view_of_work<'a>(chapters: &[Chapter<'a>]) -> &'a RingView {
+    let first = &chapters[0];
+    let at_once =
+        chapters.iter().take_while(|it| first.is_of_one_instant() && it.begun == first.begun);
+    let later = at_once.map(|it| &it.event.view).find(|view| view.has_quorum());
+    later.unwrap_or(&first.event.view)
 }
 
 /// Whether something was ordered, or a lock granted, in this view.

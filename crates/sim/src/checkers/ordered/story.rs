@@ -321,6 +321,11 @@ pub(super) struct Chapter<'a> {
 }
 
 impl Chapter<'_> {
+    /// Whether nothing was heard later than at the instant at which the view came.
+    pub(super) fn is_of_one_instant(&self) -> bool {
+        self.last.is_none_or(|(_, at)| at == self.begun)
+    }
+
     /// What was told before this time.
     pub(super) fn heard_before(&self, time: Time) -> &[(u64, &Sent)] {
         match self.last {

@@ -395,9 +395,11 @@ fn parted(electorate: Partition, forced: bool) -> Run {
         let number = ix as u64 + 1;
         let (qos, seqno) = (Qos::TotallyOrdered, SeqNo(number as u32));
         let (at, payload) = (run.now, payload(number));
-        let sent = Sent { group: GROUP, sender: A, life: 0, seqno, qos, at, payload };
+        let sent = Sent { group: GROUP, sender: node, life: 0, seqno, qos, at, payload };
         run.story.sent(number, sent);
-        run.tell(node, [view(&alone, &[]), message(number)]);
+        let Event::Message(own) = message(number) else { panic!("it is a message") };
+        let own = Event::Message(Message { sender: node, ..own });
+        run.tell(node, [view(&alone, &[]), own]);
     }
     run
 }
