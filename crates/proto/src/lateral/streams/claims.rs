@@ -57,7 +57,9 @@ impl Stream {
     pub(in super::super) fn restart(&mut self, incarnation: Incarnation, base: SeqNo) {
         assert!(self.slots.is_empty(), "a stream is started again before its window is empty");
         let (sender, group, group_id) = (self.sender, self.group, self.group_id);
-        *self = Self::new(sender, group, group_id, base, false);
+        // It stays where it is in the list of its group.
+        let place = self.place;
+        *self = Self { place, ..Self::new(sender, group, group_id, base, false) };
         self.incarnation = Some(incarnation);
     }
 
