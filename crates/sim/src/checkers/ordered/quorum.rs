@@ -47,7 +47,7 @@ fn host_of(node: NodeId) -> u64 {
 }
 
 /// The view in which the work of the first of these chapters was done. What a reformation without a
-/// quorum has given a place is delivered when there is a quorum, with the views that came meanwhile:
+/// quorum has given a place is delivered when there is a quorum, with views that came meanwhile:
 /// all at that instant.
 fn view_of_work<'a>(chapters: &[Chapter<'a>]) -> &'a RingView {
     let first = &chapters[0];
