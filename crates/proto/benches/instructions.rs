@@ -72,8 +72,8 @@ fn workload(groups_per_node: usize) -> Workload {
 // A data packet received: accounted, delivered, put into all bins, what is full sent.
 #[library_benchmark]
 #[bench::in_2_groups(args = (workload(2)), config = limit(4_100_000))]
-#[bench::in_64_groups(args = (workload(64)), config = limit(7_400_000))]
-#[bench::in_1024_groups(args = (workload(1024)), config = limit(9_200_000))]
+#[bench::in_64_groups(args = (workload(64)), config = limit(8_600_000))]
+#[bench::in_1024_groups(args = (workload(1024)), config = limit(11_300_000))]
 fn receive_1000_packets(mut workload: Workload) -> Workload {
     assert_eq!(black_box(workload.run()), PACKETS);
     workload
