@@ -17,7 +17,7 @@ use super::{JoinOptions, Rmp, Terms, packet};
 use crate::{GroupId, GroupSettings, JoinError, Profile, Time};
 
 impl Rmp {
-    /// Joins groups with these options where [`Engine::join`] is used.
+    /// Joins groups with these options where [`Engine::join`](crate::engine::Engine::join) is used.
     #[must_use]
     pub fn joining_with(self, options: JoinOptions) -> Self {
         Self { joining: options, ..self }
