@@ -148,11 +148,15 @@ impl Ring {
         !self.is_out
     }
 
-    /// What somebody sent who is gone is kept until all have it.
+    /// Drops the streams of processes that have gone once all members hold what they sent. A
+    /// process that has come back since, before its departure was delivered, keeps its stream.
     pub(super) fn forget_gone(&mut self) {
         let settled = self.settled;
-        let streams = &mut self.streams;
+        let Self { streams, view, guests, .. } = self;
         self.gone.retain(|process, round| {
+            if view.contains(*process) || guests.contains_key(process) {
+                return false;
+            }
             let is_over = *round <= settled;
             if is_over {
                 streams.remove(process);
