@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod detection;
+mod forged;
 mod net;
 
 use std::time::Duration;
@@ -474,4 +475,20 @@ fn a_node_in_too_many_groups_is_told_the_limit() {
     assert_eq!(join("b"), Err(JoinError::AlreadyJoined));
     gossip.leave(Time(2), GroupId::of_name("a"));
     assert_eq!(gossip.join(Time(3), GroupId::of_name("c"), settings("c")), Ok(()));
+}
+
+#[test]
+fn a_node_that_left_is_a_member_again_when_it_restarts() {
+    let mut net = agreed(3, 0.0, 6);
+    net.shut_down(1);
+    net.run_for(seconds(2));
+    assert_eq!(net.view(0, "all").members().len(), 1);
+    let origin = Origin { node: node_id(1), incarnation: Incarnation(9) };
+    let again = Gossip::new(origin, endpoint(1), with_seeds(&[0]), 99);
+    net.restart(1, Box::new(again));
+    net.join(1, "all").unwrap();
+    net.join(1, "b").unwrap();
+    let done = net.run_until(seconds(5), |net| net.agrees(&GROUPS, in_group));
+    assert!(done, "the second start is ignored");
+    net.check();
 }

@@ -17,6 +17,8 @@ pub(crate) struct Net {
     pub(crate) islands: Vec<u32>,
     pub(crate) datagrams: u64,
     pub(crate) bytes: u64,
+    /// Bytes sent by unicast, by where to.
+    pub(crate) bytes_to: BTreeMap<Endpoint, u64>,
     /// A hash of every datagram with its time: the history.
     pub(crate) history: u64,
     pub(crate) keep_datagrams: bool,
@@ -73,6 +75,7 @@ impl Net {
             islands: Vec::new(),
             datagrams: 0,
             bytes: 0,
+            bytes_to: BTreeMap::new(),
             history: 0,
             keep_datagrams: false,
             kept: Vec::new(),
@@ -129,6 +132,12 @@ impl Net {
         self.hosts[host].membership.shut_down(self.now);
         self.drain(host);
         self.hosts[host].crashed = true;
+    }
+
+    /// A new process takes the place of one that was shut down.
+    pub(crate) fn restart(&mut self, host: usize, membership: Box<dyn Membership>) {
+        self.hosts[host] = Host::new(node_id(host), membership);
+        self.drain(host);
     }
 
     pub(crate) fn resume(&mut self, host: usize) {
@@ -238,6 +247,9 @@ impl Net {
         assert!(datagram.len() <= 1400, "a datagram of {} bytes", datagram.len());
         self.datagrams += 1;
         self.bytes += datagram.len() as u64;
+        if let Destination::Endpoint(to) = destination {
+            *self.bytes_to.entry(to).or_default() += datagram.len() as u64;
+        }
         let mut hash = fnv(&self.now.0.to_be_bytes()) ^ fnv(datagram);
         hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.history = self.history.rotate_left(5) ^ hash;

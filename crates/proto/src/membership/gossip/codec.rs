@@ -96,28 +96,13 @@ impl foca::Codec<Identity> for SwimCodec {
     }
 }
 
-/// The same payload without the updates on nodes that are not `known`.
-pub(super) fn without_strangers(
-    payload: &[u8],
-    known: impl Fn(&Identity) -> bool,
-) -> Result<Vec<u8>, DecodeError> {
-    let mut rest = payload;
-    SwimCodec.decode_header(&mut rest)?;
-    let mut kept = payload[..payload.len() - rest.len()].to_vec();
+/// Reads the updates behind a header; `None` if the message has none. What follows them is left.
+pub(super) fn updates(rest: &mut &[u8]) -> Result<Option<Vec<Member<Identity>>>, DecodeError> {
     if rest.is_empty() {
-        return Ok(kept);
+        return Ok(None);
     }
-    let (count_at, mut count) = (kept.len(), 0_u16);
-    kept.put_u16(0);
-    for _ in 0..rest.try_get_u16().map_err(|_| DecodeError::Length)? {
-        let member = SwimCodec.decode_member(&mut rest)?;
-        if known(member.id()) {
-            SwimCodec.encode_member(&member, &mut kept)?;
-            count += 1;
-        }
-    }
-    kept[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
-    Ok(kept)
+    let count = rest.try_get_u16().map_err(|_| DecodeError::Length)?;
+    (0..count).map(|_| SwimCodec.decode_member(&mut *rest)).collect::<Result<_, _>>().map(Some)
 }
 
 /// The nodes that the payload says are suspected, each with the incarnation; those before the first
@@ -227,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_on_strangers_can_be_taken_out() {
+    fn updates_are_read_one_by_one() {
         let address = core::net::SocketAddr::from(([10, 0, 0, 7], 7400));
         let endpoint = crate::Endpoint(address);
         let identity = |node| Identity { node: crate::NodeId(node), bump: 0, endpoint };
@@ -243,8 +228,13 @@ mod tests {
             }
             bytes
         };
-        let kept = without_strangers(&payload(&[3, 4, 5, 6]), |identity| identity.node.0 % 2 == 1);
-        assert_eq!(kept, Ok(payload(&[3, 5])));
+        let read = |payload: &[u8]| {
+            let mut rest = payload;
+            SwimCodec.decode_header(&mut rest)?;
+            updates(&mut rest)
+        };
+        let dead = |node| Member::down(identity(node));
+        assert_eq!(read(&payload(&[3, 4])), Ok(Some(vec![dead(3), dead(4)])));
         assert_eq!(suspected(&payload(&[3, 4])), [], "they are dead");
         let mut more = payload(&[3, 4]);
         let suspect = Member::new(identity(5), 6, State::Suspect);
@@ -253,7 +243,7 @@ mod tests {
         more[count_at + 1] = 4;
         assert_eq!(suspected(&more), [(identity(5), 6)], "though a fourth one is missing");
         let cut = &payload(&[3])[..60];
-        assert_eq!(without_strangers(cut, |_| true), Err(DecodeError::Length));
+        assert_eq!(read(cut), Err(DecodeError::Length));
     }
 
     proptest! {

@@ -27,8 +27,13 @@ enum Settling {
         parts: BTreeSet<u16>,
         promised: BTreeMap<NodeId, u32>,
     },
-    /// All members are known, and these versions of their subscriptions are on their way.
-    Promised(BTreeMap<NodeId, u32>),
+    /// All members are known by name. They are asked whether they are there, and their
+    /// subscriptions up to these versions are awaited.
+    Promised {
+        contact: NodeId,
+        tries: u32,
+        versions: BTreeMap<NodeId, u32>,
+    },
     Settled,
 }
 
@@ -106,10 +111,10 @@ impl Gossip {
 
     /// Somebody looks for others. The answer is SWIM's announcement: whoever gets it knows this
     /// node, and replies with the members that it knows itself.
-    pub(super) fn on_hello(&mut self, now: Time, source: Endpoint, hello: Hello) {
+    pub(super) fn on_hello(&mut self, now: Time, source: Endpoint, sender: NodeId, hello: Hello) {
         let from = hello.from.filled_in(source);
-        if !from.is_reachable() {
-            self.counters.datagrams_malformed += 1;
+        if from.node != sender || from.endpoint != source {
+            self.counters.datagrams_elsewhere += 1;
             return;
         }
         let known = self.peers.get(&from.node).map(|peer| peer.identity);
@@ -136,19 +141,29 @@ impl Gossip {
             self.contact.hello_pause = self.config.hello_first_pause;
             self.timers.set(Timer::Hello, now);
         }
-        match &self.contact.settling {
-            Settling::Roster { contact, .. } if *contact == node => self.change_contact(now),
-            Settling::Promised(_) => self.settle_if_complete(),
-            _ => {}
+        if matches!(self.contact.settling, Settling::Roster { contact, .. } if contact == node) {
+            self.change_contact(now);
+        }
+        if let Settling::Promised { versions, .. } = &mut self.contact.settling {
+            versions.remove(&node);
+            self.settle_if_complete();
         }
     }
 
     pub(super) fn ask_for_roster(&mut self, now: Time) {
-        let Settling::Roster { contact, tries, .. } = &mut self.contact.settling else { return };
-        if *tries >= ROSTER_TRIES {
-            self.change_contact(now);
-            return;
-        }
+        let (contact, tries) = match &mut self.contact.settling {
+            Settling::Roster { tries, .. } if *tries >= ROSTER_TRIES => {
+                return self.change_contact(now);
+            }
+            Settling::Promised { tries, .. } if *tries >= ROSTER_TRIES => {
+                return self.give_up_silent();
+            }
+            // Its answer makes this node ask those again that have not answered.
+            Settling::Roster { contact, tries, .. } | Settling::Promised { contact, tries, .. } => {
+                (contact, tries)
+            }
+            _ => return,
+        };
         let pause = self.config.retry_after * 2_u32.pow(*tries);
         *tries += 1;
         let contact = *contact;
@@ -159,7 +174,7 @@ impl Gossip {
     }
 
     /// A part of the roster came, if `digest` is one and from the right node.
-    pub(super) fn on_roster(&mut self, sender: NodeId, digest: &Digest) {
+    pub(super) fn on_roster(&mut self, now: Time, sender: NodeId, digest: &Digest) {
         let Settling::Roster { contact, parts, promised, .. } = &mut self.contact.settling else {
             return;
         };
@@ -170,20 +185,29 @@ impl Gossip {
         let others = digest.entries.iter().filter(|entry| entry.identity.node != self.id);
         promised.extend(others.map(|entry| (entry.identity.node, entry.version)));
         if (0..digest.chunks).all(|chunk| parts.contains(&chunk)) {
-            self.timers.cancel(Timer::Roster);
-            self.contact.settling = Settling::Promised(core::mem::take(promised));
+            let (contact, versions) = (*contact, core::mem::take(promised));
+            self.contact.settling = Settling::Promised { contact, tries: 0, versions };
+            self.timers.set(Timer::Roster, now + self.config.retry_after);
         }
     }
 
     pub(super) fn settle_if_complete(&mut self) {
-        let Settling::Promised(promised) = &mut self.contact.settling else { return };
-        promised.retain(|node, version| {
-            let known = self.peers.get(node).map_or(0, |peer| peer.table.version());
-            self.live.binary_search(node).is_ok() && known < *version
+        let Settling::Promised { versions, .. } = &mut self.contact.settling else { return };
+        versions.retain(|node, version| {
+            let is_live = self.live.binary_search(node).is_ok();
+            !is_live || self.peers[node].table.version() < *version
         });
-        if promised.is_empty() {
+        if versions.is_empty() {
             self.settle();
         }
+    }
+
+    /// Those of the roster that have not answered are not waited for any longer.
+    fn give_up_silent(&mut self) {
+        if let Settling::Promised { versions, .. } = &mut self.contact.settling {
+            versions.retain(|node, _| self.live.binary_search(node).is_ok());
+        }
+        self.settle_if_complete();
     }
 
     pub(super) fn on_settle_timeout(&mut self, now: Time) {

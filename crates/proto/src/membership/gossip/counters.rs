@@ -30,6 +30,14 @@ pub(super) struct Counters {
     pub(super) queue_dropped: u64,
     /// Nodes that there was no room for, as often as they were heard of.
     pub(super) nodes_refused: u64,
+    /// Datagrams in the name of a node that did not come from its address.
+    pub(super) datagrams_elsewhere: u64,
+    /// Updates on third nodes that were not believed without asking those nodes.
+    pub(super) hearsay_dropped: u64,
+    /// Reports that a node had stopped which the node itself refuted.
+    pub(super) reports_refuted: u64,
+    /// Nodes that were not asked because the report of them was too short for an answer.
+    pub(super) asks_refused: u64,
     /// Subscriptions that there was no room for.
     pub(super) subscriptions_refused: u64,
     /// Rows of others' subscriptions with settings that this program does not understand.
@@ -102,6 +110,10 @@ impl Counters {
             ("datagrams_late", self.datagrams_late),
             ("queue_dropped", self.queue_dropped),
             ("nodes_refused", self.nodes_refused),
+            ("datagrams_elsewhere", self.datagrams_elsewhere),
+            ("hearsay_dropped", self.hearsay_dropped),
+            ("reports_refuted", self.reports_refuted),
+            ("asks_refused", self.asks_refused),
             ("subscriptions_refused", self.subscriptions_refused),
             ("subscriptions_unknown", self.subscriptions_unknown),
             ("changes_of_strangers", self.changes_of_strangers),

@@ -1,18 +1,19 @@
 //! Members come and go: what SWIM finds out, what they say themselves, and suspicions.
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 
 use super::identity::Identity;
 use super::packet::Packet;
 use super::table::{Difference, Table};
 use super::{Challenge, Config, Gossip, Peer, Timer};
 use crate::membership::MembershipEvent;
-use crate::{Destination, NodeId, Time, ViewChangeKind};
+use crate::{Destination, Incarnation, NodeId, Origin, Time, ViewChangeKind};
 
-/// The nodes that said goodbye last: what is still told of them is old.
+/// The nodes that said goodbye last: what is still told of them is old. A later start of such a
+/// node has another incarnation.
 #[derive(Default)]
 pub(super) struct Departed {
-    pub(super) nodes: BTreeSet<NodeId>,
+    nodes: BTreeMap<NodeId, Option<Incarnation>>,
     order: VecDeque<NodeId>,
 }
 
@@ -27,7 +28,7 @@ impl Gossip {
         if node == self.id || self.is_live(node) {
             return;
         }
-        if self.departed.nodes.contains(&node) {
+        if self.departed.contains(node) {
             self.swim.bury(now, identity);
             return;
         }
@@ -41,6 +42,8 @@ impl Gossip {
         let patience = self.config.retry_after;
         let peer = self.peers.entry(node).or_insert_with(|| Peer {
             identity,
+            incarnation: None,
+            claim: None,
             table: Table::default(),
             confirmed: None,
             patience,
@@ -76,7 +79,8 @@ impl Gossip {
         self.views.remove_node(node, groups, kind);
         self.views.events.push_back(MembershipEvent::Parted(node));
         self.challenges.remove(&node);
-        for timer in [Timer::Confirm(node), Timer::Challenge(node)] {
+        self.reports.remove(&node);
+        for timer in [Timer::Confirm(node), Timer::Challenge(node), Timer::Report(node)] {
             self.timers.cancel(timer);
         }
         self.stop_pull(node);
@@ -157,31 +161,68 @@ impl Gossip {
         self.swim.announce(now, by);
     }
 
-    pub(super) fn on_goodbye(&mut self, now: Time, sender: NodeId, node: NodeId) {
-        if node == self.id || !self.departed.insert(node, self.config.max_nodes) {
+    /// A node says that it stops, or another node says so of it.
+    pub(super) fn on_goodbye(&mut self, now: Time, origin: Origin, node: NodeId) {
+        let known = self.peers.get(&node).map(|peer| peer.incarnation);
+        if node == origin.node {
+            let is_former = known.flatten().is_some_and(|known| known != origin.incarnation);
+            if !is_former {
+                self.depart(now, node, Some(origin.incarnation));
+            }
+        } else if self.is_live(node) {
+            self.on_report(now, node, ViewChangeKind::Left);
+        }
+    }
+
+    /// `node` has left, and is not to be brought back by what others still report of it.
+    pub(super) fn depart(&mut self, now: Time, node: NodeId, incarnation: Option<Incarnation>) {
+        let known = self.peers.get(&node).map(|peer| (peer.identity, peer.incarnation));
+        let incarnation = incarnation.or(known.and_then(|(_, incarnation)| incarnation));
+        if !self.departed.insert(node, incarnation, self.config.max_nodes) {
             return;
         }
-        let Some(peer) = self.peers.get(&node) else { return };
-        let identity = peer.identity;
+        let Some((identity, _)) = known else { return };
         if self.is_live(node) {
             self.counters.nodes_left += 1;
             self.part(now, node, ViewChangeKind::Left);
         }
         self.peers.remove(&node);
         self.swim.bury(now, identity);
-        let mut others: Vec<NodeId> =
-            self.live.iter().copied().filter(|other| *other != sender).collect();
+        let mut others = self.live.clone();
         self.rng.choose_to_front(&mut others, GOODBYE_FANOUT);
         for other in others.into_iter().take(GOODBYE_FANOUT) {
             self.send_to(other, &Packet::Goodbye(node));
         }
     }
+
+    /// `origin` has spoken: it is the present start of its node.
+    pub(super) fn note_incarnation(&mut self, origin: Origin) {
+        if let Some(peer) = self.peers.get_mut(&origin.node) {
+            peer.incarnation = Some(origin.incarnation);
+        }
+    }
 }
 
 impl Departed {
+    pub(super) fn contains(&self, node: NodeId) -> bool {
+        self.nodes.contains_key(&node)
+    }
+
+    /// Returns `true` if a datagram of `origin` is from before its goodbye. Another incarnation is
+    /// a new start of the node, which is no longer among those that have left.
+    pub(super) fn is_late(&mut self, origin: Origin) -> bool {
+        let Some(left) = self.nodes.get(&origin.node) else { return false };
+        let is_late = left.is_none_or(|left| left == origin.incarnation);
+        if !is_late {
+            self.nodes.remove(&origin.node);
+            self.order.retain(|node| *node != origin.node);
+        }
+        is_late
+    }
+
     /// Says whether the node is new among the `capacity` last ones.
-    fn insert(&mut self, node: NodeId, capacity: usize) -> bool {
-        if !self.nodes.insert(node) {
+    fn insert(&mut self, node: NodeId, incarnation: Option<Incarnation>, capacity: usize) -> bool {
+        if self.nodes.insert(node, incarnation).is_some() {
             return false;
         }
         self.order.push_back(node);

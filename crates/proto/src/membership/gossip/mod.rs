@@ -12,7 +12,8 @@
 //! - a node that stops says so itself, so that it is seen to have left and not to have failed;
 //! - whatever arrives from a member, of any protocol, is a sign of life, as good as the answer to a
 //!   probe, and whoever has just heard a node that others suspect asks it to defend itself;
-//! - a node that is slow distrusts itself before others (`health.rs`).
+//! - a node that is slow distrusts itself before others (`health.rs`);
+//! - what a node reports of another is not believed before the other was asked (`hearsay.rs`).
 
 mod codec;
 mod config;
@@ -20,6 +21,7 @@ mod contact;
 mod counters;
 mod doubts;
 mod health;
+mod hearsay;
 mod identity;
 mod life;
 mod packet;
@@ -34,6 +36,7 @@ use core::time::Duration;
 pub use self::config::Config;
 use self::contact::Contact;
 use self::counters::Counters;
+use self::hearsay::{Claim, Rejoins, Report};
 use self::identity::Identity;
 use self::life::Departed;
 use self::packet::{Packet, Subscription};
@@ -43,8 +46,8 @@ use self::table::Table;
 use self::views::Views;
 use super::{Membership, MembershipEvent};
 use crate::{
-    Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Rng, Time,
-    Timers, Transmit, Wakeup,
+    Class, Destination, Endpoint, GroupId, GroupSettings, Incarnation, JoinError, NodeId, Origin,
+    Rng, Time, Timers, Transmit, Wakeup,
 };
 
 /// Gossip membership of one node.
@@ -64,6 +67,10 @@ pub struct Gossip {
     views: Views,
     contact: Contact,
     challenges: BTreeMap<NodeId, Challenge>,
+    reports: BTreeMap<NodeId, Report>,
+    rejoins: Rejoins,
+    /// What the datagram at hand allows to be sent to addresses that have not answered.
+    bytes_to_ask: usize,
     timers: Timers<Timer>,
     outgoing: VecDeque<(Destination, Vec<u8>)>,
     counters: Counters,
@@ -74,6 +81,9 @@ pub struct Gossip {
 
 struct Peer {
     identity: Identity,
+    /// Of the process that was heard last under this node's id.
+    incarnation: Option<Incarnation>,
+    claim: Option<Claim>,
     table: Table,
     /// The version of this node's own table that the peer is known to have.
     confirmed: Option<u32>,
@@ -107,6 +117,7 @@ enum Timer {
     Confirm(NodeId),
     Pull(NodeId),
     Challenge(NodeId),
+    Report(NodeId),
 }
 
 /// How often a stopping node says goodbye to each member.
@@ -139,6 +150,9 @@ impl Gossip {
             views: Views::new(id),
             contact: Contact::new(&config),
             challenges: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            rejoins: Rejoins::new(),
+            bytes_to_ask: 0,
             timers: Timers::new(),
             outgoing: VecDeque::new(),
             counters: Counters::default(),
@@ -168,46 +182,28 @@ impl Gossip {
             Timer::Confirm(node) => self.ask_to_confirm(now, node),
             Timer::Pull(node) => self.on_pull_timeout(now, node),
             Timer::Challenge(node) => self.challenge(now, node),
+            Timer::Report(node) => self.on_report_timeout(now, node),
         }
     }
 
-    fn dispatch(&mut self, now: Time, source: Endpoint, sender: NodeId, packet: Packet) {
+    fn dispatch(&mut self, now: Time, source: Endpoint, origin: Origin, packet: Packet) {
+        let sender = origin.node;
         self.counters.count_received(&packet);
         match packet {
             Packet::Swim(payload) => self.on_swim(now, source, sender, payload),
-            Packet::Hello(hello) => self.on_hello(now, source, hello),
+            Packet::Hello(hello) => self.on_hello(now, source, sender, hello),
             Packet::Digest(digest) => self.on_digest(now, source, sender, digest),
             Packet::Changes(changes) => self.on_changes(now, sender, &changes),
             Packet::Pull(wanted) => self.on_pull(sender, &wanted),
-            Packet::Goodbye(node) => self.on_goodbye(now, sender, node),
+            Packet::Goodbye(node) => self.on_goodbye(now, origin, node),
             Packet::Suspicion { by, suspect, incarnation } => {
-                self.on_suspicion(now, by.filled_in(source), suspect, incarnation);
+                let by = by.filled_in(source);
+                if by.node == sender && by.endpoint == source {
+                    self.on_suspicion(now, by, suspect, incarnation);
+                } else {
+                    self.counters.datagrams_elsewhere += 1;
+                }
             }
-        }
-    }
-
-    fn on_swim(&mut self, now: Time, source: Endpoint, sender: NodeId, mut payload: Vec<u8>) {
-        let from = Identity::decode(&mut &payload[..]).map(|from| from.filled_in(source));
-        let genuine = from.is_ok_and(|from| from.node == sender && from.is_reachable());
-        if !genuine || Identity::fill_in_front(&mut payload, source).is_err() {
-            self.counters.datagrams_malformed += 1;
-            return;
-        }
-        if self.swim.known() >= self.config.max_nodes {
-            let known = |identity: &Identity| self.peers.contains_key(&identity.node);
-            let familiar = codec::without_strangers(&payload, known);
-            let Some(familiar) = familiar.ok().filter(|_| self.peers.contains_key(&sender)) else {
-                self.counters.nodes_refused += 1;
-                return;
-            };
-            self.counters.nodes_refused += u64::from(familiar.len() < payload.len());
-            payload = familiar;
-        }
-        let mut suspected = codec::suspected(&payload);
-        suspected.retain(|(suspect, incarnation)| !self.swim.is_suspected(*suspect, *incarnation));
-        self.swim.handle_payload(now, &payload);
-        for (suspect, incarnation) in suspected {
-            self.on_hearsay(now, suspect, incarnation);
         }
     }
 
@@ -223,8 +219,7 @@ impl Gossip {
                         let has_moved = peer.identity.endpoint != identity.endpoint;
                         peer.identity = identity;
                         if has_moved && self.is_live(identity.node) {
-                            let met = MembershipEvent::Met(identity.node, identity.endpoint);
-                            self.views.events.push_back(met);
+                            self.met_elsewhere(identity.node, identity.endpoint);
                         }
                     }
                 }
@@ -246,10 +241,16 @@ impl Gossip {
             }
         }
         while let Some((to, payload)) = self.swim.poll_datagram() {
+            let live = self.is_live(to.node).then(|| self.peers[&to.node].identity);
+            let to = live.unwrap_or(to);
             if to.is_reachable() {
                 self.transmit(Destination::Endpoint(to.endpoint), &Packet::Swim(payload));
             }
         }
+    }
+
+    fn met_elsewhere(&mut self, node: NodeId, endpoint: Endpoint) {
+        self.views.events.push_back(MembershipEvent::Met(node, endpoint));
     }
 
     fn is_live(&self, node: NodeId) -> bool {
@@ -347,20 +348,26 @@ impl Membership for Gossip {
             return;
         }
         self.begin(now);
-        let Ok((sender, packet)) = Packet::decode(datagram) else {
+        let Ok((origin, packet)) = Packet::decode(datagram) else {
             self.counters.datagrams_malformed += 1;
             return;
         };
+        let sender = origin.node;
         self.contact.heard_from(source, sender);
+        self.bytes_to_ask = 2 * datagram.len();
         if sender == self.id {
             self.counters.datagrams_own += 1;
-        } else if self.departed.nodes.contains(&sender) {
+        } else if self.departed.is_late(origin) {
             self.counters.datagrams_late += 1;
+        } else if !self.is_own_word(now, source, sender) {
+            self.counters.datagrams_elsewhere += 1;
         } else {
             self.swim.mind_stall(now);
             self.swim.hear(now, sender);
-            self.dispatch(now, source, sender, packet);
+            self.drop_report(sender);
+            self.dispatch(now, source, origin, packet);
             self.take_swim_events(now);
+            self.note_incarnation(origin);
         }
     }
 
@@ -428,7 +435,7 @@ impl Membership for Gossip {
         for node in &self.live {
             assert!(self.peers.contains_key(node), "a live node is not a peer");
             assert!(alive.contains(node), "{node:?} is live, but not for the failure detector");
-            assert!(!self.departed.nodes.contains(node), "a node that left is live");
+            assert!(!self.departed.contains(*node), "a node that left is live");
         }
         self.own.check();
         self.peers.values().for_each(|peer| peer.table.check());

@@ -151,6 +151,11 @@ pub(super) fn changes_capacity(bytes: usize) -> usize {
     (bytes - HEADER_BYTES - 20) / ROW_BYTES
 }
 
+/// Bytes of a hello of `from`.
+pub(super) fn hello_bytes(from: Identity) -> usize {
+    HEADER_BYTES + from.encoded_bytes()
+}
+
 /// How many gaps fit into a pull of `bytes`.
 pub(super) fn pull_capacity(bytes: usize) -> usize {
     (bytes - HEADER_BYTES) / WANTED_BYTES
@@ -171,8 +176,8 @@ impl Packet {
         out
     }
 
-    /// Reads a datagram; returns its sender with it.
-    pub(super) fn decode(datagram: &[u8]) -> Result<(NodeId, Self), DecodeError> {
+    /// Reads a datagram; returns its origin with it.
+    pub(super) fn decode(datagram: &[u8]) -> Result<(Origin, Self), DecodeError> {
         let (header, mut body) = Header::decode(datagram)?;
         if header.protocol != Protocol::Membership {
             return Err(DecodeError::Kind);
@@ -185,7 +190,7 @@ impl Packet {
         if packet.kind_and_flags().1 != header.flags || header.group.0 != 0 || header.view != 0 {
             return Err(DecodeError::Value);
         }
-        Ok((header.sender, packet))
+        Ok((header.origin(), packet))
     }
 
     fn kind_and_flags(&self) -> (u8, u8) {

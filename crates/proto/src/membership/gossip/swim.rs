@@ -179,6 +179,12 @@ impl Swim {
         })
     }
 
+    /// Returns `true` if the node is suspected, under whatever incarnation.
+    pub(super) fn suspects(&self, node: NodeId) -> bool {
+        let mut members = self.foca.iter_members();
+        members.any(|member| member.id().node == node && member.state() == State::Suspect)
+    }
+
     /// A payload that tells `to` at once that `dead` is dead.
     pub(super) fn obituary(&self, to: Identity, dead: Identity) -> Vec<u8> {
         let mut payload = Vec::new();

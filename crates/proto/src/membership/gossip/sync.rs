@@ -25,8 +25,6 @@ pub(super) struct Exchange {
 /// The subscriptions of a node that this node knows to lack.
 struct Pull {
     version: u32,
-    /// Who said that there are such; it is asked if the owner does not answer.
-    source: NodeId,
     rows: usize,
     tries: u32,
     in_flight: bool,
@@ -138,14 +136,18 @@ impl Gossip {
         sender: NodeId,
         digest: Digest,
     ) {
-        self.on_roster(sender, &digest);
+        self.on_roster(now, sender, &digest);
         for entry in &digest.entries {
             let identity = if entry.identity.node == sender {
                 entry.identity.filled_in(source)
             } else {
                 entry.identity
             };
-            self.hear_of(now, sender, identity);
+            if identity.node == sender {
+                self.hear_of(now, source, identity);
+            } else {
+                self.hear_report_of(sender, identity);
+            }
         }
         self.take_swim_events(now);
         if !self.is_live(sender) {
@@ -169,7 +171,7 @@ impl Gossip {
     }
 
     pub(super) fn on_changes(&mut self, now: Time, sender: NodeId, changes: &Changes) {
-        if !self.is_live(changes.owner) {
+        if changes.owner != sender || !self.is_live(sender) {
             self.counters.changes_of_strangers += 1;
             return;
         }
@@ -201,19 +203,15 @@ impl Gossip {
     pub(super) fn on_pull(&mut self, sender: NodeId, wanted: &[Wanted]) {
         let capacity = changes_capacity(self.config.max_datagram_bytes);
         let mut chunks_left = PULL_CHUNKS;
-        for wanted in wanted {
+        let id = self.id;
+        for wanted in wanted.iter().filter(|wanted| wanted.node == id) {
             let mut rest = *wanted;
             while chunks_left > 0 {
-                let table = match self.peers.get(&rest.node) {
-                    Some(peer) => &peer.table,
-                    None if rest.node == self.id => &self.own,
-                    None => break,
-                };
-                let Some(mut changes) = table.changes(rest, capacity) else { break };
+                let Some(mut changes) = self.own.changes(rest, capacity) else { break };
                 rest.after = changes.up_to;
                 rest.floor = rest.floor.max(changes.floor);
                 chunks_left -= 1;
-                let available = rest.up_to.min(table.version());
+                let available = rest.up_to.min(self.own.version());
                 changes.more = chunks_left == 0 && rest.after < available;
                 self.send_to(sender, &Packet::Changes(changes));
             }
@@ -268,28 +266,34 @@ impl Gossip {
         DigestEntry { identity, version, subscriptions: peer.table.len() as u32 }
     }
 
-    fn hear_of(&mut self, now: Time, sender: NodeId, identity: Identity) {
+    /// `identity` has spoken for itself, from `source`.
+    fn hear_of(&mut self, now: Time, source: Endpoint, identity: Identity) {
         let node = identity.node;
-        if node == self.id {
-            return;
-        }
-        if self.departed.nodes.contains(&node) {
-            self.send_to(sender, &Packet::Goodbye(node));
-            return;
-        }
         let known = self.peers.get(&node).map(|peer| peer.identity);
         let is_news = !self.is_live(node)
             || known.is_none_or(|known| known.bump < identity.bump)
-            || (node == sender && !self.swim.is_connected());
+            || !self.swim.is_connected();
         if !is_news {
             return;
         }
-        if !identity.is_reachable() {
-            self.counters.datagrams_malformed += 1;
+        if identity.endpoint != source {
+            self.counters.datagrams_elsewhere += 1;
         } else if known.is_none() && self.swim.known() >= self.config.max_nodes {
             self.counters.nodes_refused += 1;
         } else {
             self.swim.hear_of(now, identity);
+        }
+    }
+
+    /// `sender` reports that `identity` is alive.
+    fn hear_report_of(&mut self, sender: NodeId, identity: Identity) {
+        if identity.node == self.id {
+            return;
+        }
+        if self.departed.contains(identity.node) {
+            self.send_to(sender, &Packet::Goodbye(identity.node));
+        } else {
+            self.on_news(identity);
         }
     }
 
@@ -314,15 +318,11 @@ impl Gossip {
         let rows = rows.clamp(1, ROWS_IN_FLIGHT);
         let pull = self.exchange.pulls.entry(node).or_insert(Pull {
             version: entry.version,
-            source: sender,
             rows,
             tries: 0,
             in_flight: false,
         });
-        if pull.version < entry.version {
-            pull.version = entry.version;
-            pull.source = sender;
-        }
+        pull.version = pull.version.max(entry.version);
     }
 
     /// Asks for what is lacking, as far as the answers may be expected to find room.
@@ -337,10 +337,8 @@ impl Gossip {
             self.exchange.rows_in_flight += pull.rows;
             let patience = self.config.retry_after * 2_u32.pow(pull.tries);
             self.timers.set(Timer::Pull(*node), now + patience.min(LONGEST_PATIENCE));
-            let owner_first = pull.tries % 2 == 0 || self.live.binary_search(&pull.source).is_err();
-            let addressee = if owner_first { *node } else { pull.source };
             let gaps = self.peers[node].table.gaps(*node, pull.version, GAPS);
-            by_addressee.entry(addressee).or_default().extend(gaps);
+            by_addressee.entry(*node).or_default().extend(gaps);
         }
         let capacity = packet::pull_capacity(self.config.max_datagram_bytes);
         for (addressee, wanted) in by_addressee {

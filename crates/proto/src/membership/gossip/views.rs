@@ -1,11 +1,12 @@
 //! From subscriptions to views: who shares this node's groups, and on which settings.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use core::cmp::Reverse;
 
 use super::packet::Subscription;
 use super::table::Difference;
 use crate::membership::MembershipEvent;
-use crate::{GroupId, GroupSettings, JoinError, NodeId, ViewChange, ViewChangeKind};
+use crate::{GroupId, GroupSettings, JoinError, NodeId, Time, ViewChange, ViewChangeKind};
 
 /// The subscriptions of all live nodes by group, and the views of this node's groups.
 ///
@@ -105,7 +106,9 @@ impl Views {
             return false;
         }
         self.dismiss(group, node, ViewChangeKind::Left);
-        if (ours.joined_at, self.id) < (theirs.joined_at, node) {
+        // A group that works is not given up because of what one newcomer says of its past.
+        let works = self.own.get(&group).is_some_and(|own| !own.members.is_empty());
+        if works || (ours.joined_at, self.id) < (theirs.joined_at, node) {
             self.contradictions_ignored += 1;
             return false;
         }
@@ -153,11 +156,23 @@ impl Views {
         }
     }
 
-    /// Whose settings the group has, as far as known: the earliest subscription's.
+    /// Whose settings the group has, as far as known: those of most members, or of as many the
+    /// earliest subscription's.
     fn keeper(&self, group: GroupId) -> Option<(NodeId, GroupSettings)> {
         let holders = self.holders.get(&group)?;
-        let earliest = holders.iter().min_by_key(|(node, theirs)| (theirs.joined_at, **node));
-        earliest.map(|(node, theirs)| (*node, theirs.settings))
+        // Few settings at most contradict each other, so that a list of them is searched quickly.
+        let mut camps: Vec<(usize, Time, NodeId, GroupSettings)> = Vec::new();
+        for (node, theirs) in holders {
+            match camps.iter_mut().find(|camp| camp.3 == theirs.settings) {
+                Some(camp) if (theirs.joined_at, *node) < (camp.1, camp.2) => {
+                    *camp = (camp.0 + 1, theirs.joined_at, *node, camp.3);
+                }
+                Some(camp) => camp.0 += 1,
+                None => camps.push((1, theirs.joined_at, *node, theirs.settings)),
+            }
+        }
+        let keeper = camps.into_iter().min_by_key(|camp| (Reverse(camp.0), camp.1, camp.2));
+        keeper.map(|(_, _, node, settings)| (node, settings))
     }
 
     fn admit(&mut self, group: GroupId, node: NodeId) {

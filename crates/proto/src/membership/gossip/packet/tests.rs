@@ -24,7 +24,7 @@ fn subscription() -> Subscription {
 fn hex(packet: &Packet) -> String {
     let datagram = packet.encode(SENDER);
     assert_eq!(datagram[..4], [0xCA, 0x70, 2, 2]);
-    assert_eq!(Packet::decode(&datagram), Ok((SENDER, packet.clone())));
+    assert_eq!(Packet::decode(&datagram), Ok((Origin::from(SENDER), packet.clone())));
     let header = &datagram[4..HEADER_BYTES];
     assert_eq!(
         header[8..],
@@ -115,7 +115,7 @@ fn a_row_with_unknown_settings_hides_no_other_row() {
     datagram[HEADER_BYTES + 20 + ROW_BYTES + 9] = 77;
     wire::seal(&mut datagram, 0);
     let expected = Changes { rows: vec![row(1), row(3)], unknown: 1, ..changes };
-    assert_eq!(Packet::decode(&datagram), Ok((SENDER, Packet::Changes(expected))));
+    assert_eq!(Packet::decode(&datagram), Ok((Origin::from(SENDER), Packet::Changes(expected))));
 }
 
 #[test]
@@ -225,7 +225,7 @@ proptest! {
     #[test]
     fn decoding_is_the_inverse_of_encoding(sender: u64, packet in any_packet()) {
         let datagram = packet.encode(NodeId(sender));
-        prop_assert_eq!(Packet::decode(&datagram), Ok((NodeId(sender), packet)));
+        prop_assert_eq!(Packet::decode(&datagram), Ok((Origin::from(NodeId(sender)), packet)));
     }
 
     #[test]

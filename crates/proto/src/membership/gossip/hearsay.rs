@@ -1,0 +1,279 @@
+//! What nodes report of others, and which of it counts.
+//!
+//! A node's state changes only on its own word from its own address, or after it was asked there
+//! and did not answer. A report that a node is alive, has a new identity or has stopped is
+//! therefore a reason to ask it with a hello, and no more. The bytes of such questions to addresses
+//! that have not answered are at most twice those of the datagram that gave the reason.
+
+use bytes::BufMut;
+use foca::{Codec as _, Header, Member, Message, State};
+
+use super::codec::SwimCodec;
+use super::identity::Identity;
+use super::packet::{Hello, Packet};
+use super::{Config, Gossip, Timer, codec};
+use crate::{Destination, Endpoint, NodeId, Time, ViewChangeKind};
+
+/// An address from which datagrams came in the name of a live peer that is reached elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    source: Endpoint,
+    since: Time,
+    asked: Time,
+    asks: u32,
+}
+
+/// A third node's report that a live peer has stopped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Report {
+    identity: Identity,
+    kind: ViewChangeKind,
+    asks_left: u32,
+}
+
+/// Limits how often a node takes a new identity because others say that it is dead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rejoins {
+    left: u32,
+    refilled: Time,
+}
+
+/// How often a node is asked before a report or a claim about it is believed.
+const ASKS: u32 = 4;
+/// New identities that a node may take one after another; one more in each probe period.
+const REJOINS: u32 = 8;
+
+impl Rejoins {
+    pub(super) fn new() -> Self {
+        Self { left: REJOINS, refilled: Time::ZERO }
+    }
+
+    fn take(&mut self, now: Time, config: &Config) -> bool {
+        let periods = now.since(self.refilled).as_nanos() / config.probe_period().as_nanos();
+        if periods > 0 {
+            self.left = REJOINS.min(self.left.saturating_add(u32::try_from(periods).unwrap_or(8)));
+            self.refilled = now;
+        }
+        let is_allowed = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_allowed
+    }
+}
+
+impl Gossip {
+    /// Returns `true` if a datagram that came from `source` in the name of `sender` is its own
+    /// word. A live peer has one address. Another one takes its place only if the peer is asked at
+    /// the old one and does not answer, which is so after its interface got a new address.
+    pub(super) fn is_own_word(&mut self, now: Time, source: Endpoint, sender: NodeId) -> bool {
+        let is_live = self.is_live(sender);
+        let (patience, retry) = (self.config.suspicion_time() / 2, self.config.retry_after);
+        let Some(peer) = self.peers.get_mut(&sender) else { return true };
+        let known = peer.identity.endpoint;
+        if known == source || !is_live {
+            peer.claim = None;
+            return true;
+        }
+        let other = peer.claim.filter(|claim| now < claim.asked + patience);
+        let new = Claim { source, since: now, asked: now, asks: 0 };
+        let claim = peer.claim.insert(other.unwrap_or(new));
+        if claim.source != source {
+            return false;
+        }
+        if claim.asks >= ASKS && now >= claim.since + patience {
+            peer.claim = None;
+            peer.identity.endpoint = source;
+            self.met_elsewhere(sender, source);
+            return true;
+        }
+        if claim.asks == 0 || now >= claim.asked + retry {
+            claim.asks += 1;
+            claim.asked = now;
+            self.ask(known);
+        }
+        false
+    }
+
+    /// `sender` has spoken from its own address: it has not stopped.
+    pub(super) fn drop_report(&mut self, sender: NodeId) {
+        if self.reports.remove(&sender).is_some() {
+            self.timers.cancel(Timer::Report(sender));
+            self.counters.reports_refuted += 1;
+        }
+    }
+
+    /// A third node reports that `node`, which is live, has stopped.
+    pub(super) fn on_report(&mut self, now: Time, node: NodeId, kind: ViewChangeKind) {
+        let identity = self.peers[&node].identity;
+        let report = self.reports.entry(node).or_insert_with(|| {
+            self.timers.set(Timer::Report(node), now);
+            Report { identity, kind, asks_left: ASKS }
+        });
+        if kind == ViewChangeKind::Left {
+            report.kind = kind;
+        }
+    }
+
+    pub(super) fn on_report_timeout(&mut self, now: Time, node: NodeId) {
+        let Some(report) = self.reports.get_mut(&node) else { return };
+        let Report { identity, kind, asks_left } = *report;
+        if asks_left > 0 {
+            report.asks_left -= 1;
+            self.say_hello_to(self.peers[&node].identity.endpoint);
+            self.timers.set(Timer::Report(node), now + self.config.challenge_period());
+            return;
+        }
+        self.reports.remove(&node);
+        match kind {
+            ViewChangeKind::Left => self.depart(now, node, None),
+            _ => self.swim.bury(now, identity),
+        }
+    }
+
+    /// Asks whoever is at `endpoint`, as far as the datagram that is the reason for it allows.
+    pub(super) fn ask(&mut self, endpoint: Endpoint) {
+        let bytes = super::packet::hello_bytes(self.swim.identity());
+        if self.bytes_to_ask < bytes {
+            self.counters.asks_refused += 1;
+            return;
+        }
+        self.bytes_to_ask -= bytes;
+        self.say_hello_to(endpoint);
+    }
+
+    fn say_hello_to(&mut self, endpoint: Endpoint) {
+        let hello = Hello { alone: true, to_all: false, from: self.swim.identity() };
+        self.transmit(Destination::Endpoint(endpoint), &Packet::Hello(hello));
+    }
+
+    pub(super) fn on_swim(
+        &mut self,
+        now: Time,
+        source: Endpoint,
+        sender: NodeId,
+        mut payload: Vec<u8>,
+    ) {
+        let from = Identity::decode(&mut &payload[..]).map(|from| from.filled_in(source));
+        let Ok(from) = from.and_then(|from| {
+            Identity::fill_in_front(&mut payload, source)?;
+            Ok(from)
+        }) else {
+            self.counters.datagrams_malformed += 1;
+            return;
+        };
+        if from.node != sender || from.endpoint != source {
+            self.counters.datagrams_elsewhere += 1;
+            return;
+        }
+        if self.swim.known() >= self.config.max_nodes && !self.peers.contains_key(&sender) {
+            self.counters.nodes_refused += 1;
+            return;
+        }
+        let Ok(payload) = self.without_hearsay(now, &payload) else {
+            self.counters.datagrams_malformed += 1;
+            return;
+        };
+        let Some(payload) = payload else { return };
+        let mut suspected = codec::suspected(&payload);
+        suspected.retain(|(suspect, incarnation)| !self.swim.is_suspected(*suspect, *incarnation));
+        self.swim.handle_payload(now, &payload);
+        for (suspect, incarnation) in suspected {
+            self.on_hearsay(now, suspect, incarnation);
+        }
+    }
+
+    /// Returns `payload` without the updates that only the nodes themselves can confirm, or `None`
+    /// if nothing of it may be acted on.
+    fn without_hearsay(
+        &mut self,
+        now: Time,
+        payload: &[u8],
+    ) -> Result<Option<Vec<u8>>, crate::wire::DecodeError> {
+        let mut rest = payload;
+        let header: Header<Identity> = SwimCodec.decode_header(&mut rest)?;
+        let is_known = third_of(&header.message)
+            .is_none_or(|third| third.node == self.id || self.is_live(third.node));
+        let is_obeyed = header.message != Message::TurnUndead || self.may_rejoin(now);
+        if !is_known || !is_obeyed {
+            self.counters.hearsay_dropped += 1;
+            return Ok(None);
+        }
+        let mut kept = payload[..payload.len() - rest.len()].to_vec();
+        let updates = codec::updates(&mut rest)?;
+        let Some(updates) = updates else { return Ok(Some(kept)) };
+        let count = updates.len();
+        let believed: Vec<_> =
+            updates.into_iter().filter_map(|member| self.believed(now, &member)).collect();
+        self.counters.hearsay_dropped += (count - believed.len()) as u64;
+        kept.put_u16(believed.len() as u16);
+        for member in &believed {
+            SwimCodec.encode_member(member, &mut kept)?;
+        }
+        Ok(Some(kept))
+    }
+
+    /// Returns the update as far as it may be believed without asking.
+    fn believed(&mut self, now: Time, update: &Member<Identity>) -> Option<Member<Identity>> {
+        let identity = *update.id();
+        let node = identity.node;
+        if node == self.id {
+            let is_own = identity.bump <= self.swim.identity().bump;
+            let is_dead = update.state() == State::Down && identity == self.swim.identity();
+            return (is_own && (!is_dead || self.may_rejoin(now))).then(|| update.clone());
+        }
+        if update.state() != State::Down {
+            self.on_news(identity);
+        }
+        if !self.is_live(node) {
+            return None;
+        }
+        let known = self.peers[&node].identity;
+        if known.bump != identity.bump {
+            return None;
+        }
+        let lately = now.before(self.config.challenge_period());
+        let was_asked = self.swim.suspects(node) && !self.swim.has_heard(node, lately);
+        if update.state() == State::Down && !was_asked {
+            self.on_report(now, node, ViewChangeKind::Failed);
+            return None;
+        }
+        Some(Member::new(known, update.incarnation(), update.state()))
+    }
+
+    /// A third node reports that `identity` is alive. If that is new, the node is asked.
+    pub(super) fn on_news(&mut self, identity: Identity) {
+        let known = self.peers.get(&identity.node).map(|peer| peer.identity);
+        if known.is_some_and(|known| known.bump >= identity.bump)
+            || self.departed.contains(identity.node)
+        {
+            return;
+        }
+        let at = match known {
+            Some(known) if self.is_live(identity.node) => known,
+            None if self.swim.known() >= self.config.max_nodes => {
+                self.counters.nodes_refused += 1;
+                return;
+            }
+            _ => identity,
+        };
+        if at.is_reachable() {
+            self.ask(at.endpoint);
+        } else {
+            self.counters.datagrams_malformed += 1;
+        }
+    }
+
+    fn may_rejoin(&mut self, now: Time) -> bool {
+        self.rejoins.take(now, &self.config)
+    }
+}
+
+/// The third node that a message names, which its receiver may have to send to.
+fn third_of(message: &Message<Identity>) -> Option<Identity> {
+    match message {
+        Message::PingReq { target, .. } | Message::IndirectAck { target, .. } => Some(*target),
+        Message::IndirectPing { origin, .. } | Message::ForwardedAck { origin, .. } => {
+            Some(*origin)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,261 @@
+//! Datagrams that a host on the LAN forges against nodes that agree: what it says of others moves
+//! nothing, and little is sent to addresses that have not answered.
+
+use super::*;
+
+/// The host of the attacker; nobody runs there.
+const ATTACKER: usize = 100;
+/// A host that has nothing to do with any of it.
+const BYSTANDER: usize = 200;
+
+struct Forger {
+    net: Net,
+    forged_bytes: u64,
+    /// View changes until the attack began, by host.
+    changes: Vec<usize>,
+}
+
+/// Identity on the wire, see `Identity`.
+fn identity(node: NodeId, bump: u32, at: Endpoint) -> Vec<u8> {
+    let std::net::IpAddr::V4(ip) = at.0.ip() else { panic!("an address of IPv4") };
+    let (node, bump, port) = (node.0.to_be_bytes(), bump.to_be_bytes(), at.0.port().to_be_bytes());
+    [&node[..], &bump, &port, &[4], &ip.octets()].concat()
+}
+
+fn datagram(kind: u8, flags: u8, sender: NodeId, body: &[u8]) -> Vec<u8> {
+    let header = wire::Header {
+        protocol: wire::Protocol::Membership,
+        kind,
+        flags,
+        group: GroupId(0),
+        sender,
+        incarnation: Incarnation(77),
+        view: 0,
+    };
+    let mut out = Vec::new();
+    let start = header.begin(&mut out);
+    out.extend_from_slice(body);
+    wire::seal(&mut out, start);
+    out
+}
+
+/// Gossip (message 9) from `from` to `to` with updates: identity and state.
+fn gossip(from: Vec<u8>, to: NodeId, message: u8, updates: &[(Vec<u8>, u8)]) -> Vec<u8> {
+    let sender = NodeId(u64::from_be_bytes(from[..8].try_into().unwrap()));
+    let mut body = [&from[..], &[0, 0], &identity(to, 0, endpoint(0)), &[message]].concat();
+    if message != 11 {
+        body.extend((updates.len() as u16).to_be_bytes());
+    }
+    for (id, state) in updates {
+        body.extend([&id[..], &[0, 0, *state]].concat());
+    }
+    datagram(1, 0, sender, &body)
+}
+
+/// A push of `owner`'s table: one row, or the end of it.
+fn changes(sender: NodeId, owner: NodeId, version: u32, row: Option<GroupSettings>) -> Vec<u8> {
+    let mut body = [&owner.0.to_be_bytes()[..], &(version - 1).to_be_bytes()].concat();
+    body.extend([version.to_be_bytes(), [0; 4], version.to_be_bytes()].concat());
+    body.extend(GroupId::of_name("all").0.to_be_bytes());
+    match row {
+        None => body.push(0),
+        Some(settings) => {
+            body.push(1);
+            settings.encode(&mut body);
+            body.extend(1_u64.to_be_bytes());
+        }
+    }
+    datagram(4, 0, sender, &body)
+}
+
+impl Forger {
+    fn new() -> Self {
+        let mut net = agreed(4, 0.0, 11);
+        net.run_for(seconds(3));
+        let changes = net.hosts.iter().map(|host| host.changes.len()).collect();
+        Self { net, forged_bytes: 0, changes }
+    }
+
+    /// Every host gets the datagram from the attacker's address.
+    fn send(&mut self, datagram: &[u8]) {
+        for host in 0..4 {
+            self.forged_bytes += datagram.len() as u64;
+            self.net.feed(host, endpoint(ATTACKER), datagram);
+        }
+    }
+
+    /// Runs for 10 s, and requires that all are whole at the end and were all the time.
+    fn assert_nothing_moved(&mut self) {
+        self.assert_whole_after(seconds(10));
+        for (host, before) in self.net.hosts.iter().zip(&self.changes) {
+            assert_eq!(host.changes.len(), *before, "a view of {:?} changed", host.id);
+            assert!(host.refused.is_empty(), "{:?} lost a group", host.id);
+        }
+    }
+
+    fn assert_whole_after(&mut self, span: Duration) {
+        let before = self.net.datagrams;
+        self.net.run_for(span);
+        self.net.check();
+        assert!(self.net.agrees(&GROUPS, in_group), "a view is not whole");
+        let rate = (self.net.datagrams - before) / span.as_secs();
+        assert!(rate < 600, "{rate} datagrams a second");
+    }
+
+    fn assert_at_most_twice_to(&self, host: usize) {
+        let sent = self.net.bytes_to.get(&endpoint(host)).copied().unwrap_or(0);
+        let forged = self.forged_bytes;
+        assert!(sent <= 2 * forged, "{sent} bytes for {forged}");
+    }
+}
+
+fn stranger() -> Vec<u8> {
+    identity(NodeId(666), 0, endpoint(ATTACKER))
+}
+
+#[test]
+fn a_death_under_the_highest_bump_begins_no_storm() {
+    let mut forger = Forger::new();
+    for from in [stranger(), identity(node_id(0), 0, endpoint(0))] {
+        for to in 0..4 {
+            let dead = identity(node_id(1), u32::MAX, endpoint(1));
+            forger.send(&gossip(from.clone(), node_id(to), 9, &[(dead, 2)]));
+        }
+    }
+    forger.assert_nothing_moved();
+}
+
+#[test]
+fn a_life_under_the_highest_bump_elsewhere_sends_nobody_there() {
+    let mut forger = Forger::new();
+    for to in 0..4 {
+        let alive = identity(node_id(1), u32::MAX, endpoint(BYSTANDER));
+        forger.send(&gossip(stranger(), node_id(to), 9, &[(alive, 0)]));
+    }
+    forger.assert_nothing_moved();
+    assert_eq!(forger.net.bytes_to.get(&endpoint(BYSTANDER)), None);
+}
+
+#[test]
+fn a_goodbye_of_another_counts_only_if_the_node_is_silent() {
+    let mut forger = Forger::new();
+    for sender in [NodeId(666), node_id(0), node_id(1)] {
+        forger.send(&datagram(6, 0, sender, &node_id(1).0.to_be_bytes()));
+    }
+    forger.assert_nothing_moved();
+    forger.net.hosts[1].crashed = true;
+    forger.send(&datagram(6, 0, NodeId(666), &node_id(1).0.to_be_bytes()));
+    forger.net.run_for(seconds(1));
+    let members = forger.net.view(0, "all").members().len();
+    assert_eq!(members, 2, "the node that is silent is not gone");
+}
+
+#[test]
+fn settings_in_the_name_of_another_close_no_group() {
+    let mut forger = Forger::new();
+    let other = GroupSettings::new("all", Profile::TimeCritical(RateOfFire::new(9, 5)));
+    for sender in [node_id(2), NodeId(666)] {
+        for version in 3..6 {
+            forger.send(&changes(sender, node_id(2), version, Some(other)));
+        }
+    }
+    forger.assert_nothing_moved();
+}
+
+#[test]
+fn settings_of_a_newcomer_close_no_group_that_works() {
+    let mut forger = Forger::new();
+    for to in 0..4 {
+        forger.send(&gossip(stranger(), node_id(to), 9, &[]));
+    }
+    let other = GroupSettings::new("all", Profile::TimeCritical(RateOfFire::new(9, 5)));
+    forger.send(&changes(NodeId(666), NodeId(666), 1, Some(other)));
+    forger.assert_whole_after(seconds(10));
+    assert!(forger.net.hosts.iter().all(|host| host.refused.is_empty()));
+    let late = forger.net.add(with_seeds(&[0]));
+    forger.net.run_for(seconds(2));
+    forger.net.join(late, "all").expect("most members have these settings");
+}
+
+#[test]
+fn the_end_of_a_subscription_is_told_by_its_owner_alone() {
+    let mut forger = Forger::new();
+    for sender in [node_id(1), node_id(2), NodeId(666)] {
+        forger.send(&changes(sender, node_id(1), 1000, None));
+    }
+    forger.assert_nothing_moved();
+    forger.net.leave(1, "all");
+    forger.net.run_for(seconds(2));
+    assert_eq!(forger.net.view(0, "all").members().len(), 2, "its own versions count on");
+}
+
+#[test]
+fn a_death_is_believed_only_after_the_node_was_asked() {
+    let mut forger = Forger::new();
+    for to in 0..4 {
+        let dead = identity(node_id(1), 0, endpoint(1));
+        forger.send(&gossip(stranger(), node_id(to), 9, &[(dead, 2)]));
+    }
+    forger.assert_nothing_moved();
+    let asked: u64 = (0..4).map(|host| forger.net.stat(host, "reports_refuted")).sum();
+    assert!(asked >= 2, "{asked} reports refuted");
+}
+
+#[test]
+fn you_are_dead_and_false_answers_end_in_whole_views() {
+    let mut forger = Forger::new();
+    for _ in 0..200 {
+        for to in 0..4 {
+            forger.send(&gossip(stranger(), node_id(to), 11, &[]));
+            forger.send(&gossip(identity(node_id(2), 0, endpoint(2)), node_id(to), 11, &[]));
+        }
+    }
+    forger.assert_whole_after(seconds(10));
+    let rejoins: u64 = (0..4).map(|host| forger.net.stat(host, "rejoins")).sum();
+    assert!(rejoins <= 4 * 9, "{rejoins} new identities");
+}
+
+#[test]
+fn a_flood_of_named_joiners_sends_their_addresses_little() {
+    let mut forger = Forger::new();
+    for part in 0..167_u64 {
+        let named: Vec<_> = (0..30)
+            .map(|place| (identity(NodeId(10_000 + 30 * part + place), 0, endpoint(BYSTANDER)), 0))
+            .collect();
+        let datagram = gossip(stranger(), node_id(0), 9, &named);
+        forger.forged_bytes += datagram.len() as u64;
+        forger.net.feed(0, endpoint(ATTACKER), &datagram);
+    }
+    forger.assert_whole_after(seconds(10));
+    forger.assert_at_most_twice_to(BYSTANDER);
+    let up = forger.net.stat(0, "nodes_up");
+    assert!(up <= 4, "{up} nodes up");
+}
+
+#[test]
+fn a_member_is_where_it_speaks_from() {
+    let mut forger = Forger::new();
+    let elsewhere = identity(NodeId(666), 0, endpoint(BYSTANDER));
+    for _ in 0..20 {
+        forger.send(&datagram(2, 1, NodeId(666), &elsewhere));
+        forger.send(&gossip(elsewhere.clone(), node_id(0), 9, &[]));
+        let entry = [&elsewhere[..], &[0; 8]].concat();
+        forger.send(&datagram(3, 1, NodeId(666), &[&[0; 4][..], &entry].concat()));
+    }
+    forger.assert_nothing_moved();
+    forger.assert_at_most_twice_to(BYSTANDER);
+    assert!(forger.net.hosts.iter().all(|host| !host.met.contains(&NodeId(666))));
+}
+
+#[test]
+fn nobody_takes_the_address_of_a_node_that_answers() {
+    let mut forger = Forger::new();
+    for _ in 0..100 {
+        let there = identity(node_id(1), 1, endpoint(ATTACKER));
+        forger.send(&gossip(there.clone(), node_id(0), 9, &[]));
+        forger.send(&datagram(2, 1, node_id(1), &there));
+        forger.net.run_for(millis(100));
+    }
+    forger.assert_nothing_moved();
+    forger.assert_at_most_twice_to(ATTACKER);
+}
