@@ -1,18 +1,19 @@
 //! Members come and go: what SWIM finds out, what they say themselves, and suspicions.
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 
 use super::identity::Identity;
 use super::packet::Packet;
 use super::table::{Difference, Table};
 use super::{Challenge, Config, Gossip, Peer, Timer};
 use crate::membership::MembershipEvent;
-use crate::{Destination, NodeId, Time, ViewChangeKind};
+use crate::{Destination, Incarnation, NodeId, Origin, Time, ViewChangeKind};
 
 /// The nodes that said goodbye last: what is still told of them is old.
 #[derive(Default)]
 pub(super) struct Departed {
-    pub(super) nodes: BTreeSet<NodeId>,
+    /// With the start that is over.
+    pub(super) nodes: BTreeMap<NodeId, Incarnation>,
     order: VecDeque<NodeId>,
 }
 
@@ -27,7 +28,7 @@ impl Gossip {
         if node == self.id || self.is_live(node) {
             return;
         }
-        if self.departed.nodes.contains(&node) {
+        if self.departed.contains(node) {
             self.swim.bury(now, identity);
             return;
         }
@@ -41,6 +42,7 @@ impl Gossip {
         let patience = self.config.retry_after;
         let peer = self.peers.entry(node).or_insert_with(|| Peer {
             identity,
+            incarnation: None,
             table: Table::default(),
             confirmed: None,
             patience,
@@ -157,8 +159,14 @@ impl Gossip {
         self.swim.announce(now, by);
     }
 
-    pub(super) fn on_goodbye(&mut self, now: Time, sender: NodeId, node: NodeId) {
-        if node == self.id || !self.departed.insert(node, self.config.max_nodes) {
+    /// A start of a node is over. Another one may have been heard by now.
+    pub(super) fn on_goodbye(&mut self, now: Time, sender: NodeId, over: Origin) {
+        let node = over.node;
+        let known = self.peers.get(&node).and_then(|peer| peer.incarnation);
+        if node == self.id
+            || known.is_some_and(|known| known != over.incarnation)
+            || !self.departed.insert(over, self.config.max_nodes)
+        {
             return;
         }
         let Some(peer) = self.peers.get(&node) else { return };
@@ -173,17 +181,34 @@ impl Gossip {
             self.live.iter().copied().filter(|other| *other != sender).collect();
         self.rng.choose_to_front(&mut others, GOODBYE_FANOUT);
         for other in others.into_iter().take(GOODBYE_FANOUT) {
-            self.send_to(other, &Packet::Goodbye(node));
+            self.send_to(other, &Packet::Goodbye(over));
         }
     }
 }
 
 impl Departed {
+    pub(super) fn contains(&self, node: NodeId) -> bool {
+        self.nodes.contains_key(&node)
+    }
+
+    /// Whether a datagram of this origin is of a node that has left. Another start of it has not.
+    pub(super) fn has_left(&mut self, origin: Origin) -> bool {
+        let Some(over) = self.nodes.get(&origin.node) else { return false };
+        if *over == origin.incarnation {
+            return true;
+        }
+        self.nodes.remove(&origin.node);
+        self.order.retain(|node| *node != origin.node);
+        false
+    }
+
     /// Says whether the node is new among the `capacity` last ones.
-    fn insert(&mut self, node: NodeId, capacity: usize) -> bool {
-        if !self.nodes.insert(node) {
+    fn insert(&mut self, over: Origin, capacity: usize) -> bool {
+        let Origin { node, incarnation } = over;
+        if self.contains(node) {
             return false;
         }
+        self.nodes.insert(node, incarnation);
         self.order.push_back(node);
         if self.order.len() > capacity
             && let Some(oldest) = self.order.pop_front()

@@ -43,8 +43,8 @@ use self::table::Table;
 use self::views::Views;
 use super::{Membership, MembershipEvent};
 use crate::{
-    Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Rng, Time,
-    Timers, Transmit, Wakeup,
+    Class, Destination, Endpoint, GroupId, GroupSettings, Incarnation, JoinError, NodeId, Origin,
+    Rng, Time, Timers, Transmit, Wakeup,
 };
 
 /// Gossip membership of one node.
@@ -74,6 +74,8 @@ pub struct Gossip {
 
 struct Peer {
     identity: Identity,
+    /// The start of it that was heard last.
+    incarnation: Option<Incarnation>,
     table: Table,
     /// The version of this node's own table that the peer is known to have.
     confirmed: Option<u32>,
@@ -179,7 +181,7 @@ impl Gossip {
             Packet::Digest(digest) => self.on_digest(now, source, sender, digest),
             Packet::Changes(changes) => self.on_changes(now, sender, &changes),
             Packet::Pull(wanted) => self.on_pull(sender, &wanted),
-            Packet::Goodbye(node) => self.on_goodbye(now, sender, node),
+            Packet::Goodbye(over) => self.on_goodbye(now, sender, over),
             Packet::Suspicion { by, suspect, incarnation } => {
                 self.on_suspicion(now, by.filled_in(source), suspect, incarnation);
             }
@@ -337,7 +339,7 @@ impl Membership for Gossip {
         self.outgoing.clear();
         for _ in 0..GOODBYES {
             for node in self.live.clone() {
-                self.send_to(node, &Packet::Goodbye(self.id));
+                self.send_to(node, &Packet::Goodbye(self.origin));
             }
         }
     }
@@ -347,16 +349,22 @@ impl Membership for Gossip {
             return;
         }
         self.begin(now);
-        let Ok((sender, packet)) = Packet::decode(datagram) else {
+        let Ok((origin, packet)) = Packet::decode(datagram) else {
             self.counters.datagrams_malformed += 1;
             return;
         };
+        let sender = origin.node;
         self.contact.heard_from(source, sender);
         if sender == self.id {
             self.counters.datagrams_own += 1;
-        } else if self.departed.nodes.contains(&sender) {
+        } else if self.departed.has_left(origin) {
             self.counters.datagrams_late += 1;
         } else {
+            if let Some(peer) = self.peers.get_mut(&sender)
+                && peer.identity.endpoint == source
+            {
+                peer.incarnation = Some(origin.incarnation);
+            }
             self.swim.mind_stall(now);
             self.swim.hear(now, sender);
             self.dispatch(now, source, sender, packet);
@@ -428,7 +436,7 @@ impl Membership for Gossip {
         for node in &self.live {
             assert!(self.peers.contains_key(node), "a live node is not a peer");
             assert!(alive.contains(node), "{node:?} is live, but not for the failure detector");
-            assert!(!self.departed.nodes.contains(node), "a node that left is live");
+            assert!(!self.departed.contains(*node), "a node that left is live");
         }
         self.own.check();
         self.peers.values().for_each(|peer| peer.table.check());

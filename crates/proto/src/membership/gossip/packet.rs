@@ -7,7 +7,7 @@ use super::identity::{IDENTITY_BYTES, Identity};
 use super::table::Row;
 use crate::settings::SETTINGS_BYTES;
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
-use crate::{GroupId, GroupSettings, NodeId, Origin, Time};
+use crate::{GroupId, GroupSettings, Incarnation, NodeId, Origin, Time};
 
 /// One datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,8 @@ pub(super) enum Packet {
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 0 | 8 | the node that stopped |
-    Goodbye(NodeId),
+    /// | 8 | 8 | which start of it |
+    Goodbye(Origin),
     /// Kind 7, to a node that did not answer a probe: prove that you live.
     ///
     /// | offset | bytes | field |
@@ -172,7 +173,7 @@ impl Packet {
     }
 
     /// Reads a datagram; returns its sender with it.
-    pub(super) fn decode(datagram: &[u8]) -> Result<(NodeId, Self), DecodeError> {
+    pub(super) fn decode(datagram: &[u8]) -> Result<(Origin, Self), DecodeError> {
         let (header, mut body) = Header::decode(datagram)?;
         if header.protocol != Protocol::Membership {
             return Err(DecodeError::Kind);
@@ -185,7 +186,7 @@ impl Packet {
         if packet.kind_and_flags().1 != header.flags || header.group.0 != 0 || header.view != 0 {
             return Err(DecodeError::Value);
         }
-        Ok((header.sender, packet))
+        Ok((header.origin(), packet))
     }
 
     fn kind_and_flags(&self) -> (u8, u8) {
@@ -213,7 +214,10 @@ impl Packet {
                 out.put_u32(wanted.up_to);
                 out.put_u32(wanted.floor);
             }),
-            Self::Goodbye(node) => out.put_u64(node.0),
+            Self::Goodbye(Origin { node, incarnation }) => {
+                out.put_u64(node.0);
+                out.put_u64(incarnation.0);
+            }
             Self::Suspicion { by, suspect, incarnation } => {
                 by.encode(out);
                 suspect.encode(out);
@@ -243,7 +247,10 @@ impl Packet {
                 }
                 Ok(Self::Pull(wanted))
             }
-            GOODBYE => Ok(Self::Goodbye(NodeId(take_u64(body)?))),
+            GOODBYE => {
+                let (node, incarnation) = (NodeId(take_u64(body)?), Incarnation(take_u64(body)?));
+                Ok(Self::Goodbye(Origin { node, incarnation }))
+            }
             SUSPICION => {
                 let (by, suspect) = (Identity::decode(body)?, Identity::decode(body)?);
                 let incarnation = body.try_get_u16().map_err(|_| DecodeError::Length)?;

@@ -8,7 +8,7 @@ use super::packet::{
     self, Changes, Digest, DigestEntry, Packet, Wanted, changes_capacity, digest_capacity,
 };
 use super::{Gossip, Timer};
-use crate::{Destination, Endpoint, NodeId, Time};
+use crate::{Destination, Endpoint, NodeId, Origin, Time};
 
 /// What this node has sent out, and what it waits for.
 #[derive(Default)]
@@ -273,8 +273,8 @@ impl Gossip {
         if node == self.id {
             return;
         }
-        if self.departed.nodes.contains(&node) {
-            self.send_to(sender, &Packet::Goodbye(node));
+        if let Some(incarnation) = self.departed.nodes.get(&node).copied() {
+            self.send_to(sender, &Packet::Goodbye(Origin { node, incarnation }));
             return;
         }
         let known = self.peers.get(&node).map(|peer| peer.identity);

@@ -2,7 +2,7 @@ use core::net::{Ipv6Addr, SocketAddr};
 
 use super::super::identity::tests::any_identity;
 use super::*;
-use crate::{Endpoint, Incarnation, Profile, RateOfFire};
+use crate::{Endpoint, Incarnation, Origin, Profile, RateOfFire};
 use proptest::prelude::*;
 
 const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
@@ -24,7 +24,7 @@ fn subscription() -> Subscription {
 fn hex(packet: &Packet) -> String {
     let datagram = packet.encode(SENDER);
     assert_eq!(datagram[..4], [0xCA, 0x70, 2, 2]);
-    assert_eq!(Packet::decode(&datagram), Ok((SENDER, packet.clone())));
+    assert_eq!(Packet::decode(&datagram), Ok((SENDER.into(), packet.clone())));
     let header = &datagram[4..HEADER_BYTES];
     assert_eq!(
         header[8..],
@@ -84,7 +84,10 @@ fn every_packet_on_the_wire_is_this() {
             Packet::Pull(vec![Wanted { node: NodeId(2), after: 4, up_to: 8, floor: 1 }]),
             "05000038519e9c8e 0000000000000002000000040000000800000001",
         ),
-        (Packet::Goodbye(NodeId(2)), "0600002cef878553 0000000000000002"),
+        (
+            Packet::Goodbye(Origin { node: NodeId(2), incarnation: Incarnation(5) }),
+            "06000034ca77caec 00000000000000020000000000000005",
+        ),
         (
             Packet::Suspicion { by, suspect, incarnation: 6 },
             "0700004c07d3c581 0000000000000001000000031ce8040a000007000000000\
@@ -115,7 +118,7 @@ fn a_row_with_unknown_settings_hides_no_other_row() {
     datagram[HEADER_BYTES + 20 + ROW_BYTES + 9] = 77;
     wire::seal(&mut datagram, 0);
     let expected = Changes { rows: vec![row(1), row(3)], unknown: 1, ..changes };
-    assert_eq!(Packet::decode(&datagram), Ok((SENDER, Packet::Changes(expected))));
+    assert_eq!(Packet::decode(&datagram), Ok((SENDER.into(), Packet::Changes(expected))));
 }
 
 #[test]
@@ -214,7 +217,9 @@ fn any_packet() -> impl Strategy<Value = Packet> {
         any_digest().prop_map(Packet::Digest),
         any_changes().prop_map(Packet::Changes),
         prop::collection::vec(wanted, 0..80).prop_map(Packet::Pull),
-        any::<u64>().prop_map(|node| Packet::Goodbye(NodeId(node))),
+        any::<(u64, u64)>().prop_map(|(node, bits)| {
+            Packet::Goodbye(Origin { node: NodeId(node), incarnation: Incarnation(bits) })
+        }),
         (any_identity(), any_identity(), any::<u16>()).prop_map(|(by, suspect, incarnation)| {
             Packet::Suspicion { by, suspect, incarnation }
         }),
@@ -225,7 +230,7 @@ proptest! {
     #[test]
     fn decoding_is_the_inverse_of_encoding(sender: u64, packet in any_packet()) {
         let datagram = packet.encode(NodeId(sender));
-        prop_assert_eq!(Packet::decode(&datagram), Ok((NodeId(sender), packet)));
+        prop_assert_eq!(Packet::decode(&datagram), Ok((NodeId(sender).into(), packet)));
     }
 
     #[test]
