@@ -16,7 +16,7 @@ use crate::{
 };
 
 mod groups;
-mod starts;
+pub mod starts;
 
 use self::groups::{Joined, Stage};
 use self::starts::{Start, Starts};
@@ -186,7 +186,7 @@ impl Node {
     ) -> Option<NodeId> {
         let peek = Header::peek(datagram);
         if let Some(peek) = peek.filter(|peek| peek.protocol != Protocol::Membership) {
-            match self.starts.look(source, peek, datagram) {
+            match self.starts.look(now, source, peek, datagram) {
                 Start::Known => {}
                 Start::New => self.on_restart(now, peek.sender),
                 Start::Over => {

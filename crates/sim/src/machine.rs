@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::{
-    Endpoint, Engine, Event, GroupId, GroupSettings, JoinError, SendOptions, Time, Transmit,
-    ViewChange, Wakeup,
+    Endpoint, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, SendOptions, Time,
+    Transmit, ViewChange, Wakeup,
 };
 
 /// A state machine under the [engine contract](carom_proto::engine), as the world drives it: an
@@ -98,6 +98,10 @@ pub enum Command {
     Confirm(GroupId),
     /// The membership says that a view has changed.
     View(ViewChange),
+    /// The membership says that the node can be reached there.
+    Met(NodeId, Endpoint),
+    /// The membership says that the node is gone.
+    Parted(NodeId),
 }
 
 impl<E: Engine + ?Sized> Machine for Box<E> {
@@ -115,6 +119,7 @@ impl<E: Engine + ?Sized> Machine for Box<E> {
             }
             Command::Confirm(group) => self.confirm(now, group),
             Command::View(change) => self.handle_view(now, &change),
+            Command::Met(..) | Command::Parted(_) => {}
         }
     }
 

@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::{Membership, MembershipEvent};
+use carom_proto::node::starts::{Start, Starts};
 use carom_proto::wire::{Header, Protocol};
 use carom_proto::{
-    Destination, Endpoint, Engine, Event, GroupId, GroupSettings, Hops, JoinError, SendError,
-    SendOptions, SeqNo, Time, Transmit, View, ViewChange, Wakeup,
+    Destination, Endpoint, Engine, Event, GroupId, GroupSettings, Hops, JoinError, NodeId,
+    SendError, SendOptions, SeqNo, Time, Transmit, View, ViewChange, ViewChangeKind, Wakeup,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,6 +21,7 @@ pub struct Member<E: Engine + ?Sized = dyn Engine> {
     engine: Box<E>,
     provider: Option<Box<dyn Membership>>,
     views: BTreeMap<GroupId, View>,
+    starts: Starts,
     notices: VecDeque<Notice>,
     /// Copies of a datagram that goes to several places.
     copies: VecDeque<(Transmit, Vec<u8>)>,
@@ -39,7 +41,8 @@ impl<E: Engine + ?Sized> Member<E> {
     /// `engine`, and the provider of its views unless the roster is that.
     pub fn new(engine: Box<E>, provider: Option<Box<dyn Membership>>) -> Self {
         let (notices, copies) = (VecDeque::new(), VecDeque::new());
-        Self { engine, provider, views: BTreeMap::new(), notices, copies }
+        let (views, starts) = (BTreeMap::new(), Starts::default());
+        Self { engine, provider, views, starts, notices, copies }
     }
 
     /// The engine.
@@ -97,6 +100,31 @@ impl<E: Engine + ?Sized> Member<E> {
         self.engine.leave(now, group);
     }
 
+    /// Another start of `node` has spoken: the one before is over, in all groups, as for a
+    /// [`Node`](carom_proto::node::Node).
+    fn on_restart(&mut self, now: Time, node: NodeId) {
+        let with_it = self.views.iter().filter(|(_, view)| view.contains(node));
+        let groups: Vec<_> = with_it.map(|(group, view)| (*group, view.version())).collect();
+        for (group, version) in groups {
+            for kind in [ViewChangeKind::Failed, ViewChangeKind::Joined] {
+                self.on_view(now, ViewChange { group, node, kind, version });
+            }
+        }
+    }
+
+    /// Whether an engine's datagram is of the current start of its sender.
+    fn admits(&mut self, now: Time, source: Endpoint, datagram: &[u8]) -> bool {
+        let Some(peek) = Header::peek(datagram) else { return true };
+        match self.starts.look(now, source, peek, datagram) {
+            Start::Known => true,
+            Start::Over => false,
+            Start::New => {
+                self.on_restart(now, peek.sender);
+                true
+            }
+        }
+    }
+
     fn on_view(&mut self, now: Time, change: ViewChange) {
         let Some(view) = self.views.get_mut(&change.group) else { return };
         if view.apply(&change) {
@@ -132,7 +160,8 @@ impl<E: Engine + ?Sized> Member<E> {
                     self.engine.leave(now, group);
                     self.notices.push_back(Notice::Refused(group, why));
                 }
-                MembershipEvent::Met(..) | MembershipEvent::Parted(_) => {}
+                MembershipEvent::Met(node, endpoint) => self.starts.meet(node, endpoint),
+                MembershipEvent::Parted(node) => self.starts.part(node),
                 MembershipEvent::Settled => {}
                 MembershipEvent::Away | MembershipEvent::Returned => {}
             }
@@ -175,21 +204,20 @@ impl<E: Engine + ?Sized> Machine for Member<E> {
             }
             Command::Confirm(group) => self.engine.confirm(now, group),
             Command::View(change) => self.on_view(now, change),
+            Command::Met(node, endpoint) => self.starts.meet(node, endpoint),
+            Command::Parted(node) => self.starts.part(node),
         }
     }
 
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
         let protocol = Header::peek(datagram).map(|peek| peek.protocol);
-        match (protocol, &mut self.provider) {
-            (Some(Protocol::Membership), Some(provider)) => {
-                provider.handle_datagram(now, source, datagram);
-                self.take_provider_events(now);
-            }
-            (_, provider) => {
-                let sender = Engine::handle_datagram(&mut *self.engine, now, datagram);
-                if let (Some(provider), Some(sender)) = (provider, sender) {
-                    provider.heard(now, sender);
-                }
+        if let (Some(Protocol::Membership), Some(provider)) = (protocol, &mut self.provider) {
+            provider.handle_datagram(now, source, datagram);
+            self.take_provider_events(now);
+        } else if self.admits(now, source, datagram) {
+            let sender = Engine::handle_datagram(&mut *self.engine, now, datagram);
+            if let (Some(provider), Some(sender)) = (&mut self.provider, sender) {
+                provider.heard(now, sender);
             }
         }
     }

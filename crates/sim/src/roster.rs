@@ -1,7 +1,7 @@
 //! An oracle in place of a membership service: who is in which group, told with a delay.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::{
     GroupId, GroupSettings, JoinError, NodeId, Rng, Time, ViewChange, ViewChangeKind,
@@ -74,7 +74,9 @@ impl Roster {
         let others: Vec<(HostIx, NodeId)> = members.iter().map(|(host, id)| (*host, *id)).collect();
         members.insert(host, newcomer);
         for (other, old) in others {
+            self.inform(world, other, Command::Met(newcomer, host.endpoint()));
             self.tell(world, other, group, newcomer, ViewChangeKind::Joined);
+            self.inform(world, host, Command::Met(old, other.endpoint()));
             self.tell(world, host, group, old, ViewChangeKind::Joined);
         }
         Ok(())
@@ -110,6 +112,7 @@ impl Roster {
     ) -> Vec<GroupId> {
         let groups = self.groups_of(host);
         self.told.remove(&host);
+        let mut known = BTreeSet::new();
         for group in &groups {
             let member = self.members.get_mut(group).and_then(|hosts| hosts.remove(&host));
             let Some(id) = member else { continue };
@@ -117,7 +120,11 @@ impl Roster {
             self.untold.remove(&(host, *group));
             for other in self.members(*group).collect::<Vec<_>>() {
                 self.tell(world, other, *group, id, ViewChangeKind::Failed);
+                known.insert((other, id));
             }
+        }
+        for (other, id) in known {
+            self.inform(world, other, Command::Parted(id));
         }
         groups
     }
@@ -144,6 +151,15 @@ impl Roster {
             if self.members.get(&group).is_some_and(|hosts| hosts.contains_key(&host)) {
                 self.tell(world, host, group, id, kind);
             }
+        }
+    }
+
+    /// The engine on `host` is told where to reach a node, or that it is gone: not before what it
+    /// is still to be told of views.
+    fn inform<M: GroupMember>(&self, world: &mut World<M>, host: HostIx, news: Command) {
+        match self.told.get(&host).filter(|_| !self.delay.is_zero()) {
+            Some(last) => _ = world.command_at(*last, host, news.into()),
+            None => world.command(host, news.into()),
         }
     }
 

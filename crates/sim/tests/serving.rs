@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use carom_proto::lateral::{Config, Lateral};
-use carom_proto::{Engine, GroupSettings, NodeId, Profile, RateOfFire, Rng};
+use carom_proto::{Engine, GroupSettings, Origin, Profile, RateOfFire, Rng};
 use carom_sim::fuzz::{OwedFrom, Scenario, Setup, Subject, Views, play, run_seed};
 
 /// Lateral engines as they are by default.
@@ -29,8 +29,8 @@ impl Setup for ByDefault {
         GroupSettings::new(name, Profile::TimeCritical(RateOfFire::new(4, 2)))
     }
 
-    fn engine(&self, id: NodeId, seed: u64) -> Box<dyn Engine> {
-        Box::new(Lateral::new(id, Config::default(), seed))
+    fn engine(&self, origin: Origin, seed: u64) -> Box<dyn Engine> {
+        Box::new(Lateral::new(origin, Config::default(), seed))
     }
 
     fn limit_bytes(&self) -> usize {

@@ -11,7 +11,7 @@ use carom_baselines::lbrm::{self, Lbrm};
 use carom_baselines::rmtp::{self, Rmtp};
 use carom_baselines::srm::{self, Srm};
 use carom_baselines::tmtp::{self, Tmtp};
-use carom_proto::{Engine, GroupSettings, NodeId, Profile, Rng};
+use carom_proto::{Engine, GroupSettings, NodeId, Origin, Profile, Rng};
 use carom_sim::fuzz::{OwedFrom, Setup, Subject};
 
 use super::subjects::one_of;
@@ -62,8 +62,8 @@ impl Setup for Drawn {
         GroupSettings::new(name, Profile::Guest)
     }
 
-    fn engine(&self, id: NodeId, seed: u64) -> Box<dyn Engine> {
-        (self.make)(id, seed)
+    fn engine(&self, origin: Origin, seed: u64) -> Box<dyn Engine> {
+        (self.make)(origin.node, seed)
     }
 
     fn limit_bytes(&self) -> usize {

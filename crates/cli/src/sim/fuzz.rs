@@ -234,7 +234,7 @@ const EXAMPLE: &str = "Examples:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_proto::{Engine, GroupSettings, NodeId, Rng};
+    use carom_proto::{Engine, GroupSettings, Origin, Rng};
     use carom_sim::fuzz::{OwedFrom, Setup, Subject};
 
     use crate::sim::subjects::LateralSubject;
@@ -263,8 +263,8 @@ mod tests {
             self.0.group(name)
         }
 
-        fn engine(&self, id: NodeId, seed: u64) -> Box<dyn Engine> {
-            self.0.engine(id, seed)
+        fn engine(&self, origin: Origin, seed: u64) -> Box<dyn Engine> {
+            self.0.engine(origin, seed)
         }
 
         fn limit_bytes(&self) -> usize {

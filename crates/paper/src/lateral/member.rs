@@ -158,7 +158,7 @@ impl<E: Engine> Machine for Member<E> {
             Command::Leave(group) => self.engine.leave(now, group),
             Command::View(change) => self.engine.handle_view(now, &change),
             Command::Confirm(group) => self.engine.confirm(now, group),
-            Command::Join(..) | Command::Send(..) => {}
+            Command::Join(..) | Command::Send(..) | Command::Met(..) | Command::Parted(_) => {}
         }
         self.take_events();
     }

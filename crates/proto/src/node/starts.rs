@@ -1,13 +1,14 @@
 //! Which start of each node is the current one.
 
 use alloc::collections::BTreeMap;
+use core::time::Duration;
 
 use crate::wire::{Header, Peek};
-use crate::{Endpoint, Incarnation, NodeId};
+use crate::{Endpoint, Incarnation, NodeId, Time};
 
 /// The nodes that were met, with the incarnations that their datagrams carry.
 #[derive(Debug, Default)]
-pub(super) struct Starts {
+pub struct Starts {
     nodes: BTreeMap<NodeId, Known>,
 }
 
@@ -17,11 +18,13 @@ struct Known {
     current: Option<Incarnation>,
     /// The one before, whose last datagrams may still be on their way.
     over: Option<Incarnation>,
+    /// When the current one was heard last.
+    heard_at: Time,
 }
 
-/// What a datagram's incarnation says.
+/// What a datagram's incarnation says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub enum Start {
     /// It is the current one, or nothing is known of the node.
     Known,
     /// The node was started again.
@@ -32,36 +35,79 @@ pub(super) enum Start {
 
 impl Starts {
     /// The node is reached there.
-    pub(super) fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
-        let known = Known { endpoint, current: None, over: None };
+    pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
+        let known = Known { endpoint, current: None, over: None, heard_at: Time::ZERO };
         self.nodes.entry(node).or_insert(known).endpoint = endpoint;
     }
 
     /// The node is gone.
-    pub(super) fn part(&mut self, node: NodeId) {
+    pub fn part(&mut self, node: NodeId) {
         self.nodes.remove(&node);
     }
 
     /// Returns which start a datagram comes from. A new one is believed only if the datagram is
-    /// whole and came from the address at which the node is reached.
-    pub(super) fn look(&mut self, source: Endpoint, peek: Peek, datagram: &[u8]) -> Start {
+    /// whole and came from the address at which the node is reached. One that was taken for over is
+    /// the current one after all if the other is silent: what was heard of that came late.
+    pub fn look(&mut self, now: Time, source: Endpoint, peek: Peek, datagram: &[u8]) -> Start {
         let Some(known) = self.nodes.get_mut(&peek.sender) else { return Start::Known };
         if known.current == Some(peek.incarnation) {
+            known.heard_at = now;
             return Start::Known;
         }
         let is_credible = source == known.endpoint && Header::decode(datagram).is_ok();
+        let is_over = known.over == Some(peek.incarnation) && now < known.heard_at + LATE_FOR;
         match known.current {
             None if is_credible => {
-                known.current = Some(peek.incarnation);
+                (known.current, known.heard_at) = (Some(peek.incarnation), now);
                 Start::Known
             }
             None => Start::Known,
-            Some(_) if known.over == Some(peek.incarnation) || !is_credible => Start::Over,
+            Some(_) if is_over || !is_credible => Start::Over,
             Some(before) => {
                 known.over = Some(before);
-                known.current = Some(peek.incarnation);
+                (known.current, known.heard_at) = (Some(peek.incarnation), now);
                 Start::New
             }
         }
+    }
+}
+
+/// Datagrams of a start that is over are on their way no longer than this.
+const LATE_FOR: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::GroupId;
+    use crate::wire::{self, Protocol};
+
+    const AT: Endpoint = Endpoint(core::net::SocketAddr::new(
+        core::net::IpAddr::V4(core::net::Ipv4Addr::LOCALHOST),
+        7,
+    ));
+
+    fn look(starts: &mut Starts, ms: u64, incarnation: u64) -> Start {
+        let (protocol, group, sender) = (Protocol::Lateral, GroupId(1), NodeId(2));
+        let incarnation = Incarnation(incarnation);
+        let header = Header { protocol, kind: 1, flags: 0, group, sender, incarnation, view: 0 };
+        let mut datagram = Vec::new();
+        header.begin(&mut datagram);
+        wire::seal(&mut datagram, 0);
+        let peek = Header::peek(&datagram).expect("it is Carom's");
+        starts.look(Time(ms * 1_000_000), AT, peek, &datagram)
+    }
+
+    #[test]
+    fn start_is_current_again_once_late_datagrams_of_the_former_end() {
+        let mut starts = Starts::default();
+        starts.meet(NodeId(2), AT);
+        assert_eq!(look(&mut starts, 1, 22), Start::Known);
+        assert_eq!(look(&mut starts, 2, 21), Start::New, "nothing tells that it came late");
+        assert_eq!(look(&mut starts, 900, 22), Start::Over);
+        assert_eq!(look(&mut starts, 1_002, 22), Start::New);
+        assert_eq!(look(&mut starts, 1_003, 22), Start::Known);
+        assert_eq!(look(&mut starts, 1_004, 21), Start::Over);
     }
 }

@@ -301,7 +301,9 @@ impl Group {
             let Some((Envelope::Request { number, oldest }, _)) = Envelope::open(head) else {
                 continue;
             };
-            let known = seen.iter().position(|(node, _)| *node == source.node);
+            let known = seen
+                .iter()
+                .position(|(node, seen)| *node == source.node && seen.is_of_same_start(number));
             let known = known.map(|place| seen.remove(place).1);
             let mut it = known.unwrap_or(Seen::before(oldest));
             it.forget_before(oldest);

@@ -230,6 +230,8 @@ pub(super) enum Sight {
     Impossible,
 }
 
+/// Requests of one start of a caller are not so many numbers apart that a member hears late.
+const MOST_APART: u32 = 1 << 15;
 /// Requests to one group that wait for their answers, at most.
 pub(super) const MAX_WAITING: u32 = 64;
 
@@ -248,6 +250,12 @@ impl Seen {
             self.bits = self.bits.checked_shr(step as u32).unwrap_or(0);
             self.base = base;
         }
+    }
+
+    /// Whether a request of this number is of the same start of its caller: each start counts from
+    /// elsewhere.
+    pub(super) fn is_of_same_start(&self, number: u32) -> bool {
+        (number.wrapping_sub(self.base) as i32).unsigned_abs() <= MOST_APART
     }
 
     /// Notes a number, and says whether it is new.

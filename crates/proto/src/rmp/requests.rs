@@ -14,7 +14,7 @@ use crate::NodeId;
 /// What a member knows of the requests of all callers.
 #[derive(Debug, Default)]
 pub(super) struct Answering {
-    callers: BTreeMap<NodeId, Caller>,
+    callers: BTreeMap<CallerStart, Caller>,
     /// Counts deliveries: the caller that was not heard of for longest is forgotten first.
     clock: u64,
     /// Handlers whose locks this member holds.
@@ -23,6 +23,14 @@ pub(super) struct Answering {
     kept: VecDeque<RequestId>,
     kept_bytes: usize,
     open_bytes: usize,
+}
+
+/// One start of a caller. A node that is started again counts its requests from elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct CallerStart {
+    node: NodeId,
+    /// The number that was heard of first.
+    first: u32,
 }
 
 #[derive(Debug)]
@@ -50,8 +58,9 @@ pub(super) struct Entry {
 impl Answering {
     /// Which requests were delivered, for a joiner, the caller heard of last in the end.
     pub(super) fn seen(&self) -> Vec<(NodeId, Seen)> {
+        let all = self.callers.iter();
         let mut callers: Vec<(u64, NodeId, Seen)> =
-            self.callers.iter().map(|(node, caller)| (caller.used, *node, caller.seen)).collect();
+            all.map(|(start, caller)| (caller.used, start.node, caller.seen)).collect();
         callers.sort_unstable_by_key(|(used, node, _)| (*used, *node));
         callers.into_iter().map(|(_, node, seen)| (node, seen)).collect()
     }
@@ -61,7 +70,7 @@ impl Answering {
         for (node, seen) in seen {
             self.clock += 1;
             let caller = Caller { used: self.clock, seen, entries: BTreeMap::new() };
-            self.callers.insert(node, caller);
+            self.callers.insert(CallerStart { node, first: seen.base }, caller);
         }
     }
 
@@ -69,7 +78,9 @@ impl Answering {
     pub(super) fn note(&mut self, id: RequestId, oldest: u32) -> Sight {
         self.clock += 1;
         let clock = self.clock;
-        let caller = self.callers.entry(id.caller).or_insert_with(|| Caller {
+        let new = CallerStart { node: id.caller, first: id.number };
+        let key = self.key(id).unwrap_or(new);
+        let caller = self.callers.entry(key).or_insert_with(|| Caller {
             used: clock,
             seen: Seen::before(oldest),
             entries: BTreeMap::new(),
@@ -88,10 +99,11 @@ impl Answering {
         }
         while self.callers.len() > MAX_CALLERS {
             let oldest = self.callers.iter().min_by_key(|(_, caller)| caller.used);
-            let Some((node, caller)) = oldest else { break };
-            let (node, numbers) = (*node, caller.entries.keys().copied().collect::<Vec<_>>());
-            numbers.into_iter().for_each(|number| self.forget(RequestId { caller: node, number }));
-            self.callers.remove(&node);
+            let Some((key, caller)) = oldest else { break };
+            let (key, numbers) = (*key, caller.entries.keys().copied().collect::<Vec<_>>());
+            let id = |number| RequestId { caller: key.node, number };
+            numbers.into_iter().for_each(|number| self.forget(id(number)));
+            self.callers.remove(&key);
         }
         sight
     }
@@ -113,7 +125,8 @@ impl Answering {
         limit: usize,
     ) -> &mut Entry {
         let has_room = self.open_bytes + payload.len() <= limit;
-        let caller = self.callers.get_mut(&id.caller).expect("the request was noted");
+        let key = self.key(id);
+        let caller = key.and_then(|key| self.callers.get_mut(&key)).expect("the request was noted");
         let entry = caller.entries.entry(id.number).or_insert(Entry {
             handler,
             payload: None,
@@ -130,11 +143,19 @@ impl Answering {
     }
 
     pub(super) fn entry(&mut self, id: RequestId) -> Option<&mut Entry> {
-        self.callers.get_mut(&id.caller)?.entries.get_mut(&id.number)
+        let key = self.key(id)?;
+        self.callers.get_mut(&key)?.entries.get_mut(&id.number)
+    }
+
+    /// The start of the caller that has made this request.
+    fn key(&self, id: RequestId) -> Option<CallerStart> {
+        let start = |first| CallerStart { node: id.caller, first };
+        let mut starts = self.callers.range(start(0)..=start(u32::MAX));
+        starts.find(|(_, caller)| caller.seen.is_of_same_start(id.number)).map(|(key, _)| *key)
     }
 
     fn forget(&mut self, id: RequestId) {
-        let caller = self.callers.get_mut(&id.caller);
+        let caller = self.key(id).and_then(|key| self.callers.get_mut(&key));
         let Some(entry) = caller.and_then(|caller| caller.entries.remove(&id.number)) else {
             return;
         };
@@ -164,10 +185,10 @@ impl Answering {
 
     /// The requests to a handler that nobody has answered, and that this member was not told of.
     pub(super) fn open(&self, handler: Handler) -> Vec<(RequestId, Bytes, bool)> {
-        let entries = self.callers.iter().flat_map(|(caller, it)| {
+        let entries = self.callers.iter().flat_map(|(start, it)| {
             it.entries
                 .iter()
-                .map(|(number, entry)| (RequestId { caller: *caller, number: *number }, entry))
+                .map(|(number, entry)| (RequestId { caller: start.node, number: *number }, entry))
         });
         let open = entries.filter(|(_, entry)| {
             entry.handler == handler && !entry.is_told && entry.answered_by.is_none()
@@ -194,3 +215,22 @@ impl Answering {
 
 /// Callers that are remembered: more than guests and members.
 const MAX_CALLERS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_of_a_new_start_is_new_whatever_its_number() {
+        let mut answering = Answering::default();
+        let caller = NodeId(7);
+        let mut note = |number| answering.note(RequestId { caller, number }, number);
+        assert_eq!([note(5), note(5), note(6)], [Sight::New, Sight::Again, Sight::New]);
+        // Starts count from elsewhere, some of them from before.
+        for first in [1 << 30, u32::MAX - (1 << 20)] {
+            assert_eq!([note(first), note(first)], [Sight::New, Sight::Again]);
+        }
+        // What comes late of the first start is still its own.
+        assert_eq!([note(6), note(7)], [Sight::Again, Sight::New]);
+    }
+}

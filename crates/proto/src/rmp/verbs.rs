@@ -14,7 +14,16 @@ use super::names::Process;
 use super::qos::Qos;
 use super::view::Partition;
 use super::{JoinOptions, Rmp, Terms, packet};
-use crate::{GroupId, GroupSettings, JoinError, Profile, Time};
+use crate::{GroupId, GroupSettings, Incarnation, JoinError, Origin, Profile, Time};
+
+/// Where a node begins to count its requests: elsewhere after each start, so that none is taken for
+/// one of the start before.
+fn first_request(origin: Origin) -> u32 {
+    match origin.incarnation {
+        Incarnation(0) => 1,
+        Incarnation(bits) => (bits >> 13) as u32,
+    }
+}
 
 impl Rmp {
     /// Joins groups with these options where [`Engine::join`](crate::engine::Engine::join) is used.
@@ -143,7 +152,8 @@ impl Rmp {
         if payload.len() > limit {
             return Err(RequestError::TooLarge { bytes: payload.len(), limit });
         }
-        let number = self.requests.get(&group).copied().unwrap_or(1);
+        let number =
+            self.requests.get(&group).copied().unwrap_or_else(|| first_request(self.origin));
         if let Some(state) = self.groups.get(&group) {
             let waiting_bytes = state.sending.waiting_bytes();
             if state.is_leaving {

@@ -7,7 +7,9 @@ use std::io::{self, Write};
 use carom_proto::rdcm::Rdcm;
 use carom_proto::rdcm::topology::{LinkId, Topology as Cluster, Vertex};
 use carom_proto::rdcm::tree::MulticastTree;
-use carom_proto::{Engine as _, GroupId, GroupSettings, NodeId, Profile, Rng, Time};
+use carom_proto::{
+    Engine as _, GroupId, GroupSettings, Incarnation, NodeId, Origin, Profile, Rng, Time,
+};
 
 use super::application::Application;
 use super::scenario::{Deed, Scenario};
@@ -39,6 +41,8 @@ pub(super) struct Player<'a> {
     pub(super) group: GroupId,
     pub(super) story: Story,
     rng: Rng,
+    /// Draws the incarnations.
+    incarnations: Rng,
     start: Time,
     /// Lives that each host has had.
     lives: BTreeMap<HostIx, u32>,
@@ -77,6 +81,7 @@ impl<'a> Player<'a> {
             ),
             settings,
             rng,
+            incarnations: Rng::new(scenario.seed ^ 0x17ca_4a7e),
             start,
             lives: BTreeMap::new(),
             unreported: BTreeSet::new(),
@@ -125,6 +130,7 @@ impl<'a> Player<'a> {
             Deed::Kill(host) => self.kill(*host),
             Deed::Report(host) => self.report(*host),
             Deed::Restart(host) => self.restart(*host),
+            Deed::Bounce(host) => self.bounce(*host),
             Deed::Fault(fault) => self.world.apply(fault),
             Deed::CutLink { is_of_tree, number } => self.cut_link(*is_of_tree, *number),
             Deed::MendLinks => self.mend_links(),
@@ -160,7 +166,12 @@ impl<'a> Player<'a> {
         let life = self.lives.entry(host).or_default();
         let id = self.settings.id(host, *life);
         *life += 1;
-        let engine = Rdcm::new(id, self.settings.engine(), self.rng.next_u64());
+        let incarnation = match self.settings.keeps_ids {
+            true => Incarnation(self.incarnations.next_u64()),
+            false => Incarnation::default(),
+        };
+        let origin = Origin { node: id, incarnation };
+        let engine = Rdcm::new(origin, self.settings.engine(), self.rng.next_u64());
         self.world.spawn(host, id, Member::new(Box::new(engine), None));
         self.tell_paths(host);
     }
@@ -253,6 +264,20 @@ impl<'a> Player<'a> {
             self.spawn(host);
             self.join(host);
         }
+    }
+
+    /// Another start of the node begins, and nobody is told: its incarnation tells.
+    fn bounce(&mut self, host: HostIx) {
+        let has_lives = self.lives.get(&host).is_none_or(|lives| *lives < LIVES);
+        let Some(node) = self.id(host).filter(|_| self.is_member(host) && has_lives) else {
+            return;
+        };
+        self.take_events();
+        self.world.kill(host);
+        self.story.left(self.world.now(), node);
+        self.applications.remove(&host);
+        self.spawn(host);
+        self.join(host);
     }
 
     fn hold(&mut self, host: HostIx, is_held: bool) {

@@ -8,6 +8,7 @@ use carom_proto::Rng;
 use carom_proto::loss::Loss;
 
 use super::settings::{Settings, is_without_multicast};
+use crate::fuzz::naming::keeps_ids;
 use crate::fuzz::playing::Play;
 use crate::{Disturbance, Fault, HostIx};
 
@@ -70,8 +71,10 @@ pub enum Deed {
     Kill(HostIx),
     /// The others are told.
     Report(HostIx),
-    /// A new node begins there, and joins the group.
+    /// A new node begins there, and joins the group: or another start of the same node.
     Restart(HostIx),
+    /// A member is killed, and another start of the same node begins there before anybody is told.
+    Bounce(HostIx),
     /// Something of the world's.
     Fault(Fault),
     /// A link dies, unless hosts could not reach each other then: the one with this number, of
@@ -147,6 +150,7 @@ impl Scenario {
         if is_without_multicast(seed) && rng.chance(0.6) {
             scenario.draw_paths(&mut rng);
         }
+        scenario.draw_bounces();
         scenario
     }
 
@@ -190,6 +194,21 @@ impl Scenario {
             self.add(at, Deed::Deafen(host, is_deaf));
             let learnt = at + Duration::from_millis([0, 20, 600][rng.below(3)]);
             self.add(learnt, Deed::LearnPaths);
+        }
+        self.deeds.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Hosts that keep their ids are started again so fast that no membership notices.
+    fn draw_bounces(&mut self) {
+        let mut rng = Rng::new(self.seed ^ 0xb00_7e4a);
+        if !keeps_ids(self.seed) || !rng.chance(0.6) {
+            return;
+        }
+        for _ in 0..1 + rng.below(3) {
+            let near = self.deeds[rng.below(self.deeds.len())].0;
+            let at = near + Duration::from_micros(rng.below(20_000) as u64);
+            let host = self.any_host(&mut rng);
+            self.add(at, Deed::Bounce(host));
         }
         self.deeds.sort_by_key(|(at, _)| *at);
     }

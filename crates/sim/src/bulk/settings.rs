@@ -7,6 +7,7 @@ use carom_proto::{NodeId, Rng};
 use core::fmt;
 use core::time::Duration;
 
+use crate::fuzz::naming::keeps_ids;
 use crate::{HostIx, Jitter, Link};
 
 /// What all members of a scenario have alike.
@@ -26,6 +27,8 @@ pub struct Settings {
     pub deaf: Vec<HostIx>,
     /// The engines' settings, but for what they know of the network.
     pub config: Config,
+    /// Whether a host that is started again comes back under its old id.
+    pub keeps_ids: bool,
     /// Gives the nodes their ids: the host with the smallest is another one in each scenario.
     salt: u32,
 }
@@ -96,11 +99,13 @@ impl Settings {
             deaf = hosts.iter().copied().filter(|_| rng.chance(share)).collect();
             config.relay_children = one_of(&mut rng, &[2, 2, 1, 3]);
         }
-        Self { shape, is_known, link, receive_buffer, hosts, deaf, config, salt }
+        let keeps_ids = keeps_ids(seed);
+        Self { shape, is_known, link, receive_buffer, hosts, deaf, config, keeps_ids, salt }
     }
 
     /// The id of the node that runs on a host in the life with this number.
     pub(super) fn id(&self, host: HostIx, life: u32) -> NodeId {
+        let life = if self.keeps_ids { 0 } else { life };
         let life = if self.salt & 1 == 0 { life } else { LIVES - life };
         NodeId(u64::from(life * 64 + (host.0 ^ self.salt)) + 1)
     }
@@ -233,11 +238,12 @@ fn one_of<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shape, is_known, link, receive_buffer, deaf, config, .. } = self;
+        let Self { shape, is_known, link, receive_buffer, deaf, config, keeps_ids, .. } = self;
         let known = if *is_known { "known" } else { "unknown" };
         let deaf: Vec<u32> = deaf.iter().map(|host| host.0).collect();
         write!(f, "{shape:?}, {known}, {link:?}, buffers of {receive_buffer}, ")?;
-        write!(f, "without multicast {deaf:?}, {config:?}")
+        let ids = if *keeps_ids { "kept" } else { "new" };
+        write!(f, "ids of starts {ids}, without multicast {deaf:?}, {config:?}")
     }
 }
 

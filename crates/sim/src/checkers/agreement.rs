@@ -11,14 +11,14 @@ pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
     if ledger.healed.is_none() {
         return;
     }
-    let nobody = BTreeSet::new();
     for (group, members) in &ledger.members {
         for node in members {
-            let view = ledger.views.get(&(*node, *group)).unwrap_or(&nobody);
-            let others: BTreeSet<NodeId> =
-                members.iter().copied().filter(|other| other != node).collect();
-            if *view != others {
-                let missing: Vec<&NodeId> = others.difference(view).collect();
+            let view = ledger.views.get(&(*node, *group)).into_iter().flatten();
+            let view: BTreeSet<NodeId> = view.map(|other| other.node).collect();
+            let others = members.iter().filter(|other| *other != node);
+            let others: BTreeSet<NodeId> = others.map(|other| other.node).collect();
+            if view != others {
+                let missing: Vec<&NodeId> = others.difference(&view).collect();
                 let strange: Vec<&NodeId> = view.difference(&others).collect();
                 let what = format!("{node} in {group}: lacks {missing:?}, has {strange:?}");
                 found.push(Violation::new("views agree", what));
@@ -32,11 +32,12 @@ fn stored(ledger: &Ledger, found: &mut Vec<Violation>) {
     let Some(stored) = &ledger.stored else { return };
     let nobody = BTreeSet::new();
     for group in ledger.members.keys().chain(stored.keys()).collect::<BTreeSet<_>>() {
-        let members = ledger.members.get(group).unwrap_or(&nobody);
+        let members = ledger.members.get(group).into_iter().flatten();
+        let members: BTreeSet<NodeId> = members.map(|member| member.node).collect();
         let stored = stored.get(group).unwrap_or(&nobody);
-        if members != stored {
+        if members != *stored {
             let missing: Vec<&NodeId> = members.difference(stored).collect();
-            let strange: Vec<&NodeId> = stored.difference(members).collect();
+            let strange: Vec<&NodeId> = stored.difference(&members).collect();
             let what = format!("the store's {group}: lacks {missing:?}, has {strange:?}");
             found.push(Violation::new("views agree", what));
         }

@@ -12,7 +12,7 @@ pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
             let what = format!("{node}: {id} was delivered with another payload");
             found.push(Violation::new("no invention", what));
         }
-        if id.sender == *node {
+        if id.sender.node == node.node {
             let what = format!("{node}: its own {id} came back to it");
             found.push(Violation::new("no invention", what));
         }

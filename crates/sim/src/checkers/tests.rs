@@ -169,3 +169,64 @@ fn too_much_memory_and_a_broken_promise_are_found() {
     ledger.breaks(A, "too many repairs".to_owned());
     assert_eq!(rules(&ledger), ["memory is bounded", "the protocol's own promises"]);
 }
+
+#[test]
+fn start_of_a_node_is_owed_nothing_that_was_sent_to_the_one_before() {
+    let mut ledger = ledger();
+    ledger.died(B);
+    ledger.born(B);
+    ledger.joined(Time(3), B, GROUP);
+    ledger.told(Time(4), B, view(A, ViewChangeKind::Joined));
+    assert_eq!(rules(&ledger), [""; 0]);
+    // A has not noticed: it is the old start that it sends to.
+    ledger.sent(Time(5), id(2), b"two".to_vec(), false);
+    assert_eq!(rules(&ledger), [""; 0]);
+    ledger.told(Time(6), A, view(B, ViewChangeKind::Failed));
+    ledger.told(Time(6), A, view(B, ViewChangeKind::Joined));
+    ledger.sent(Time(7), id(3), b"three".to_vec(), false);
+    assert_eq!(rules(&ledger), ["delivered or reported lost"]);
+}
+
+#[test]
+fn message_of_a_new_start_is_not_that_of_the_old_one_with_its_number() {
+    let mut ledger = ledger();
+    ledger.told(Time(3), B, message(1, b"one"));
+    ledger.died(A);
+    ledger.born(A);
+    ledger.joined(Time(4), A, GROUP);
+    ledger.told(Time(5), A, view(B, ViewChangeKind::Joined));
+    ledger.told(Time(5), B, view(A, ViewChangeKind::Failed));
+    ledger.told(Time(5), B, view(A, ViewChangeKind::Joined));
+    ledger.sent(Time(6), id(1), b"one again".to_vec(), false);
+    assert_eq!(rules(&ledger), ["delivered or reported lost"]);
+    ledger.told(Time(7), B, message(1, b"one again"));
+    assert_eq!(rules(&ledger), [""; 0]);
+    ledger.told(Time(8), B, message(1, b"one"));
+    assert_eq!(rules(&ledger), ["at most once"]);
+}
+
+#[test]
+fn numbers_that_wrap_are_told_apart() {
+    let mut ledger = ledger();
+    let group = GroupId(8);
+    for (node, other) in [(A, B), (B, A)] {
+        ledger.joined(Time(0), node, group);
+        let change = ViewChange { group, node: other, kind: ViewChangeKind::Joined, version: 1 };
+        ledger.told(Time(1), node, Event::View(change));
+    }
+    ledger.told(Time(2), B, message(1, b"one"));
+    for number in [u32::MAX, 0] {
+        let id = PacketId { sender: A, group, seqno: SeqNo(number) };
+        ledger.sent(Time(2), id, b"x".to_vec(), false);
+    }
+    let (first, last) = (SeqNo(u32::MAX), SeqNo(0));
+    let cause = LossCause::TooFarBehind;
+    ledger.told(Time(3), B, Event::Lost(Lost { group, sender: A, first, last, cause }));
+    assert_eq!(rules(&ledger), [""; 0]);
+    ledger.awaits(A, group);
+    let safe = Safe { group, up_to: SeqNo(u32::MAX), members: 1, incomplete: Vec::new() };
+    ledger.told(Time(4), A, Event::Safe(safe.clone()));
+    assert!(!ledger.is_all_confirmed());
+    ledger.told(Time(5), A, Event::Safe(Safe { up_to: SeqNo(0), ..safe }));
+    assert!(ledger.is_all_confirmed());
+}

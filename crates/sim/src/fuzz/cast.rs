@@ -15,6 +15,8 @@ pub(crate) struct Cast {
     pub(crate) groups: u32,
     /// What every host loses where nothing else is said.
     pub(crate) loss: Loss,
+    /// Whether a host that is started again comes back under its old id.
+    pub(crate) keeps_ids: bool,
 }
 
 impl Cast {
@@ -28,6 +30,26 @@ impl Cast {
 
     pub(crate) fn some_hosts(self, rng: &mut Rng) -> Vec<HostIx> {
         (0..self.hosts).filter(|_| rng.chance(0.4)).map(HostIx).collect()
+    }
+
+    /// Hosts that come back at once under their old ids, in some scenarios, while other things
+    /// happen.
+    pub(crate) fn bounces<T>(
+        self,
+        seed: u64,
+        others: &[(Duration, T)],
+    ) -> Option<Vec<(Duration, Act)>> {
+        let mut rng = Rng::new(seed ^ 0xb00_7e4a);
+        if !self.keeps_ids || others.is_empty() || !rng.chance(0.6) {
+            return None;
+        }
+        let count = 1 + rng.below(4);
+        let mut bounce = || {
+            let near = others[rng.below(others.len())].0;
+            let at = near + Duration::from_micros(rng.below(20_000) as u64);
+            (at, Act::Bounce(self.any_host(&mut rng)))
+        };
+        Some((0..count).map(|_| bounce()).collect())
     }
 
     /// A fault, and the end of it if it has one.

@@ -2,6 +2,7 @@
 //! come right. A failure is made smaller before it is told.
 
 pub(crate) mod cast;
+pub(crate) mod naming;
 mod player;
 pub(crate) mod playing;
 mod scenario;

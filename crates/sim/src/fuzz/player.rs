@@ -41,7 +41,8 @@ impl<'a> Player<'a> {
         let setup: Rc<dyn Setup> = subject.set_up(&mut rng).into();
         let (engines, groups) = (Rc::clone(&setup), Rc::clone(&setup));
         let kit = Kit {
-            engine: Box::new(move |id, seed| engines.engine(id, seed)),
+            tells_starts: setup.tells_starts(),
+            engine: Box::new(move |origin, seed| engines.engine(origin, seed)),
             group: Box::new(move |name| groups.group(name)),
         };
         let ledger = Ledger::new(setup.owed_from());

@@ -58,9 +58,10 @@ pub(crate) fn write_scenario<'a>(
     kinds: &[Kind],
     acts: impl Iterator<Item = (Duration, &'a dyn Debug)>,
 ) -> fmt::Result {
-    let Cast { hosts, groups, loss } = cast;
+    let Cast { hosts, groups, loss, keeps_ids } = cast;
     writeln!(f, "{hosts} hosts, {groups} groups, views by {views:?}, loss {loss}")?;
-    writeln!(f, "kinds of faults: {kinds:?}")?;
+    let ids = if keeps_ids { "kept" } else { "new" };
+    writeln!(f, "kinds of faults: {kinds:?}; ids of starts: {ids}")?;
     for (at, act) in acts {
         writeln!(f, "  {:>10.3} ms  {act:?}", at.as_secs_f64() * 1e3)?;
     }

@@ -8,6 +8,7 @@ use carom_proto::membership::service::CommitFailure;
 use carom_proto::{GroupId, Rng};
 
 use super::cast::Cast;
+use super::naming::keeps_ids;
 use super::playing::{Play, write_scenario};
 use super::troubles::{Service, service_of};
 use crate::{Fault, HostIx};
@@ -96,8 +97,11 @@ pub enum Act {
     Crash(HostIx),
     /// The node on the host says that it stops, and does.
     Stop(HostIx),
-    /// A host that is down comes back, as another node, in the groups that it was in.
+    /// A host that is down comes back in the groups that it was in: as another node, or as another
+    /// start of the same one.
     Restart(HostIx),
+    /// A host is killed and comes back before anybody is told.
+    Bounce(HostIx),
     /// The first host is told that the second has failed: a failure detector's mistake.
     Suspect(HostIx, HostIx),
     /// The first host is told that the second is there after all.
@@ -167,6 +171,7 @@ impl Scenario {
             scenario.draw_service_troubles(service, &mut rng);
         }
         scenario.enlarge_some_messages();
+        scenario.draw_bounces();
         scenario
     }
 
@@ -246,6 +251,15 @@ impl Scenario {
         }
     }
 
+    /// Hosts that keep their ids are started again so fast that no membership notices: only their
+    /// incarnations tell.
+    fn draw_bounces(&mut self) {
+        if let Some(bounces) = self.cast().bounces(self.seed, &self.acts) {
+            self.acts.extend(bounces);
+            self.acts.sort_by_key(|(at, _)| *at);
+        }
+    }
+
     fn draw_use(&self, rng: &mut Rng) -> Act {
         let (host, group) = (self.cast().any_host(rng), self.cast().any_group(rng));
         if rng.chance(0.05) {
@@ -263,7 +277,8 @@ impl Scenario {
 
     /// Who may do something, or have something done to them.
     pub(super) fn cast(&self) -> Cast {
-        Cast { hosts: self.hosts, groups: self.groups, loss: self.loss }
+        let keeps_ids = keeps_ids(self.seed);
+        Cast { hosts: self.hosts, groups: self.groups, loss: self.loss, keeps_ids }
     }
 }
 

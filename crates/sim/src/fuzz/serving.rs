@@ -6,7 +6,7 @@ use carom_proto::membership::Membership;
 use carom_proto::membership::service::{
     DetectorConfig, ServerConfig, Service as Provider, ServiceConfig,
 };
-use carom_proto::{Engine, NodeId, Rng};
+use carom_proto::{Engine, NodeId, Origin, Rng};
 
 use super::troubles::{Service, Watch};
 use crate::control::{Resident, Services, ServicesConfig};
@@ -52,7 +52,7 @@ pub(super) fn start<E: Engine + ?Sized>(
 pub(super) fn provider(
     services: &Services,
     host: HostIx,
-    id: NodeId,
+    origin: Origin,
     rng: &mut Rng,
 ) -> Box<dyn Membership> {
     let mut addresses = services.addresses();
@@ -61,7 +61,7 @@ pub(super) fn provider(
         addresses = vec![addresses[rng.below(addresses.len())]];
     }
     let config = ServiceConfig { addresses, rack: rack_of(host), ..ServiceConfig::default() };
-    Box::new(Provider::new(id, host.endpoint(), config, rng.next_u64()))
+    Box::new(Provider::new(origin, host.endpoint(), config, rng.next_u64()))
 }
 
 /// Members that wait for the service: it has not answered, or they think that it is away.

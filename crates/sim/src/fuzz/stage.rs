@@ -7,9 +7,10 @@ use std::io::{self, Write};
 
 use carom_proto::loss::Loss;
 use carom_proto::membership::gossip::{self, Gossip};
-use carom_proto::{Engine, Event, GroupId, GroupSettings, NodeId, Rng, Time};
+use carom_proto::{Engine, Event, GroupId, GroupSettings, NodeId, Origin, Rng, Time};
 
 use super::cast::Cast;
+use super::naming::Naming;
 use super::scenario::{Act, Views};
 use super::serving;
 use crate::control::{Resident, Services, Told};
@@ -36,10 +37,12 @@ pub(crate) trait Book {
 
 /// What members are made of.
 pub(crate) struct Kit<E: Engine + ?Sized> {
-    /// An engine for a node, with a seed.
-    pub(crate) engine: Box<dyn Fn(NodeId, u64) -> Box<E>>,
+    /// An engine for a start of a node, with a seed.
+    pub(crate) engine: Box<dyn Fn(Origin, u64) -> Box<E>>,
     /// The settings of the group of this name.
     pub(crate) group: Box<dyn Fn(&str) -> GroupSettings>,
+    /// Whether the protocol tells the starts of a node apart, so that they may share its id.
+    pub(crate) tells_starts: bool,
 }
 
 /// A scenario under way.
@@ -52,7 +55,7 @@ pub(crate) struct Stage<E: Engine + ?Sized, B> {
     views: Views,
     roster: Roster,
     ids: BTreeMap<HostIx, NodeId>,
-    lives: u64,
+    naming: Naming,
     /// Groups of a host that was killed, for when it comes back.
     groups_of_dead: BTreeMap<HostIx, Vec<GroupId>>,
     groups: BTreeMap<HostIx, BTreeSet<GroupId>>,
@@ -79,6 +82,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         };
         let start = world.now();
         let roster = Roster::new(delay, rng.next_u64());
+        let naming = Naming::new(cast.keeps_ids && kit.tells_starts, rng.clone().next_u64());
         let services = match views {
             Views::Service(service) => {
                 Some(serving::start(service, cast.hosts, &mut world, &mut rng))
@@ -94,7 +98,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
             views,
             roster,
             ids: BTreeMap::new(),
-            lives: 0,
+            naming,
             groups_of_dead: BTreeMap::new(),
             groups: BTreeMap::new(),
             suspicions: BTreeSet::new(),
@@ -153,6 +157,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
             Act::Crash(host) => self.crash(*host),
             Act::Stop(host) => self.stop(*host),
             Act::Restart(host) => self.restart(*host),
+            Act::Bounce(host) => self.bounce(*host),
             Act::Suspect(host, other) => self.suspect(*host, *other),
             Act::Trust(host, other) => self.trust(*host, *other),
             Act::Fault(fault) => self.world.apply(fault),
@@ -163,18 +168,18 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
     }
 
     fn start(&mut self, host: HostIx) {
-        self.lives += 1;
-        let id = NodeId(u64::from(host.0) + 1 + 1000 * self.lives);
-        let engine = (self.kit.engine)(id, self.rng.next_u64());
+        let origin = self.naming.next(host);
+        let id = origin.node;
+        let engine = (self.kit.engine)(origin, self.rng.next_u64());
         let provider = match (self.views, &self.services) {
             (Views::Roster(_), _) | (Views::Service(_), None) => None,
             (Views::Service(_), Some(services)) => {
-                Some(serving::provider(services, host, id, &mut self.rng))
+                Some(serving::provider(services, host, origin, &mut self.rng))
             }
             (Views::Gossip(detection_time), _) => {
                 let seed = self.rng.next_u64();
                 let config = gossip::Config { detection_time, ..gossip::Config::default() };
-                Some(Box::new(Gossip::new(id, host.endpoint(), config, seed)) as Box<_>)
+                Some(Box::new(Gossip::new(origin, host.endpoint(), config, seed)) as Box<_>)
             }
         };
         self.ids.insert(host, id);
@@ -277,6 +282,19 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         else {
             return;
         };
+        self.start(host);
+        groups.into_iter().for_each(|group| self.join(host, group));
+    }
+
+    /// The host is started again at once. Under its old id nobody is told: its incarnation tells.
+    fn bounce(&mut self, host: HostIx) {
+        if !self.is_alive(host) || !self.naming.keeps_ids() {
+            return;
+        }
+        self.take_events();
+        self.book.died(self.ids[&host]);
+        self.world.kill(host);
+        let groups = self.groups.remove(&host).unwrap_or_default();
         self.start(host);
         groups.into_iter().for_each(|group| self.join(host, group));
     }

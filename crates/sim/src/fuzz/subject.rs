@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 pub use crate::checkers::OwedFrom;
-use carom_proto::{Engine, GroupSettings, NodeId, Rng};
+use carom_proto::{Engine, GroupSettings, Origin, Rng};
 
 /// A protocol whose engines are tested.
 pub trait Subject: Sync {
@@ -22,8 +22,13 @@ pub trait Setup {
     /// The settings of a group that is called `name`.
     fn group(&self, name: &str) -> GroupSettings;
 
-    /// An engine.
-    fn engine(&self, id: NodeId, seed: u64) -> Box<dyn Engine>;
+    /// An engine for a start of a node.
+    fn engine(&self, origin: Origin, seed: u64) -> Box<dyn Engine>;
+
+    /// Whether the protocol tells the starts of a node apart, so that they may share its id.
+    fn tells_starts(&self) -> bool {
+        false
+    }
 
     /// Bytes that an engine with these settings may keep.
     fn limit_bytes(&self) -> usize;

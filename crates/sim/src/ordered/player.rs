@@ -46,10 +46,11 @@ impl<'a> Player<'a> {
         let profile = Profile::Ordered(settings.partition);
         let (all, hosts) = (settings.clone(), scenario.hosts);
         let kit = Kit {
-            engine: Box::new(move |id, seed| {
-                let is_voter = all.is_voter(id, hosts);
+            tells_starts: true,
+            engine: Box::new(move |origin, seed| {
+                let is_voter = all.is_voter(origin.node, hosts);
                 let options = JoinOptions { is_voter, ..JoinOptions::default() };
-                Box::new(Rmp::new(id, all.config.clone(), seed).joining_with(options))
+                Box::new(Rmp::new(origin, all.config.clone(), seed).joining_with(options))
             }),
             group: Box::new(move |name| GroupSettings::new(name, profile)),
         };
@@ -300,7 +301,9 @@ impl<'a> Player<'a> {
 }
 
 impl Book for Story {
-    fn born(&mut self, _node: NodeId) {}
+    fn born(&mut self, node: NodeId) {
+        Story::born(self, node);
+    }
 
     fn died(&mut self, node: NodeId) {
         Story::died(self, node);

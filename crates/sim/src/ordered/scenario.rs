@@ -9,6 +9,7 @@ use carom_proto::rmp::{Handler, LockName, Qos};
 use carom_proto::{GroupId, Rng};
 
 use crate::fuzz::cast::Cast;
+use crate::fuzz::naming::keeps_ids;
 use crate::fuzz::playing::{Play, write_scenario};
 use crate::fuzz::{Act, Kind, Views};
 use crate::{Fault, HostIx};
@@ -105,11 +106,13 @@ impl Scenario {
         let kinds = Kind::ALL.into_iter().filter(|_| rng.chance(share)).collect();
         let mut scenario = Self { seed, hosts, groups, views, loss, kinds, deeds: Vec::new() };
         scenario.draw_deeds(&mut rng);
+        scenario.draw_bounces();
         scenario
     }
 
     pub(super) fn cast(&self) -> Cast {
-        Cast { hosts: self.hosts, groups: self.groups, loss: self.loss }
+        let keeps_ids = keeps_ids(self.seed);
+        Cast { hosts: self.hosts, groups: self.groups, loss: self.loss, keeps_ids }
     }
 
     /// Most join at the beginning, some later. Messages come in rushes, often just before a fault,
@@ -167,6 +170,14 @@ impl Scenario {
             }
         }
         self.deeds.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Hosts that keep their ids are started again so fast that no membership notices.
+    fn draw_bounces(&mut self) {
+        if let Some(bounces) = self.cast().bounces(self.seed, &self.deeds) {
+            bounces.into_iter().for_each(|(at, act)| self.add(at, act));
+            self.deeds.sort_by_key(|(at, _)| *at);
+        }
     }
 
     fn any_kind(&self, rng: &mut Rng) -> Option<Kind> {

@@ -17,7 +17,7 @@ pub fn reply_to(payload: &Bytes) -> Bytes {
 pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     for ((group, id), call) in &story.calls {
         let is_open = call.answers.is_empty();
-        let may_be_open = story.roll_calls.is_empty() || story.is_dead(id.caller);
+        let may_be_open = story.roll_calls.is_empty() || story.is_caller_dead(*id, call);
         if call.answers.len() > 1 || (is_open && !may_be_open) {
             let what = format!("{id:?} in {group} got {:?}", call.answers);
             found.push(Violation::new(RULE, what));

@@ -35,6 +35,7 @@ use super::Violation;
 
 pub use calls::reply_to;
 pub use liveness::is_whole;
+pub(crate) use quorum::PROCESSES_APART;
 pub use story::{Life, Sent, Standing, Story};
 
 /// Everything that does not hold of the run.

@@ -20,7 +20,10 @@ pub struct Story {
     pub(super) calls: BTreeMap<(GroupId, RequestId), Call>,
     /// Requests that members were told are theirs to reply to, and have not looked at yet.
     to_reply: VecDeque<(NodeId, GroupId, RequestId, Bytes)>,
-    dead: BTreeSet<NodeId>,
+    /// How often each node was started.
+    starts: BTreeMap<NodeId, u32>,
+    /// The starts that died.
+    dead: BTreeSet<(NodeId, u32)>,
     /// Who was in which ring, at moments at which all had to be well.
     pub(super) roll_calls: Vec<Vec<Standing>>,
     /// When everything was put right.
@@ -55,6 +58,8 @@ pub(super) struct Call {
     pub(super) payload: Option<Bytes>,
     /// Whether a handler is to reply.
     pub(super) has_handler: bool,
+    /// Which start of the caller it was.
+    pub(super) start: u32,
     pub(super) answers: Vec<Outcome>,
 }
 
@@ -125,8 +130,9 @@ impl Story {
 
     /// A node makes a request.
     pub fn called(&mut self, group: GroupId, id: RequestId, payload: Bytes, has_handler: bool) {
+        let start = self.start_of(id.caller);
         let call = self.calls.entry((group, id)).or_default();
-        (call.payload, call.has_handler) = (Some(payload), has_handler);
+        (call.payload, call.has_handler, call.start) = (Some(payload), has_handler, start);
     }
 
     /// The next request that a member was told is its to reply to.
@@ -134,14 +140,19 @@ impl Story {
         self.to_reply.pop_front()
     }
 
-    /// Whether a node died.
-    pub(super) fn is_dead(&self, node: NodeId) -> bool {
-        self.dead.contains(&node)
+    /// Whether the start of the node that made this request died.
+    pub(super) fn is_caller_dead(&self, id: RequestId, call: &Call) -> bool {
+        self.dead.contains(&(id.caller, call.start))
+    }
+
+    /// A node was started.
+    pub fn born(&mut self, node: NodeId) {
+        *self.starts.entry(node).or_default() += 1;
     }
 
     /// A node was killed.
     pub fn died(&mut self, node: NodeId) {
-        self.dead.insert(node);
+        self.dead.insert((node, self.start_of(node)));
         let groups = self.lives.keys().filter(|(_, other)| *other == node);
         let groups: Vec<GroupId> = groups.map(|(group, _)| *group).collect();
         groups.into_iter().for_each(|group| self.end(group, node, End::Died));
@@ -219,6 +230,10 @@ impl Story {
         super::delivered::check(self, &mut found);
         super::calls::check(self, &mut found);
         found.is_empty()
+    }
+
+    fn start_of(&self, node: NodeId) -> u32 {
+        self.starts.get(&node).copied().unwrap_or(0)
     }
 
     fn hear(&self, at: Time, message: &Message) -> Heard {

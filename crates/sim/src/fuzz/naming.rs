@@ -1,0 +1,47 @@
+//! How the nodes of a run are called: each start under an id of its own, or each host under one id
+//! for ever, which its starts share.
+
+use std::collections::BTreeMap;
+
+use carom_proto::{Incarnation, NodeId, Origin, Rng};
+
+use crate::HostIx;
+use crate::checkers::ordered::PROCESSES_APART;
+
+/// Whether hosts keep their ids in the scenario of this seed: so it is in two of five. It is drawn
+/// apart from everything else, which does not depend on it.
+pub(crate) fn keeps_ids(seed: u64) -> bool {
+    Rng::new(seed ^ 0xf1ed_1d50).chance(0.4)
+}
+
+/// Names each start of each node.
+#[derive(Debug)]
+pub(crate) struct Naming {
+    keeps_ids: bool,
+    starts: u64,
+    ids: BTreeMap<HostIx, NodeId>,
+    rng: Rng,
+}
+
+impl Naming {
+    pub(crate) fn new(keeps_ids: bool, seed: u64) -> Self {
+        let rng = Rng::new(seed ^ 0x17ca_4a7e);
+        Self { keeps_ids, starts: 0, ids: BTreeMap::new(), rng }
+    }
+
+    /// Whether the starts of a host share an id.
+    pub(crate) fn keeps_ids(&self) -> bool {
+        self.keeps_ids
+    }
+
+    /// The name of the next start on a host. One that has an id of its own needs no incarnation.
+    pub(crate) fn next(&mut self, host: HostIx) -> Origin {
+        self.starts += 1;
+        let fresh = NodeId(u64::from(host.0) + 1 + PROCESSES_APART * self.starts);
+        if !self.keeps_ids {
+            return fresh.into();
+        }
+        let node = *self.ids.entry(host).or_insert(fresh);
+        Origin { node, incarnation: Incarnation(self.rng.next_u64()) }
+    }
+}
