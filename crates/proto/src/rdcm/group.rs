@@ -190,10 +190,12 @@ impl Group {
     ) {
         let is_of_sender = match &packet {
             Packet::Data(data) => data.way != Way::Repair && !data.is_relayed,
-            Packet::Announce { .. } | Packet::Place(_) => true,
+            Packet::Announce { .. } | Packet::Place { .. } => true,
             _ => false,
         };
-        if is_of_sender && !self.accepts_sender(around, from, stream) {
+        let is_for_another =
+            matches!(packet, Packet::Place { receiver, .. } if receiver != around.node);
+        if is_for_another || is_of_sender && !self.accepts_sender(around, from, stream) {
             around.counters.foreign += 1;
             return;
         }
@@ -206,7 +208,7 @@ impl Group {
             self.on_farewell(around, from, (stream, epoch), end);
         } else if packet == Packet::FarewellHeard {
             self.farewells.on_heard(stream, from);
-        } else if let Packet::Place(place) = packet {
+        } else if let Packet::Place { place, .. } = packet {
             self.on_place(around, from, stream, place);
         } else if stream == self.stream && !matches!(self.role, Role::Waiting) {
             self.on_packet_of_stream(around, from, packet);
@@ -318,7 +320,11 @@ impl Group {
         self.stream = stream;
         around.stream = stream;
         self.heard = None;
-        self.role = Role::Receiving(Box::new(Reception::new(around, from, place)));
+        let mut reception = Reception::new(around, from, place);
+        if let Some(Ended { told_to, .. }) = ended {
+            reception.resume(told_to);
+        }
+        self.role = Role::Receiving(Box::new(reception));
     }
 
     /// The stream that is received, if there is one, is over now.

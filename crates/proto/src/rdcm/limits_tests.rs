@@ -55,6 +55,11 @@ fn hear_at(engine: &mut Rdcm, now: Time, stream: u32, from: NodeId, packet: &Pac
     engine.check();
 }
 
+/// The only receiver is told its place.
+fn place() -> Packet {
+    Packet::Place { receiver: NodeId(2), place: alone() }
+}
+
 /// The place of the only receiver.
 fn alone() -> Place {
     let node = NodeId(2);
@@ -94,7 +99,7 @@ fn numbers_beyond_all_that_can_be_are_taken_in_no_time() {
         let place =
             Place { epoch, first, receivers, leaf, proxy, children_ring: 7, children, relays };
         let mut engine = engine(NodeId(2), [1, 3]);
-        hear(&mut engine, SENDER, &Packet::Place(place));
+        hear(&mut engine, SENDER, &Packet::Place { receiver: NodeId(2), place });
         let mut has = Having::all_below(1);
         (1..30).for_each(|it| has.insert_range(FAR - 40 * it..FAR - 40 * it + 20));
         hear(&mut engine, NEXT, &Packet::Ack(vec![RingAck::new(7, &has, FAR, FAR, 0)]));
@@ -109,16 +114,26 @@ fn numbers_beyond_all_that_can_be_are_taken_in_no_time() {
 }
 
 #[test]
+fn a_node_takes_no_place_of_another_at_its_address() {
+    let mut engine = engine(NodeId(2), [1]);
+    let receiver = NodeId(77);
+    hear(&mut engine, SENDER, &Packet::Place { receiver, place: alone() });
+    assert_eq!((engine.place(GROUP), engine.counters().foreign), (None, 1));
+    hear(&mut engine, SENDER, &place());
+    assert_eq!(engine.place(GROUP), Some(&alone()));
+}
+
+#[test]
 fn a_sender_that_was_restarted_unseen_is_followed_and_one_that_stays_silent_is_given_up() {
     let mut engine = engine(NodeId(2), [1]);
-    hear(&mut engine, SENDER, &Packet::Place(alone()));
+    hear(&mut engine, SENDER, &place());
     hear(&mut engine, SENDER, &Packet::Announce { epoch: 0, end: 3 });
     // Its streams are counted anew, perhaps from a lower number.
     let later = NOW + Duration::from_secs(2);
-    hear_at(&mut engine, NOW + Duration::from_millis(50), 5, SENDER, &Packet::Place(alone()));
+    hear_at(&mut engine, NOW + Duration::from_millis(50), 5, SENDER, &place());
     assert_eq!(engine.counters().foreign, 1, "it was heard a moment ago");
     (0..2000).for_each(|ms| engine.handle_timeout(NOW + Duration::from_millis(ms)));
-    hear_at(&mut engine, later, 5, SENDER, &Packet::Place(alone()));
+    hear_at(&mut engine, later, 5, SENDER, &place());
     assert_eq!(engine.counters().foreign, 1);
     hear_at(&mut engine, later, 5, SENDER, &Packet::Announce { epoch: 0, end: 2 });
     let told = core::iter::from_fn(|| engine.poll_event());

@@ -123,9 +123,10 @@ impl Sender {
         while let Some(transmit) = self.engine.poll_transmit(&mut datagram) {
             let (header, body) = Header::decode(&datagram).expect("it is ours");
             self.stream = header.view;
-            if let Ok(Packet::Place(place)) = Packet::decode(&header, body)
+            if let Ok(Packet::Place { receiver, place }) = Packet::decode(&header, body)
                 && let crate::Destination::Node(to) = transmit.destination
             {
+                assert_eq!(receiver, to);
                 let known = self.places.get(&to).map_or(0, |known| known.epoch);
                 assert!(place.epoch >= known, "{to} was told {known} before {}", place.epoch);
                 self.places.insert(to, place);

@@ -37,7 +37,13 @@ pub enum Packet {
     /// How far a receiver is: to the sender.
     Report(Report),
     /// The place of a receiver: from the sender.
-    Place(Place),
+    Place {
+        /// The receiver. A node that was started anew at the address of another takes no place of
+        /// that one.
+        receiver: NodeId,
+        /// Its place.
+        place: Place,
+    },
     /// Packets that a receiver cannot get from others: to the sender.
     Ask(Vec<core::ops::Range<u64>>),
     /// The tree does not reach a successor: to the sender.
@@ -203,7 +209,10 @@ impl Packet {
                 out.put_u64(report.by_tree);
                 out.put_u64(report.by_repair);
             }
-            Self::Place(place) => place.put(out),
+            Self::Place { receiver, place } => {
+                out.put_u64(receiver.0);
+                place.put(out);
+            }
             Self::Ask(ranges) => {
                 out.put_u16(ranges.len() as u16);
                 for range in ranges {
@@ -234,7 +243,7 @@ impl Packet {
             Self::FarewellHeard => (FAREWELL_HEARD, 0),
             Self::Ack(_) => (ACK, 0),
             Self::Report(_) => (REPORT, 0),
-            Self::Place(_) => (PLACE, 0),
+            Self::Place { .. } => (PLACE, 0),
             Self::Ask(_) => (ASK, 0),
             Self::Cut { .. } => (CUT, 0),
             Self::Silent { .. } => (SILENT, 0),
@@ -271,7 +280,7 @@ impl Packet {
                 by_tree: take_u64(bytes)?,
                 by_repair: take_u64(bytes)?,
             }),
-            PLACE => Self::Place(Place::take(bytes)?),
+            PLACE => Self::Place { receiver: take_node(bytes)?, place: Place::take(bytes)? },
             ASK => Self::Ask(take_list(bytes, MAX_RANGES, take_range)?),
             CUT => Self::Cut { ring: take_u32(bytes)?, successor: take_node(bytes)? },
             SILENT => Self::Silent { successor: take_node(bytes)? },

@@ -116,7 +116,8 @@ fn a_place_on_the_wire_is_this() {
         relays: alloc::vec![NodeId(14), NodeId(15)],
     };
     let golden = [
-        &[0, 0, 0, 1][..],
+        &[0, 0, 0, 0, 0, 0, 0, 16][..],
+        &[0, 0, 0, 1],
         &[0, 0, 0, 0, 0, 0, 0, 2],
         &[0, 0, 0, 3],
         &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 7],
@@ -126,7 +127,7 @@ fn a_place_on_the_wire_is_this() {
         &[0, 1, 0, 0, 0, 0, 0, 0, 0, 13],
         &[0, 2, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0, 15],
     ];
-    assert_eq!(body(&Packet::Place(place)), golden.concat());
+    assert_eq!(body(&Packet::Place { receiver: NodeId(16), place }), golden.concat());
 }
 
 #[test]
@@ -141,7 +142,7 @@ fn the_largest_packets_fit_the_narrowest_path() {
     let (leaf, proxy) = (seat, Some(seat));
     let relays = alloc::vec![SENDER; MAX_RELAYS];
     let place = Place { epoch, first, receivers, leaf, proxy, children_ring, children, relays };
-    assert!(encode(&Packet::Place(place)).len() <= least);
+    assert!(encode(&Packet::Place { receiver: SENDER, place }).len() <= least);
     let mut has = Having::all_below(1);
     (1..100).for_each(|number| assert!(has.insert(number * 2)));
     let ack = RingAck::new(1, &has, 200, 0, 0);
@@ -243,7 +244,8 @@ fn packets() -> impl Strategy<Value = Packet> {
         Just(Packet::FarewellHeard),
         vec(ring_acks(), 0..3).prop_map(Packet::Ack),
         reports,
-        places().prop_map(Packet::Place),
+        (any::<u64>(), places())
+            .prop_map(|(node, place)| Packet::Place { receiver: NodeId(node), place }),
         vec(ranges, 0..MAX_RANGES).prop_map(Packet::Ask),
         (any::<u32>(), any::<u64>())
             .prop_map(|(ring, node)| Packet::Cut { ring, successor: NodeId(node) }),

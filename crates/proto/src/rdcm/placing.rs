@@ -70,6 +70,8 @@ pub(super) enum Why {
     Silent,
     /// It holds the others up.
     Slow,
+    /// It has slowed the others down: for so long they waited for it lately.
+    Pace(Duration),
 }
 
 /// A receiver, and what it was told.
@@ -87,7 +89,7 @@ struct Receiver {
     since: Option<u32>,
     /// How often it held the others up of late: each time it is out for twice as long.
     delays: u32,
-    /// It is out for at least so long after it was left behind.
+    /// It is out for so long after it was left behind.
     out_for: Duration,
     /// When it was let in again, or came.
     admitted_at: Time,
@@ -102,7 +104,15 @@ impl Receiver {
             |place: &&Place| self.taken.is_none_or(|taken| epochs::is_after(place.epoch, taken));
         self.place.as_ref().filter(is_later)
     }
+
+    /// How long it is out: each time for twice as long.
+    fn pause(&self, config: &Config) -> Duration {
+        config.readmit_after * (1 << self.delays.min(MOST_DOUBLINGS))
+    }
 }
+
+/// A receiver that slowed the others down is out for so many times as long as they waited for it.
+const OUT_FOR: u32 = 10;
 
 /// Who has kept up for so many times as long as the others wait for somebody slow is not slow.
 const KEPT_UP: u32 = 16;
@@ -148,7 +158,8 @@ impl Placing {
                 place: None,
                 told: None,
                 taken: None,
-                since: None,
+                // What a node of that id has reported in an earlier life does not count.
+                since: Some(epochs::after(self.epoch)),
                 delays: 0,
                 out_for: Duration::ZERO,
                 admitted_at: around.now,
@@ -171,6 +182,7 @@ impl Placing {
         for (node, receiver) in current.filter(|it| it.1.place.is_none()) {
             receiver.state.left_behind_at = Some(around.now);
             receiver.delays += 1;
+            receiver.out_for = receiver.pause(around.config);
             around.counters.left_behind += 1;
             let (group, node) = (self.group, *node);
             around.events.push_back(Event::Slow(Slow { group, node, behind: 0 }));
@@ -193,12 +205,16 @@ impl Placing {
             return false;
         }
         receiver.state.left_behind_at = Some(around.now);
-        receiver.out_for = Duration::ZERO;
         if why == Why::Slow {
             let kept_up = around.now.since(receiver.admitted_at);
             let is_new = around.config.slow_after.is_some_and(|after| kept_up > KEPT_UP * after);
             receiver.delays = if is_new { 1 } else { receiver.delays + 1 };
         }
+        receiver.out_for = match why {
+            Why::Silent | Why::Slow => receiver.pause(around.config),
+            // However often it comes back, the others keep nine tenths of their rate.
+            Why::Pace(held) => (held * OUT_FOR).max(around.config.readmit_after),
+        };
         receiver.place = None;
         self.management.leave(around, node);
         around.counters.left_behind += 1;
@@ -217,18 +233,9 @@ impl Placing {
     }
 
     /// When a receiver that was left behind may be one again.
-    pub(super) fn readmit_at(&self, node: NodeId, config: &Config) -> Time {
+    pub(super) fn readmit_at(&self, node: NodeId) -> Time {
         let Some(receiver) = self.receivers.get(&node) else { return Time::MAX };
-        let pause = config.readmit_after * (1 << receiver.delays.min(MOST_DOUBLINGS));
-        let pause = pause.max(receiver.out_for);
-        receiver.state.left_behind_at.map_or(Time::MAX, |at| at + pause)
-    }
-
-    /// A receiver that was left behind is not let in again before so much time has passed.
-    pub(super) fn keep_out(&mut self, node: NodeId, out_for: Duration) {
-        if let Some(receiver) = self.receivers.get_mut(&node) {
-            receiver.out_for = out_for;
-        }
+        receiver.state.left_behind_at.map_or(Time::MAX, |at| at + receiver.out_for)
     }
 
     /// A receiver that was left behind is a receiver again, of what follows `first`.
@@ -374,7 +381,7 @@ impl Placing {
             let is_new = receiver.told.is_none_or(|(epoch, _)| epoch != place.epoch);
             if is_new || receiver.told.is_some_and(|(_, at)| at + again_after <= around.now) {
                 around.counters.places_sent += 1;
-                around.unicast(*node, &Packet::Place(place.clone()));
+                around.unicast(*node, &Packet::Place { receiver: *node, place: place.clone() });
                 receiver.told = Some((place.epoch, around.now));
             }
             let again_at = receiver.told.map(|(_, at)| at + again_after);

@@ -37,6 +37,9 @@ pub(super) struct Reception {
     formers: Formers,
     window: RepairWindow,
     assembly: Assembly,
+    /// The stream continues here, perhaps in the middle of a message: what lies between this packet
+    /// and the next message is lost.
+    resumed_at: Option<u64>,
     /// The other overlay children of the rings whose parent this receiver is.
     children: BTreeMap<NodeId, Child>,
     /// `None` if the rate does not follow losses.
@@ -87,6 +90,7 @@ impl Reception {
             sender_heard_at: now,
             window: RepairWindow::new(first, config.window_packets, config.patience()),
             assembly: Assembly::default(),
+            resumed_at: None,
             children: BTreeMap::new(),
             bic: new_bic(config),
             tolerance: Tolerance::new(config.tolerated_loss),
@@ -145,6 +149,7 @@ impl Reception {
         let config = around.config;
         self.window = RepairWindow::new(first, config.window_packets, config.patience());
         self.assembly = Assembly::default();
+        self.resumed_at = Some(first);
         self.bic = new_bic(config);
         self.tolerance.on_answer();
         self.tree_next = self.tree_next.max(first);
@@ -303,6 +308,11 @@ impl Reception {
             && let number = self.window.taken_to()
             && let Some(kept) = self.window.take()
         {
+            if kept.piece.is_first
+                && let Some(from) = self.resumed_at.take()
+            {
+                around.lose(self.sender, from, number, LossCause::TooFarBehind);
+            }
             if let Some(whole) = self.assembly.push(number, kept, MAX_MESSAGE_BYTES) {
                 self.hand_out(around, whole);
             }
@@ -377,7 +387,13 @@ impl Reception {
 
     /// The first packet of the first message that was not delivered.
     pub(super) fn undelivered(&self) -> u64 {
-        self.assembly.begun_at().unwrap_or(self.window.taken_to())
+        self.assembly.begun_at().or(self.resumed_at).unwrap_or(self.window.taken_to())
+    }
+
+    /// The stream was over here and continues; all before packet `told_to` was delivered or told
+    /// as lost.
+    pub(super) fn resume(&mut self, told_to: u64) {
+        self.resumed_at = Some(self.place.first.max(told_to));
     }
 
     /// When [`Reception::handle_timeout`] is to be called.

@@ -273,8 +273,8 @@ impl Sending {
         self.charge_silence(around.now, from, silence);
         if !is_current {
             self.readmit(around, from, report);
-        } else if report.epoch == epochs::NONE && report.next >= self.base {
-            self.placing.tell_again(around, from, report.next);
+        } else if report.epoch == epochs::NONE {
+            self.resume(around, from, report.next);
         }
         if self.starts_at.is_some() && self.placing.is_settled() {
             self.starts_at = None;

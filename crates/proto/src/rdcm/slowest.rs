@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::str::FromStr;
+use core::time::Duration;
 
 /// What becomes of a receiver that takes less than the others could get.
 ///
@@ -12,7 +13,8 @@ use core::str::FromStr;
 pub enum Slowest {
     /// The others wait for it, whatever it takes. It is named.
     Wait,
-    /// The others continue without it once it has slowed them down by a tenth.
+    /// The others continue without it once it has slowed them down by a tenth, over four seconds:
+    /// they keep 90 % of their rate.
     LeaveBehind,
     /// The others continue without it if it gets less than this share of what the median receiver
     /// could get: above 0, below 1.
@@ -27,6 +29,19 @@ impl Slowest {
             Self::LeaveBehind => LEAVE_BEHIND,
             Self::Share(share) => share,
         }
+    }
+
+    /// The time over which waits for one receiver are added up. One wait alone, however long, is
+    /// never too much.
+    pub(super) fn span(self) -> Duration {
+        let rest = (1.0 - self.least_share()).max(f64::MIN_POSITIVE);
+        let span = LONGEST_WAIT.as_secs_f64() / rest;
+        Duration::from_secs_f64(span.clamp(LEAST_SPAN, MOST_SPAN))
+    }
+
+    /// How long the others may wait for one receiver in that time.
+    pub(super) fn most_waits(self) -> Duration {
+        self.span().mul_f64(1.0 - self.least_share())
     }
 
     /// Returns `true` if the share is one.
@@ -80,10 +95,30 @@ impl fmt::Display for Slowest {
 
 /// With [`Slowest::LeaveBehind`] the others keep at least this share of their rate.
 const LEAVE_BEHIND: f64 = 0.9;
+/// One wait counts for so long at most. Standing still for longer is a matter of silence, or of
+/// `slow_after`, and not of a receiver's pace.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(400);
+/// The bounds of [`Slowest::span`], in seconds.
+const LEAST_SPAN: f64 = 1.0;
+const MOST_SPAN: f64 = 10.0;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waits_add_up_over_the_longer_the_less_is_allowed() {
+        let spans = [
+            (Slowest::Wait, 1000, 1000),
+            (Slowest::Share(0.5), 1000, 500),
+            (Slowest::LeaveBehind, 4000, 400),
+            (Slowest::Share(0.99), 10_000, 100),
+        ];
+        for (policy, span, most) in spans {
+            assert_eq!(policy.span().as_millis(), span, "{policy}");
+            assert_eq!(policy.most_waits().as_millis(), most, "{policy}");
+        }
+    }
 
     #[test]
     fn policies_are_read_as_they_are_written() {

@@ -42,7 +42,10 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
             "who had followed another sender got the first one's stream from the beginning",
         ),
         (661_005_148, "who kept packets for a child that had gone was never let in again"),
+        (661_008_363, "a node took the place of the one that had been at its address before"),
         (661_017_054, "who was cut off followed another sender"),
+        (780_001_684, "a receiver that had slowed the others down was out for minutes"),
+        (780_006_782, "the same, though it had done so a few times in seconds only"),
         (4947, "who had been left behind and had all was not among those who had confirmed"),
     ];
     for (seed, what) in found {
@@ -114,6 +117,32 @@ fn who_is_told_wrongly_that_its_sender_is_gone_goes_on_where_it_was() {
     assert_eq!(net.log(1).got, (0..50).collect::<Vec<u64>>());
     net.assert_whole(&[2]);
     assert_eq!(net.slow, []);
+}
+
+#[test]
+fn the_last_receiver_gets_the_rest_though_nobody_keeps_the_message_it_was_in() {
+    let mut setup = Setup::rack(2, 1);
+    setup.config.rate = Some(1_000_000);
+    setup.config.linger = Duration::ZERO;
+    // A message takes 200 ms.
+    setup.config.window_packets = 1 << 10;
+    setup.config.message_bytes = 1 << 18;
+    setup.message_bytes = 200_000;
+    let message = 200_000_u64.div_ceil(setup.config.piece_bytes() as u64);
+    let mut net = Net::new(setup, &[0, 1]);
+    net.to_send = 5;
+    net.run(300);
+    net.suspect(1, 0, true);
+    net.run(5);
+    assert!(net.engine(1).place(net.group).is_none(), "it should have lost its place");
+    net.suspect(1, 0, false);
+    net.run(2000);
+    let log = net.log(1);
+    let lost = log.lost.iter().map(|it| u64::from(it.first.0)..u64::from(it.last.0) + 1);
+    let lost: Vec<u64> = lost.flatten().collect();
+    assert_eq!(lost, (message + 1..=2 * message).collect::<Vec<u64>>(), "{:?}", log.lost);
+    assert_eq!(log.got, [0, 2, 3, 4]);
+    assert!(net.slow.iter().all(|it| it.node == Net::id(1)) && !net.slow.is_empty());
 }
 
 #[test]

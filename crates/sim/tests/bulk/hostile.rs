@@ -67,7 +67,12 @@ fn a_place_of_the_highest_epoch_is_not_taken() {
         place.epoch = place.epoch.wrapping_add(step);
         place.first = 1 << 40;
         place.leaf.predecessor = NodeId(77);
-        forge(&mut net, 1, Net::id(0), &Packet::Place(place.clone()));
+        forge(
+            &mut net,
+            1,
+            Net::id(0),
+            &Packet::Place { receiver: Net::id(1), place: place.clone() },
+        );
     }
     // Its neighbour goes: it gets another place.
     net.kill(2, true);
@@ -94,6 +99,41 @@ fn a_report_in_the_name_of_another_confirms_nothing() {
     net.world.apply(&Fault::Heal);
     net.run_until_all_have(&[1, 2, 3], 5000);
     net.assert_whole(&[1, 2, 3]);
+}
+
+/// Places, announcements, reports and acknowledgements in the names of all, whose fields are drawn:
+/// nobody who has not seen unicast packets knows an epoch.
+#[test]
+fn packets_with_fields_drawn_at_random_lose_and_confirm_nothing() {
+    let mut net = net();
+    let group = net.group;
+    let known = net.engine(1).place(group).expect("it receives").clone();
+    let mut rng = Rng::new(5);
+    for _ in 0..2000 {
+        let [first, next, limit, by_tree, by_repair] =
+            [(); 5].map(|()| rng.next_u64() >> (4 + rng.below(56)));
+        let epoch = rng.next_u64() as u32;
+        let [to, from, before, after] = [4, 4, 9, 9].map(|count| rng.below(count) as u32);
+        let from = Net::id(from);
+        let mut place = known.clone();
+        (place.epoch, place.first) = (epoch, first);
+        (place.leaf.predecessor, place.leaf.successor) = (Net::id(before), Net::id(after));
+        let packet = match rng.below(5) {
+            0 => Packet::Place { receiver: Net::id(to), place },
+            1 => Packet::Announce { epoch: [0, epoch][rng.below(2)], end: next },
+            2 => Packet::Report(Report { epoch, next, limit, by_tree, by_repair }),
+            3 => Packet::Farewell { epoch, end: next },
+            _ => Packet::Release { ring: place.leaf.ring, epoch, from: next },
+        };
+        if from != Net::id(to) {
+            forge(&mut net, to, from, &packet);
+        }
+        net.run(1);
+    }
+    net.run_until_all_have(&[1, 2, 3], 5000);
+    net.assert_whole(&[1, 2, 3]);
+    let counters = net.engine(0).counters();
+    assert!(counters.implausible > 0, "reports reach it");
 }
 
 const SEED: u64 = 11;

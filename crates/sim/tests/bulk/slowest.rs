@@ -33,14 +33,40 @@ fn got_beside(policy: Slowest, running_ms: u64) -> (u64, Net) {
 }
 
 #[test]
-fn others_keep_nine_tenths_beside_a_receiver_that_runs_a_quarter_of_the_time() {
-    let (alone, undisturbed) = got_beside(Slowest::default(), 100);
+fn others_keep_nine_tenths_beside_a_receiver_that_stops_now_and_then() {
+    let (alone, undisturbed) = got_beside(Slowest::LeaveBehind, 100);
     assert_eq!((&undisturbed.limiting[..], &undisturbed.slow[..]), (&[][..], &[][..]));
-    let (got, net) = got_beside(Slowest::default(), 25);
-    assert!(got * 10 >= alone * 9, "{got} of {alone}, {:?}", net.limiting);
-    let last = net.limiting.last().expect("it is named");
-    assert!(last.is_left_behind && last.percent_of_others() <= 50, "{last:?}");
-    assert!(net.limiting.iter().all(|it| it.node == Net::id(4)), "{:?}", net.limiting);
+    for running_ms in [25, 50, 70] {
+        let (got, net) = got_beside(Slowest::LeaveBehind, running_ms);
+        assert!(got * 10 >= alone * 9, "{running_ms}: {got} of {alone}, {:?}", net.limiting);
+        let last = net.limiting.iter().rfind(|it| it.is_left_behind).expect("it is named");
+        assert!(last.percent_of_others() <= 80, "{last:?}");
+        assert!(net.limiting.iter().all(|it| it.node == Net::id(4)), "{:?}", net.limiting);
+    }
+}
+
+#[test]
+fn a_receiver_that_was_often_slow_is_back_within_seconds() {
+    let mut setup = Setup::rack(5, 3);
+    setup.config.rate = Some(20 * MBIT / 8);
+    setup.config.slowest = Slowest::LeaveBehind;
+    setup.config.slow_after = None;
+    setup.config.send_bytes = 1 << 20;
+    setup.config.message_bytes = 16 << 10;
+    setup.config.window_packets = 32;
+    let mut net = Net::new(setup, &[0, 1, 2, 3, 4]);
+    net.to_send = u64::MAX;
+    for _ in 0..300 {
+        net.world.apply(&Fault::Pause(HostIx(4)));
+        net.run(50);
+        net.world.apply(&Fault::Resume(HostIx(4)));
+        net.run(50);
+    }
+    let times = net.slow.iter().filter(|it| it.node == Net::id(4)).count();
+    assert!(times >= 4, "{times} times: it comes back, and is slow again");
+    net.run(11_000);
+    let receivers = net.engine(0).receivers(net.group);
+    assert!(receivers.iter().all(|(_, it)| it.left_behind_at.is_none()), "{receivers:?}");
 }
 
 #[test]

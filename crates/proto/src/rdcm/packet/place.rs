@@ -9,7 +9,7 @@ use super::{take_list, take_node, take_number, take_u32};
 use crate::NodeId;
 use crate::wire::{DecodeError, HEADER_BYTES};
 
-/// The place of a receiver.
+/// The place of a receiver. On the wire it follows the receiver's id.
 ///
 /// | bytes | field |
 /// |---|---|
@@ -114,7 +114,7 @@ impl Seat {
 
 /// Bytes of the place of a receiver that has no overlay children and passes nothing on.
 pub(in super::super) const PLACE_BYTES: usize =
-    HEADER_BYTES + 4 + 8 + 4 + SEAT_BYTES + 1 + SEAT_BYTES + 4 + 2 + 2;
+    HEADER_BYTES + 8 + 4 + 8 + 4 + SEAT_BYTES + 1 + SEAT_BYTES + 4 + 2 + 2;
 const SEAT_BYTES: usize = 28;
 /// Receivers to which one passes on what comes by the tree, at most.
 pub const MAX_RELAYS: usize = 16;

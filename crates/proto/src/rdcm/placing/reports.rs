@@ -63,20 +63,24 @@ impl Placing {
         self.tell_at = Some(around.now);
     }
 
-    /// A receiver has no place any more, though it had taken one: it took the sender for gone. It
-    /// is told one again, in which it goes on with the first packet that it lacks, as it says now
-    /// or said before.
-    pub(in super::super) fn tell_again(&mut self, around: &Around<'_>, node: NodeId, next: u64) {
-        let Some(receiver) = self.receivers.get_mut(&node) else { return };
+    /// Tells a receiver again a place that it had taken, in which it continues with packet `first`.
+    /// Returns `true` if it had taken one.
+    pub(in super::super) fn tell_again(
+        &mut self,
+        around: &Around<'_>,
+        node: NodeId,
+        first: u64,
+    ) -> bool {
+        let Some(receiver) = self.receivers.get_mut(&node) else { return false };
         if receiver.untaken().is_some() {
-            return;
+            return false;
         }
-        let Some(place) = receiver.place.as_mut() else { return };
+        let Some(place) = receiver.place.as_mut() else { return false };
         self.epoch = epochs::after(self.epoch);
-        let first = next.min(receiver.state.next);
         (place.epoch, place.first, receiver.since) = (self.epoch, first, Some(self.epoch));
         (receiver.state.first, receiver.state.next) = (first, first);
         self.tell_at = Some(around.now);
+        true
     }
 
     /// The first packet that a receiver lacks, as it reports: what is reported without a place, or

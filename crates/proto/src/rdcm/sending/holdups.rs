@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::placing::ReceiverState;
+use super::super::slowest::LONGEST_WAIT;
 use crate::{NodeId, Time};
 
 /// The waits of a sender for its receivers.
@@ -29,7 +30,7 @@ pub(super) struct Holdups {
 #[derive(Debug)]
 struct Held {
     since: Time,
-    /// When each wait of the last [`SPAN`] ended, and how long it was.
+    /// When each wait of late ended, and how long it was.
     waits: VecDeque<(Time, Duration)>,
     named_at: Option<Time>,
 }
@@ -38,8 +39,10 @@ struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Holdup {
     pub(super) node: NodeId,
-    /// How long the others waited for it in the last [`SPAN`].
+    /// How long the others waited for it in the time that the policy looks at.
     pub(super) held: Duration,
+    /// The same in the last [`LATELY`].
+    pub(super) held_lately: Duration,
     /// When they first waited for it.
     pub(super) since: Time,
     /// Whether it is to be named now, if nothing else happens.
@@ -104,22 +107,26 @@ impl Holdups {
         let since = now.before(wait);
         let new = Held { since, waits: VecDeque::new(), named_at: None };
         let held = self.held.entry(node).or_insert(new);
-        held.waits.push_back((now, wait.min(LONGEST)));
+        held.waits.push_back((now, wait.min(LONGEST_WAIT)));
     }
 
-    /// Those who have held the others up lately, the worst first.
-    pub(super) fn of_late(&mut self, now: Time) -> Vec<Holdup> {
+    /// The receivers that have held the others up within `span`, the worst first.
+    pub(super) fn of_late(&mut self, now: Time, span: Duration) -> Vec<Holdup> {
         for held in self.held.values_mut() {
-            while held.waits.front().is_some_and(|(end, _)| now.since(*end) > SPAN) {
+            while held.waits.front().is_some_and(|(end, _)| now.since(*end) > span) {
                 held.waits.pop_front();
             }
         }
         self.held.retain(|_, held| !held.waits.is_empty());
         let of = |(node, it): (&NodeId, &Held)| {
-            let held = it.waits.iter().map(|(_, wait)| *wait).sum::<Duration>().min(SPAN);
+            let within = |span: Duration| {
+                let waits = it.waits.iter().rev().take_while(|(end, _)| now.since(*end) <= span);
+                waits.map(|(_, wait)| *wait).sum::<Duration>().min(span)
+            };
+            let (held, held_lately) = (within(span), within(LATELY));
             let is_due = it.named_at.is_none_or(|at| now.since(at) >= NAME_EVERY);
-            let is_news = held >= SPAN / NAMED_PART && is_due;
-            Holdup { node: *node, held, since: it.since, is_news }
+            let is_news = held_lately >= LATELY / NAMED_PART && is_due;
+            Holdup { node: *node, held, held_lately, since: it.since, is_news }
         };
         let mut late: Vec<Holdup> = self.held.iter().map(of).collect();
         late.sort_by_key(|it| (core::cmp::Reverse(it.held), it.node));
@@ -134,11 +141,8 @@ impl Holdups {
     }
 }
 
-/// The time over which waits are added up.
-pub(super) const SPAN: Duration = Duration::from_secs(1);
-/// One wait counts for so long at most. Who stands still for longer is a matter of silence, or of
-/// `slow_after`, and not of its pace.
-const LONGEST: Duration = Duration::from_millis(400);
+/// The time over which waits are added up for those that are named.
+pub(super) const LATELY: Duration = Duration::from_secs(1);
 /// A receiver that takes a fifth of the time is named.
 const NAMED_PART: u32 = 5;
 /// A receiver is named again after this time.
@@ -151,6 +155,7 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
+    const SPAN: Duration = Duration::from_secs(4);
 
     fn state(limit: u64) -> ReceiverState {
         ReceiverState {
@@ -170,7 +175,7 @@ mod tests {
         let named = (1..).map(NodeId).zip(&states);
         holdups.note(from, true, 25 * MS);
         let end = from + ms * MS;
-        holdups.look(end.before(MS), 100, SPAN, named);
+        holdups.look(end.before(MS), 100, LATELY, named);
         holdups.note(end, false, 25 * MS);
         end
     }
@@ -182,12 +187,15 @@ mod tests {
         for _ in 0..4 {
             now = wait(&mut holdups, now + 25 * MS, 75, [200, 100, 300, 200]);
         }
-        let [it] = holdups.of_late(now)[..] else { panic!("{holdups:?}") };
+        let [it] = holdups.of_late(now, SPAN)[..] else { panic!("{holdups:?}") };
         assert_eq!((it.node, it.held), (NodeId(2), 300 * MS));
+        assert_eq!(it.held_lately, 300 * MS);
         assert!(it.is_news);
         holdups.on_named(now, NodeId(2));
-        assert!(!holdups.of_late(now)[0].is_news, "once");
-        assert_eq!(holdups.of_late(now + 2 * SPAN), []);
+        assert!(!holdups.of_late(now, SPAN)[0].is_news, "once");
+        let [later] = holdups.of_late(now + 2 * LATELY, SPAN)[..] else { panic!("{holdups:?}") };
+        assert_eq!((later.held, later.held_lately), (300 * MS, Duration::ZERO));
+        assert_eq!(holdups.of_late(now + 2 * SPAN, SPAN), []);
     }
 
     #[test]
@@ -195,13 +203,13 @@ mod tests {
         let mut holdups = Holdups::default();
         let now = wait(&mut holdups, Time::ZERO, 20, [200, 100, 300, 200]);
         let now = wait(&mut holdups, now, 300, [90, 100, 100, 200]);
-        assert_eq!(holdups.of_late(now), []);
+        assert_eq!(holdups.of_late(now, SPAN), []);
     }
 
     #[test]
     fn one_long_wait_is_no_slow_pace() {
         let mut holdups = Holdups::default();
         let now = wait(&mut holdups, Time::ZERO, 900, [200, 100, 300, 200]);
-        assert_eq!(holdups.of_late(now)[0].held, LONGEST);
+        assert_eq!(holdups.of_late(now, SPAN)[0].held, LONGEST_WAIT);
     }
 }

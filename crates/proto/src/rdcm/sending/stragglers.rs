@@ -9,7 +9,7 @@ use super::super::packet::Report;
 use super::super::placing::{ReceiverState, Why};
 use super::super::slowest::Slowest;
 use super::Sending;
-use super::holdups::{Holdup, Holdups, SPAN};
+use super::holdups::{Holdup, Holdups, LATELY};
 use crate::{Event, Limiting, NodeId, Slow, Time};
 
 impl Sending {
@@ -57,7 +57,7 @@ impl Sending {
     pub(super) fn readmit(&mut self, around: &mut Around<'_>, node: NodeId, report: &Report) {
         let Some(state) = self.placing.receiver(node) else { return };
         let takes_more = report.epoch == 0 || report.limit > report.next;
-        if !takes_more || self.placing.readmit_at(node, around.config) > around.now {
+        if !takes_more || self.placing.readmit_at(node) > around.now {
             return;
         }
         let next = self.placing.reported(node, report);
@@ -67,6 +67,21 @@ impl Sending {
         self.note_missed(node, missed);
         self.placing.readmit(around, node, first);
         self.take_children(around.config);
+    }
+
+    /// Tells a receiver a place again that has none any more, though it had taken one: it took the
+    /// sender for gone. Of what it lacks the part that nobody keeps any more is lost to it: only
+    /// the last receiver comes here so late, which is never left behind.
+    pub(super) fn resume(&mut self, around: &mut Around<'_>, node: NodeId, next: u64) {
+        let Some(state) = self.placing.receiver(node) else { return };
+        let missed = if next < self.base { state.next - next } else { 0 };
+        let first = if next < self.base { state.next } else { next.min(state.next) };
+        // One that does not know of any packet has missed nothing.
+        if self.placing.tell_again(around, node, first) && missed > 0 && next > 0 {
+            self.note_missed(node, missed);
+            let behind = u32::try_from(missed).unwrap_or(u32::MAX);
+            around.events.push_back(Event::Slow(Slow { group: around.group, node, behind }));
+        }
     }
 
     /// Looks for receivers that are not heard, or that hold the others up.
@@ -136,18 +151,18 @@ impl Sending {
     /// Names whoever slows the others down, and goes on without whoever slows them too much.
     fn look_at_holdups(&mut self, around: &mut Around<'_>) {
         self.note_wait(around);
-        let least = around.config.slowest.least_share();
-        for Holdup { node, held, since, is_news } in self.holdups.of_late(around.now) {
-            let is_too_much = held > SPAN.mul_f64(1.0 - least);
-            let is_left_behind = is_too_much && self.leave_behind(around, node, Why::Slow);
-            if is_left_behind {
-                self.placing.keep_out(node, held * OUT_FOR);
-            } else if !is_news {
+        let slowest = around.config.slowest;
+        for holdup in self.holdups.of_late(around.now, slowest.span()) {
+            let Holdup { node, held, held_lately, since, is_news } = holdup;
+            let is_too_much = held > slowest.most_waits();
+            let is_left_behind = is_too_much && self.leave_behind(around, node, Why::Pace(held));
+            if !is_left_behind && !is_news {
                 continue;
             }
             let since = around.now.since(since);
             let group = around.group;
-            let limiting = Limiting { group, node, held, over: SPAN, since, is_left_behind };
+            let (held, over) = (held_lately, LATELY);
+            let limiting = Limiting { group, node, held, over, since, is_left_behind };
             around.events.push_back(Event::Limiting(limiting));
             self.holdups.on_named(around.now, node);
             if is_left_behind {
@@ -179,9 +194,6 @@ pub(super) fn watch_every(config: &Config) -> Duration {
     config.gone_after / 4
 }
 
-/// A receiver that slowed the others down is out for so many times as long as they waited for it:
-/// so they keep nine tenths of their rate, however often it comes back.
-const OUT_FOR: u32 = 10;
 /// A window is used up when less than this part of it is left.
 const USED_UP: u64 = 8;
 /// Packets by which a receiver's report may be behind what it expects by now.
