@@ -142,7 +142,11 @@ impl Lateral {
         first: SeqNo,
     ) {
         self.cancel_open(ix);
-        if self.streams.get(ix).incarnation.is_some_and(|known| known != incarnation) {
+        let is_other = match self.streams.get(ix).incarnation {
+            Some(known) => known != incarnation,
+            None => next.is_after(query.end) && self.is_of_unknown_start(ix, next),
+        };
+        if is_other {
             self.restart_stream(ix, incarnation, next);
         } else if query.end.is_after(next) {
             self.take_back(ix, query, next);
@@ -197,6 +201,28 @@ impl Lateral {
         }
     }
 
+    /// Like [`notice_up_to`](Self::notice_up_to), but of numbers in packets of others, which do not
+    /// tell the starts of a sender apart. A step that is too large to catch up with may lead into
+    /// the numbers of another start, so that only the sender itself can take it.
+    pub(super) fn notice_hearsay_up_to(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
+        let ahead = end.distance_from(self.streams.get(ix).end());
+        if ahead > self.config.max_gap as i32 && self.is_believed(now, ix) {
+            self.counters.jumps_doubted += 1;
+            return false;
+        }
+        self.notice_up_to(now, ix, end)
+    }
+
+    /// Returns `true` if the stream is known from others alone and lies far from `seqno`, which its
+    /// sender itself named: what they said was of another start of it.
+    fn is_of_unknown_start(&self, ix: StreamIx, seqno: SeqNo) -> bool {
+        let stream = self.streams.get(ix);
+        let distance = seqno.distance_from(stream.end()).unsigned_abs();
+        stream.incarnation.is_none()
+            && self.config.stream_start != StreamStart::FromFirst
+            && distance > self.config.max_gap
+    }
+
     /// The sender was started again: what is missing of its former stream is lost.
     fn restart_stream(&mut self, ix: StreamIx, incarnation: Incarnation, next: SeqNo) {
         self.counters.streams_restarted += 1;
@@ -220,6 +246,11 @@ impl Lateral {
         base: SeqNo,
     ) -> Option<StreamIx> {
         let ix = self.stream_of(now, group, from.node, base)?;
+        if self.is_of_unknown_start(ix, base) {
+            self.restart_stream(ix, from.incarnation, base);
+            self.ask_to_open(now, ix);
+            return Some(ix);
+        }
         let known = *self.streams.get_mut(ix).incarnation.get_or_insert(from.incarnation);
         if known == from.incarnation {
             return Some(ix);

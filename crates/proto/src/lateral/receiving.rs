@@ -404,7 +404,7 @@ impl Lateral {
         let Some(ix) = self.stream_of(now, group, id.sender, id.seqno.next()) else {
             return Known::Useless;
         };
-        if !self.notice_up_to(now, ix, id.seqno.next()) {
+        if !self.notice_hearsay_up_to(now, ix, id.seqno.next()) {
             return Known::Useless;
         }
         match self.streams.get(ix).place(id.seqno) {
