@@ -375,8 +375,8 @@ pub struct Safe {
     pub group: GroupId,
     /// All messages of this node up to here are settled at every member.
     pub up_to: SeqNo,
-    /// The members that confirmed. 0 if there was none, or none any more: see
-    /// [`Safe::is_unconfirmed`].
+    /// The number of members that confirmed, including those that left with everything since the
+    /// last confirmation. 0 if there was none: see [`Safe::is_unconfirmed`].
     pub members: usize,
     /// Members that lost some of them, and how many packets each; those that have left meanwhile
     /// too.

@@ -355,7 +355,7 @@ impl Lateral {
         let safe = Safe {
             group: group.id,
             up_to: up_to.seqno().minus(1),
-            members: group.own.members().len(),
+            members: group.own.confirmed(up_to),
             incomplete: group.own.take_incomplete(),
         };
         let sent_since = group.own.next > up_to;

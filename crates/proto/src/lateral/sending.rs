@@ -35,8 +35,8 @@ pub(super) struct OwnStream {
     /// No member that is waited for has confirmed less: while the window holds from here, nobody
     /// need be looked at.
     confirmed_to: Position,
-    /// Members that have gone and lost packets before, with how many each, the latest first.
-    departed: VecDeque<(NodeId, u32)>,
+    /// Members that have gone since the last confirmation, the latest first.
+    departed: VecDeque<Member>,
 }
 
 /// A member as the sender sees it.
@@ -153,9 +153,9 @@ impl OwnStream {
     pub(super) fn remove_member(&mut self, node: NodeId) {
         if let Ok(place) = self.place(node) {
             let member = self.members.remove(place);
-            if member.lost > 0 {
+            if member.acked_to.is_some() {
                 self.departed.truncate(MAX_DEPARTED - 1);
-                self.departed.push_front((node, member.lost));
+                self.departed.push_front(member);
             }
         }
     }
@@ -246,11 +246,21 @@ impl OwnStream {
         self.members.iter().filter(behind).map(|member| member.node)
     }
 
+    /// Returns how many members have confirmed all that they were owed before `up_to`, those that
+    /// have gone since included.
+    pub(super) fn confirmed(&self, up_to: Position) -> usize {
+        let has_confirmed = |member: &&Member| {
+            member.lost == 0 && member.first < up_to && member.acked_to >= Some(up_to)
+        };
+        self.members.len() + self.departed.iter().filter(has_confirmed).count()
+    }
+
     /// Members that lost packets, and how many each; those that have gone are told once.
     pub(super) fn take_incomplete(&mut self) -> Vec<(NodeId, u32)> {
         let here = self.members.iter().filter(|member| member.lost > 0);
         let mut all: Vec<_> = here.map(|member| (member.node, member.lost)).collect();
-        all.extend(self.departed.drain(..));
+        let gone = self.departed.drain(..).filter(|member| member.lost > 0);
+        all.extend(gone.map(|member| (member.node, member.lost)));
         all
     }
 
@@ -289,6 +299,18 @@ mod tests {
 
     fn send(own: &mut OwnStream, count: u32) {
         (0..count).for_each(|_| _ = own.take_number());
+    }
+
+    #[test]
+    fn member_that_left_with_everything_has_confirmed() {
+        let mut own = stream();
+        send(&mut own, 3);
+        let up_to = own.next;
+        own.on_ack(NodeId(1), up_to.seqno(), 0, WINDOW);
+        own.on_ack(NodeId(2), SeqNo::FIRST.plus(2), 0, WINDOW);
+        [NodeId(1), NodeId(2)].into_iter().for_each(|node| own.remove_member(node));
+        assert_eq!((own.confirmed(up_to), own.take_incomplete()), (1, Vec::new()));
+        assert_eq!(own.confirmed(up_to), 0, "it is counted in one confirmation");
     }
 
     #[test]

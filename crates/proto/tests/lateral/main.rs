@@ -7,6 +7,7 @@ mod limits;
 mod losses;
 mod members;
 mod nonsense;
+mod restarts;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod wrap;

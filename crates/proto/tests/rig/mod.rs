@@ -230,7 +230,14 @@ impl World {
         self.hosts.iter().map(|host| host.loss.dropped()).sum()
     }
 
-    fn change(&mut self, number: usize, group: GroupId, node: NodeId, kind: ViewChangeKind) {
+    /// Host `number` is told of one change.
+    pub(crate) fn change(
+        &mut self,
+        number: usize,
+        group: GroupId,
+        node: NodeId,
+        kind: ViewChangeKind,
+    ) {
         let now = self.now;
         let change = ViewChange { group, node, kind, version: 1 };
         self.hosts[number].engine.handle_view(now, &change);

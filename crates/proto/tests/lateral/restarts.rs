@@ -1,0 +1,88 @@
+//! Senders that are started again under their id while members of their group hear of them through
+//! others alone: a packet in a repair does not say which start of its sender it is of.
+
+use carom_proto::lateral::Config;
+use carom_proto::loss::Loss;
+use carom_proto::*;
+
+use crate::rig::{MILLISECOND, SECOND, World, payload};
+use crate::{RATE, group};
+
+const SENDER: NodeId = NodeId(1);
+const CUT_OFF: NodeId = NodeId(2);
+
+/// Host 0 sends 50 messages that all get. Host 1 is cut off from it, and takes it for gone.
+fn cut_off_from_sender(incarnation: u64) -> World {
+    let mut world = World::new(3, &Config::default(), Loss::None, 7);
+    (0..3).for_each(|host| world.join(host, group(0), RATE));
+    world.restart(0, incarnation);
+    send(&mut world, 0..50);
+    world.run_for(SECOND);
+    world.filter =
+        Box::new(|from, to, _| (from, to) != (SENDER, CUT_OFF) && (from, to) != (CUT_OFF, SENDER));
+    world.announce(0, group(0), ViewChangeKind::Failed);
+    world
+}
+
+fn send(world: &mut World, numbers: std::ops::Range<u32>) {
+    numbers.for_each(|number| {
+        world.send(0, group(0), &payload(number)).expect("nobody holds back");
+        world.run_for(MILLISECOND);
+    });
+}
+
+/// Asserts that host 1 was given each message of the sender's last start once or was told that it
+/// is lost, from the first one on that it was given.
+fn assert_given_or_told(world: &World, before: usize, sent: &[SeqNo]) {
+    let host = &world.hosts[1];
+    let given: Vec<SeqNo> = host.messages[before..].iter().map(|message| message.seqno).collect();
+    let lost = |seqno: SeqNo| {
+        host.lost.iter().any(|lost| {
+            seqno.0.wrapping_sub(lost.first.0) <= lost.last.0.wrapping_sub(lost.first.0)
+        })
+    };
+    let first = sent.iter().position(|seqno| given.contains(seqno)).expect("it is given some");
+    for seqno in &sent[first..] {
+        let count = given.iter().filter(|given| *given == seqno).count();
+        assert_eq!(count + usize::from(lost(*seqno)), 1, "{seqno:?} of {sent:?}");
+    }
+    let count: u32 = host.lost.iter().map(Lost::count).sum();
+    assert!(count <= sent.len() as u32, "{count} packets lost of {}", sent.len());
+}
+
+/// Plays a restart from one start to another of which host 1, which the sender does or does not
+/// know as a member, hears first in repairs of host 2.
+fn restart_heard_through_repairs(former: u64, latter: u64, is_known: bool) {
+    let mut world = cut_off_from_sender(former);
+    let before = world.hosts[1].messages.len();
+    world.restart(0, latter);
+    if !is_known {
+        world.change(0, group(0), CUT_OFF, ViewChangeKind::Failed);
+    }
+    let mut sent = Vec::new();
+    for number in 0..120 {
+        match number {
+            60 => world.filter = Box::new(|_, _, _| true),
+            70 => {
+                world.announce(0, group(0), ViewChangeKind::Joined);
+                world.change(0, group(0), CUT_OFF, ViewChangeKind::Joined);
+            }
+            _ => {}
+        }
+        sent.push(world.send(0, group(0), &payload(number)).expect("nobody holds back"));
+        world.run_for(MILLISECOND);
+    }
+    world.run_for(20 * SECOND);
+    assert_given_or_told(&world, before, &sent);
+}
+
+#[test]
+fn restart_first_heard_of_in_repairs_repeats_and_hides_nothing() {
+    // Of two starts in turn, the numbers of one lie behind those of the other.
+    for (former, latter) in (21..29).map(|it| (it, it + 1)) {
+        for is_known in [false, true] {
+            restart_heard_through_repairs(former, latter, is_known);
+            restart_heard_through_repairs(latter, former, is_known);
+        }
+    }
+}
