@@ -274,3 +274,6 @@ const MAX_OPENS: u8 = 20;
 const CREDIBLE_CLAIMS: u32 = 64;
 /// The largest step of a stream that is believed without its sender's word.
 pub(super) const CREDIBLE_STEP: u32 = 256;
+/// Numbers of one start of a sender are not so far apart that both matter; those of two starts,
+/// which begin at random, are farther apart.
+pub(super) const MOST_APART: u32 = 1 << 16;

@@ -9,7 +9,7 @@ use super::groups::GroupIx;
 use super::left_groups::Heard;
 use super::missing::{Missing, MissingIx};
 use super::packet::{ID_BYTES, REPAIR_BYTES, WireId};
-use super::queries::CREDIBLE_STEP;
+use super::queries::{CREDIBLE_STEP, MOST_APART};
 use super::streams::{Place, Slot, StreamIx};
 use super::{Lateral, StreamStart, TimerKey};
 use crate::wire::MAX_DATAGRAM_BYTES;
@@ -155,7 +155,10 @@ impl Lateral {
         let from_first = self.config.stream_start == StreamStart::FromFirst;
         let base = if from_first { self.config.first_number } else { base };
         let ix = self.streams.open(sender, group, id, base, from_first);
-        if let Some(heard) = heard {
+        // A number far from where this node stopped is of another start of the sender, or so much
+        // later that nothing from before can come twice.
+        let is_near = |it: &Heard| base.distance_from(it.to).unsigned_abs() <= MOST_APART;
+        if let Some(heard) = heard.filter(is_near) {
             let stream = self.streams.get_mut(ix);
             stream.resume_at(heard.to);
             stream.incarnation = heard.incarnation;

@@ -52,6 +52,8 @@ pub(super) struct Ring {
     grants: VecDeque<Grant>,
     /// Members of the view that was delivered last: nothing of others is delivered.
     shown: BTreeSet<Process>,
+    /// That view has no quorum.
+    is_shown_short: bool,
     /// Who was removed, and by which round.
     gone: BTreeMap<Process, Timestamp>,
     /// The last life of each node that has taken the token and is a member no more. A request of
@@ -126,6 +128,7 @@ impl Ring {
             shown_locks: view.locks.clone(),
             grants: VecDeque::new(),
             shown: BTreeSet::new(),
+            is_shown_short: false,
             gone: BTreeMap::new(),
             over: BTreeMap::new(),
             is_out: false,

@@ -70,6 +70,9 @@ impl Ring {
                     self.gone.insert(source, round);
                     self.forget_gone();
                 }
+                // A leaver is shown the views that let it go, but no message of a ring that lacks
+                // its quorum: those who stay may never be given it.
+                Queued::Packet { .. } if !is_in && self.is_shown_short => {}
                 Queued::Packet { round, place, source, seqno } => {
                     if !self.deliver_packet(round, place, (source, seqno), &mut out) {
                         self.queue.push_front(front);
@@ -79,7 +82,9 @@ impl Ring {
                 }
             }
         }
-        self.deliver_grants(&mut out);
+        if is_in || !self.is_shown_short {
+            self.deliver_grants(&mut out);
+        }
         out
     }
 
@@ -131,6 +136,7 @@ impl Ring {
         self.gone.extend(gone.map(|process| (*process, round)));
         self.forget_gone();
         self.shown = event.view.processes().collect();
+        self.is_shown_short = !event.view.has_quorum();
         self.is_out = !self.shown.contains(&self.me);
         let is_new_ring = self.is_forming && event.view.epoch == self.view.epoch;
         let heard = match is_new_ring {
