@@ -142,11 +142,8 @@ impl Lateral {
         first: SeqNo,
     ) {
         self.cancel_open(ix);
-        let is_other = match self.streams.get(ix).incarnation {
-            Some(known) => known != incarnation,
-            None => next.is_after(query.end) && self.is_of_unknown_start(ix, next),
-        };
-        if is_other {
+        let is_other = self.streams.get(ix).incarnation.is_none_or(|known| known != incarnation);
+        if is_other && !self.is_that_of(ix, next) {
             self.restart_stream(ix, incarnation, next);
         } else if query.end.is_after(next) {
             self.take_back(ix, query, next);
@@ -201,39 +198,67 @@ impl Lateral {
         }
     }
 
-    /// Like [`notice_up_to`](Self::notice_up_to), but of numbers in packets of others, which do not
-    /// tell the starts of a sender apart. A step that is too large to catch up with may lead into
-    /// the numbers of another start, so that only the sender itself can take it.
-    pub(super) fn notice_hearsay_up_to(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
-        let ahead = end.distance_from(self.streams.get(ix).end());
-        if ahead > self.config.max_gap as i32 && self.is_believed(now, ix) {
-            self.counters.jumps_doubted += 1;
-            return false;
-        }
-        self.notice_up_to(now, ix, end)
-    }
-
-    /// Returns `true` if the stream is known from others alone and lies far from `seqno`, which its
-    /// sender itself named: what they said was of another start of it.
-    fn is_of_unknown_start(&self, ix: StreamIx, seqno: SeqNo) -> bool {
-        let stream = self.streams.get(ix);
-        let distance = seqno.distance_from(stream.end()).unsigned_abs();
-        stream.incarnation.is_none()
-            && self.config.stream_start != StreamStart::FromFirst
-            && distance > self.config.max_gap
-    }
-
     /// The sender was started again: what is missing of its former stream is lost.
     fn restart_stream(&mut self, ix: StreamIx, incarnation: Incarnation, next: SeqNo) {
         self.counters.streams_restarted += 1;
+        self.move_to(ix, next);
+        self.streams.get_mut(ix).restart(incarnation, next);
+    }
+
+    /// A number further ahead than [`Config::max_gap`](super::Config::max_gap) is believed when a
+    /// second one agrees with it; then this node does not try to catch up with what lies before
+    /// the first of the two. What lies between them came after the jump, and is owed.
+    pub(super) fn on_jump(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
+        let max_gap = self.config.max_gap as i32;
+        let stream = self.streams.get_mut(ix);
+        let agrees = |doubted: &SeqNo| (0..=max_gap).contains(&end.distance_from(*doubted));
+        let end_here = stream.end();
+        let Some(doubted) = stream.doubted.filter(agrees) else {
+            stream.doubted = Some(end);
+            self.counters.jumps_doubted += 1;
+            return false;
+        };
+        if self.config.stream_start == StreamStart::FromFirst || self.is_near(doubted, end_here) {
+            self.streams.get_mut(ix).doubted = None;
+            self.skip_to(ix, doubted);
+            return self.notice_believed(now, ix, end);
+        }
+        let stream = self.streams.get(ix);
+        if self.groups.get(stream.group).members.contains(stream.sender) {
+            // It may be another start of the sender, which counts from elsewhere: nobody can say
+            // what is lost in between but the sender itself.
+            self.want_word(now, ix);
+            return false;
+        }
+        self.streams.get_mut(ix).doubted = None;
+        self.move_to(ix, doubted);
+        self.notice_believed(now, ix, end)
+    }
+
+    /// Whether two numbers can be of one stream of one start of its sender, as far as they tell:
+    /// each start counts from elsewhere.
+    pub(super) fn is_near(&self, one: SeqNo, other: SeqNo) -> bool {
+        one.distance_from(other).unsigned_abs() <= MOST_APART
+    }
+
+    /// Goes on with the stream at `end`, which may be of another start of its sender. What is
+    /// missing is lost; what may lie in between is nobody's.
+    pub(super) fn move_to(&mut self, ix: StreamIx, end: SeqNo) {
         self.end_messages_of(ix, LossCause::TooFarBehind);
         for (seqno, missing) in self.streams.get(ix).all_missing() {
             self.missing.remove(missing);
             self.lose(ix, seqno, seqno, LossCause::TooFarBehind);
         }
-        self.streams.skip_to(ix, next);
-        self.forget_messages_of(ix, next);
-        self.streams.get_mut(ix).restart(incarnation, next);
+        self.streams.skip_to(ix, end);
+        self.forget_messages_of(ix, end);
+    }
+
+    /// Whether a stream of another start of the sender, which is at `next`, is what is heard of
+    /// already: repairs and retransmissions do not say of which start their packets are, but each
+    /// start counts from elsewhere.
+    fn is_that_of(&self, ix: StreamIx, next: SeqNo) -> bool {
+        self.config.stream_start == StreamStart::AskSender
+            && self.is_near(next, self.streams.get(ix).end())
     }
 
     /// The stream of a sender that was heard itself; `None` if there is no room for it, or if it is
@@ -246,16 +271,20 @@ impl Lateral {
         base: SeqNo,
     ) -> Option<StreamIx> {
         let ix = self.stream_of(now, group, from.node, base)?;
-        if self.is_of_unknown_start(ix, base) {
-            self.restart_stream(ix, from.incarnation, base);
-            self.ask_to_open(now, ix);
-            return Some(ix);
-        }
-        let known = *self.streams.get_mut(ix).incarnation.get_or_insert(from.incarnation);
-        if known == from.incarnation {
+        // What is known by repairs alone has no incarnation, and may be of any.
+        let is_its = match self.streams.get(ix).incarnation {
+            Some(known) => known == from.incarnation,
+            None => self.config.stream_start == StreamStart::FromFirst || self.is_that_of(ix, base),
+        };
+        if is_its {
+            self.streams.get_mut(ix).incarnation = Some(from.incarnation);
             return Some(ix);
         }
         self.counters.other_incarnations += 1;
+        if self.is_believed(now, ix) && self.is_that_of(ix, base) {
+            self.streams.get_mut(ix).incarnation = Some(from.incarnation);
+            return Some(ix);
+        }
         if self.is_believed(now, ix) {
             self.restart_stream(ix, from.incarnation, base);
             self.ask_to_open(now, ix);
@@ -276,4 +305,4 @@ const CREDIBLE_CLAIMS: u32 = 64;
 pub(super) const CREDIBLE_STEP: u32 = 256;
 /// Numbers of one start of a sender are not so far apart that both matter; those of two starts,
 /// which begin at random, are farther apart.
-pub(super) const MOST_APART: u32 = 1 << 16;
+const MOST_APART: u32 = 1 << 16;

@@ -9,7 +9,7 @@ use super::groups::GroupIx;
 use super::left_groups::Heard;
 use super::missing::{Missing, MissingIx};
 use super::packet::{ID_BYTES, REPAIR_BYTES, WireId};
-use super::queries::{CREDIBLE_STEP, MOST_APART};
+use super::queries::CREDIBLE_STEP;
 use super::streams::{Place, Slot, StreamIx};
 use super::{Lateral, StreamStart, TimerKey};
 use crate::wire::MAX_DATAGRAM_BYTES;
@@ -155,9 +155,9 @@ impl Lateral {
         let from_first = self.config.stream_start == StreamStart::FromFirst;
         let base = if from_first { self.config.first_number } else { base };
         let ix = self.streams.open(sender, group, id, base, from_first);
-        // A number far from where this node stopped is of another start of the sender, or so much
-        // later that nothing from before can come twice.
-        let is_near = |it: &Heard| base.distance_from(it.to).unsigned_abs() <= MOST_APART;
+        // Far from there the sender counts as another start of it does, or so much later that
+        // nothing from before can come twice.
+        let is_near = |heard: &Heard| self.is_near(base, heard.to);
         if let Some(heard) = heard.filter(is_near) {
             let stream = self.streams.get_mut(ix);
             stream.resume_at(heard.to);
@@ -275,23 +275,6 @@ impl Lateral {
         self.missing.insert(missing, now + wait.min(self.config.give_up_after))
     }
 
-    /// A number further ahead than [`Config::max_gap`](super::Config::max_gap) is believed when a
-    /// second one agrees with it; then this node does not try to catch up with what lies before
-    /// the first of the two. What lies between them came after the jump, and is owed.
-    fn on_jump(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
-        let max_gap = self.config.max_gap as i32;
-        let stream = self.streams.get_mut(ix);
-        let agrees = |doubted: &SeqNo| (0..=max_gap).contains(&end.distance_from(*doubted));
-        let Some(doubted) = stream.doubted.filter(agrees) else {
-            stream.doubted = Some(end);
-            self.counters.jumps_doubted += 1;
-            return false;
-        };
-        stream.doubted = None;
-        self.skip_to(ix, doubted);
-        self.notice_believed(now, ix, end)
-    }
-
     /// Gives up everything of the stream before `end` that is missing.
     pub(super) fn skip_to(&mut self, ix: StreamIx, end: SeqNo) {
         self.end_messages_of(ix, LossCause::TooFarBehind);
@@ -407,7 +390,7 @@ impl Lateral {
         let Some(ix) = self.stream_of(now, group, id.sender, id.seqno.next()) else {
             return Known::Useless;
         };
-        if !self.notice_hearsay_up_to(now, ix, id.seqno.next()) {
+        if !self.notice_up_to(now, ix, id.seqno.next()) {
             return Known::Useless;
         }
         match self.streams.get(ix).place(id.seqno) {

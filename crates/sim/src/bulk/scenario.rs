@@ -8,7 +8,7 @@ use carom_proto::Rng;
 use carom_proto::loss::Loss;
 
 use super::settings::{Settings, is_without_multicast};
-use crate::fuzz::naming::keeps_ids;
+use crate::fuzz::naming::keeps_ids_late;
 use crate::fuzz::playing::Play;
 use crate::{Disturbance, Fault, HostIx};
 
@@ -201,7 +201,7 @@ impl Scenario {
     /// Hosts that keep their ids are started again so fast that no membership notices.
     fn draw_bounces(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0xb00_7e4a);
-        if !keeps_ids(self.seed) || !rng.chance(0.6) {
+        if !keeps_ids_late(self.seed) || !rng.chance(0.6) {
             return;
         }
         for _ in 0..1 + rng.below(3) {

@@ -7,7 +7,7 @@ use carom_proto::{NodeId, Rng};
 use core::fmt;
 use core::time::Duration;
 
-use crate::fuzz::naming::keeps_ids;
+use crate::fuzz::naming::keeps_ids_late;
 use crate::{HostIx, Jitter, Link};
 
 /// What all members of a scenario have alike.
@@ -99,7 +99,7 @@ impl Settings {
             deaf = hosts.iter().copied().filter(|_| rng.chance(share)).collect();
             config.relay_children = one_of(&mut rng, &[2, 2, 1, 3]);
         }
-        let keeps_ids = keeps_ids(seed);
+        let keeps_ids = keeps_ids_late(seed);
         Self { shape, is_known, link, receive_buffer, hosts, deaf, config, keeps_ids, salt }
     }
 

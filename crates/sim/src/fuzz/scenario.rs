@@ -8,7 +8,7 @@ use carom_proto::membership::service::CommitFailure;
 use carom_proto::{GroupId, Rng};
 
 use super::cast::Cast;
-use super::naming::keeps_ids;
+use super::naming::keeps_ids_late;
 use super::playing::{Play, write_scenario};
 use super::troubles::{Service, service_of};
 use crate::{Fault, HostIx};
@@ -277,7 +277,7 @@ impl Scenario {
 
     /// Who may do something, or have something done to them.
     pub(super) fn cast(&self) -> Cast {
-        let keeps_ids = keeps_ids(self.seed);
+        let keeps_ids = keeps_ids_late(self.seed);
         Cast { hosts: self.hosts, groups: self.groups, loss: self.loss, keeps_ids }
     }
 }
