@@ -5,7 +5,9 @@
 
 #![allow(missing_docs, unreachable_pub, unused_qualifications, reason = "gungraun's macros")]
 
+mod crowd;
 mod ring;
+mod shortage;
 mod workload;
 
 use std::hint::black_box;
@@ -13,9 +15,11 @@ use std::hint::black_box;
 use carom_proto::rmp::Qos;
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{GroupId, Incarnation, NodeId};
+use crowd::{Crowd, RACK};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
 use ring::Ring;
+use shortage::Shortage;
 use workload::Workload;
 
 const HEADER: Header = Header {
@@ -100,6 +104,41 @@ fn take_up_1000_changes(mut workload: Workload) -> Workload {
     workload
 }
 
+// One repair that makes all pending repairs give their packets, of which so many are delivered at
+// once.
+#[library_benchmark]
+#[bench::of_8_packets(args = (Shortage::with_avalanche(8)), config = limit(650_000))]
+#[bench::of_32_packets(args = (Shortage::with_avalanche(32)), config = limit(650_000))]
+fn solve_all_by_one_repair(mut shortage: Shortage) -> Shortage {
+    assert_eq!(black_box(shortage.run()), 32);
+    shortage
+}
+
+/// Repairs whose cost is counted.
+const REPAIRS: usize = 1000;
+
+// Repairs of 1000 unknown packets, while as many as allowed are pending.
+#[library_benchmark]
+#[bench::of_8_packets(args = (Shortage::at_random(8, REPAIRS)), config = limit(73_000_000))]
+#[bench::of_32_packets(args = (Shortage::at_random(32, REPAIRS)), config = limit(89_000_000))]
+fn take_in_1000_repairs(mut shortage: Shortage) -> Shortage {
+    black_box(shortage.run());
+    shortage
+}
+
+/// Groups in which the rack fails.
+const GROUPS: u32 = 50;
+
+// A rack of 16 fails, and the next packet is received.
+#[library_benchmark]
+#[bench::of_100_members(args = (Crowd::new(GROUPS, 100, 1)), config = limit(2_300_000))]
+#[bench::of_1000_members(args = (Crowd::new(GROUPS, 1000, 1)), config = limit(70_000_000))]
+fn fail_rack_in_50_groups(mut crowd: Crowd) -> Crowd {
+    assert_eq!(RACK, 16);
+    crowd.fail_rack();
+    crowd
+}
+
 /// Messages of a token ring whose cost is counted.
 const MESSAGES: usize = 4000;
 
@@ -117,7 +156,11 @@ fn order_4000_messages(mut ring: Ring) -> Ring {
 }
 
 library_benchmark_group!(name = order, benchmarks = [order_4000_messages]);
-library_benchmark_group!(name = views, benchmarks = [take_up_1000_changes]);
+library_benchmark_group!(name = views, benchmarks = [take_up_1000_changes, fail_rack_in_50_groups]);
+library_benchmark_group!(
+    name = repairs,
+    benchmarks = [solve_all_by_one_repair, take_in_1000_repairs]
+);
 library_benchmark_group!(name = receive, benchmarks = [receive_1000_packets]);
 library_benchmark_group!(name = header, benchmarks = [decode_header, seal_header]);
-main!(library_benchmark_groups = [header, receive, views, order]);
+main!(library_benchmark_groups = [header, receive, views, repairs, order]);

@@ -69,7 +69,7 @@ fn parse(options: &[String]) -> Result<(Run, Vec<Kind>), String> {
                 let faults = value.split(',').map(|name| {
                     Fault::parse(name).ok_or_else(|| format!("unknown fault '{name}'"))
                 });
-                run.faults = faults.collect::<Result<_, _>>()?;
+                run.faults = Some(faults.collect::<Result<_, _>>()?);
             }
             "--records" => run.records = Some(value.into()),
             _ => return Err(format!("unknown option '{name}'")),

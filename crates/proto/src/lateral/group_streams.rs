@@ -68,3 +68,28 @@ impl GroupStreams {
         self.0.iter().map(|of_group| of_group.streams.len()).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::RefCell;
+
+    #[test]
+    fn search_looks_at_a_few_streams_and_continues_where_it_ended() {
+        let mut streams = GroupStreams::default();
+        let group = GroupIx(3);
+        (0..1000).for_each(|ix| _ = streams.push(group, StreamIx(ix)));
+        let looked_at = RefCell::new(Vec::new());
+        for _ in 0..20 {
+            let found = streams.find_next(group, 50, |ix| {
+                looked_at.borrow_mut().push(*ix);
+                false
+            });
+            assert_eq!(found, None);
+        }
+        let mut looked_at = looked_at.into_inner();
+        looked_at.sort_unstable();
+        assert!(looked_at.into_iter().eq((0..1000).map(StreamIx)), "each once in 20 searches");
+        assert_eq!(streams.find_next(GroupIx(9), 50, |_| true), None);
+    }
+}

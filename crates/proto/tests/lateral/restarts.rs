@@ -2,6 +2,7 @@
 //! others alone: a packet in a repair does not say which start of its sender it is of.
 
 use carom_proto::lateral::Config;
+use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
@@ -84,5 +85,40 @@ fn restart_first_heard_of_in_repairs_repeats_and_hides_nothing() {
             restart_heard_through_repairs(former, latter, is_known);
             restart_heard_through_repairs(latter, former, is_known);
         }
+    }
+}
+
+/// Plays a restart of which a new member knows only the former start, and that from a late repair.
+fn former_start_in_first_repair(former: u64, latter: u64) {
+    let mut world = cut_off_from_sender(former);
+    let last = world.send(0, group(0), b"the last").expect("nobody holds back");
+    world.filter = Box::new(|_, _, _| true);
+    world.restart(1, 5);
+    let before = world.hosts[1].messages.len();
+    world.restart(0, latter);
+    let ids = [2, 1].map(|back| PacketId {
+        sender: SENDER,
+        group: group(0),
+        seqno: SeqNo(last.0 - back),
+    });
+    let mut repair = Vec::new();
+    let packet = Packet::Repair { ids: &ids.map(WireId::from), sum: &[0; 40] };
+    packet.encode(NodeId(3), GroupId::NONE, 1, &mut repair);
+    world.inject(1, &repair);
+    let mut sent = Vec::new();
+    for number in 0..60 {
+        sent.push(world.send(0, group(0), &payload(number)).expect("nobody holds back"));
+        world.run_for(MILLISECOND);
+    }
+    world.run_for(20 * SECOND);
+    assert_given_or_told(&world, before, &sent);
+    assert!(world.hosts[1].messages.len() >= before + 50);
+}
+
+#[test]
+fn former_start_in_a_late_repair_hides_nothing_of_the_next() {
+    for (former, latter) in (21..29).map(|it| (it, it + 1)) {
+        former_start_in_first_repair(former, latter);
+        former_start_in_first_repair(latter, former);
     }
 }

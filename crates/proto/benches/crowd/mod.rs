@@ -1,0 +1,78 @@
+//! A node in many groups with many members, the same in all of them.
+
+use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::Packet;
+use carom_proto::lateral::{Config, Lateral, StreamStart};
+use carom_proto::*;
+
+/// Nodes that fail together.
+pub(crate) const RACK: u64 = 16;
+
+/// An engine and its groups.
+pub(crate) struct Crowd {
+    engine: Lateral,
+    groups: u32,
+    block: Block,
+    out: Vec<u8>,
+    now: Time,
+}
+
+impl Crowd {
+    /// A node in so many `groups` with so many other `members`, of which the last `senders` have
+    /// sent a message in each.
+    pub(crate) fn new(groups: u32, members: u64, senders: u64) -> Self {
+        let config = Config { stream_start: StreamStart::FromFirst, ..Config::default() };
+        let mut engine = Lateral::new(NodeId(0), config, 12);
+        let profile = Profile::TimeCritical(RateOfFire::new(8, 5));
+        let settings = GroupSettings { profile, name_check: 0 };
+        let now = Time(0);
+        for group in (0..groups).map(GroupId) {
+            engine.join(now, group, settings).expect("the settings are right");
+            for node in (1..=members).map(NodeId) {
+                let kind = ViewChangeKind::Joined;
+                engine.handle_view(now, &ViewChange { group, node, kind, version: 1 });
+            }
+        }
+        let block = Block::of_message(&mut Arena::default(), now, None, b"a message");
+        let mut crowd = Self { engine, groups, block, out: Vec::with_capacity(2048), now };
+        for node in members.saturating_sub(senders)..members {
+            (0..groups).for_each(|group| crowd.receive(GroupId(group), NodeId(node + 1)));
+        }
+        crowd
+    }
+
+    /// The first [`RACK`] members are gone from all groups; a packet of the group's next member is
+    /// received after that.
+    pub(crate) fn fail_rack(&mut self) {
+        for node in (1..=RACK).map(NodeId) {
+            for group in (0..self.groups).map(GroupId) {
+                let change = ViewChange { group, node, kind: ViewChangeKind::Failed, version: 2 };
+                self.engine.handle_view(self.now, &change);
+            }
+        }
+        self.receive(GroupId(0), NodeId(RACK + 1));
+    }
+
+    /// The node leaves all its groups.
+    #[allow(dead_code, reason = "not everybody who uses the crowd leaves it")]
+    pub(crate) fn leave_all(&mut self) {
+        (0..self.groups).for_each(|group| self.engine.leave(self.now, GroupId(group)));
+        self.drain();
+    }
+
+    fn receive(&mut self, group: GroupId, from: NodeId) {
+        let packet =
+            Packet::Data { seqno: SeqNo::FIRST, confirm: false, block: self.block.bytes() };
+        let mut datagram = Vec::with_capacity(256);
+        packet.encode(from, group, 1, &mut datagram);
+        self.engine.handle_datagram(self.now, &datagram);
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        while self.engine.poll_transmit(&mut self.out).is_some() {
+            self.out.clear();
+        }
+        while self.engine.poll_event().is_some() {}
+    }
+}

@@ -1,0 +1,106 @@
+//! A node that lacks 1000 packets, just after an overload, and receives repairs of several of them
+//! each.
+
+use carom_proto::lateral::block::{Arena, Block};
+use carom_proto::lateral::packet::{Packet, WireId};
+use carom_proto::lateral::{Config, Lateral, StreamStart};
+use carom_proto::*;
+
+const GROUP: GroupId = GroupId(1);
+const SENDER: NodeId = NodeId(1);
+const HELPER: NodeId = NodeId(2);
+/// Missing packets, numbered from 1.
+const UNKNOWN: u32 = 1000;
+/// Repairs that may be pending at once.
+const PENDING: u32 = 256;
+
+/// An engine, and the repairs that it will receive.
+pub(crate) struct Shortage {
+    engine: Lateral,
+    repairs: Vec<Vec<u8>>,
+    out: Vec<u8>,
+}
+
+impl Shortage {
+    /// A repair of r packets that solves all others: one packet stands in all repairs that are
+    /// pending, each with one more, and the repair has to be reduced by as many of them as it has
+    /// room for. Then it gives that packet, and with it all the others.
+    pub(crate) fn with_avalanche(r: u8) -> Self {
+        let mut shortage = Self::new(r);
+        for number in 2..=PENDING {
+            let repair = repair(r, &[1, number]);
+            shortage.receive(&repair);
+        }
+        // An even number of those beside it, so that the packet itself stays.
+        let others = (u32::from(r) - 1) / 2 * 2;
+        shortage.repairs.push(repair(r, &Vec::from_iter(1..=others + 1)));
+        shortage
+    }
+
+    /// As many repairs of r random packets as are pending at most, and `count` more to come.
+    pub(crate) fn at_random(r: u8, count: usize) -> Self {
+        let mut shortage = Self::new(r);
+        let (mut rng, mut numbers) = (Rng::new(3), Vec::from_iter(1..=UNKNOWN));
+        let mut next = || {
+            rng.choose_to_front(&mut numbers, usize::from(r));
+            repair(r, &numbers[..usize::from(r)])
+        };
+        for _ in 0..PENDING {
+            let repair = next();
+            shortage.receive(&repair);
+        }
+        shortage.repairs = (0..count).map(|_| next()).collect();
+        shortage
+    }
+
+    fn new(r: u8) -> Self {
+        let config = Config { stream_start: StreamStart::FromFirst, ..Config::default() };
+        let mut engine = Lateral::new(NodeId(0), config, 5);
+        let profile = Profile::TimeCritical(RateOfFire::new(r, 5));
+        let settings = GroupSettings { profile, name_check: 0 };
+        engine.join(Time(0), GROUP, settings).expect("the settings are right");
+        let mut shortage = Self { engine, repairs: Vec::new(), out: Vec::with_capacity(2048) };
+        let next = SeqNo(UNKNOWN + 1);
+        let packet = Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };
+        let mut datagram = Vec::new();
+        packet.encode(SENDER, GROUP, 1, &mut datagram);
+        shortage.receive(&datagram);
+        assert_eq!(shortage.engine.bins_and_missing().1, UNKNOWN as usize);
+        shortage
+    }
+
+    /// Receives the repairs; returns how many messages were delivered.
+    pub(crate) fn run(&mut self) -> usize {
+        let repairs = core::mem::take(&mut self.repairs);
+        repairs.iter().map(|repair| self.receive(repair)).sum()
+    }
+
+    fn receive(&mut self, datagram: &[u8]) -> usize {
+        self.engine.handle_datagram(Time(0), datagram);
+        while self.engine.poll_transmit(&mut self.out).is_some() {
+            self.out.clear();
+        }
+        let mut delivered = 0;
+        while let Some(event) = self.engine.poll_event() {
+            delivered += usize::from(matches!(event, Event::Message(_)));
+        }
+        delivered
+    }
+}
+
+/// A repair of the packets with these numbers, as large as the path allows.
+fn repair(r: u8, numbers: &[u32]) -> Vec<u8> {
+    let bytes = Config::default().packet_limit(RateOfFire::new(r, 5));
+    let mut sum = Vec::new();
+    for number in numbers {
+        let payload = vec![*number as u8; bytes];
+        let block = Block::of_message(&mut Arena::default(), Time(0), None, &payload);
+        sum.resize(block.bytes().len(), 0);
+        sum.iter_mut().zip(block.bytes()).for_each(|(sum, byte)| *sum ^= byte);
+    }
+    let id = |number: &u32| PacketId { sender: SENDER, group: GROUP, seqno: SeqNo(*number) };
+    let ids: Vec<WireId> = numbers.iter().map(|number| id(number).into()).collect();
+    let mut datagram = Vec::new();
+    Packet::Repair { ids: &ids, sum: &sum }.encode(HELPER, GroupId::NONE, 1, &mut datagram);
+    datagram
+}
