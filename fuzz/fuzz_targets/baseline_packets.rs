@@ -12,7 +12,8 @@ use carom_baselines::guest::GuestPacket;
 use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
 use carom_proto::wire::{self, HEADER_BYTES, Header, Protocol};
 use carom_proto::{
-    Engine, GroupId, GroupSettings, NodeId, Profile, SendOptions, Time, ViewChange, ViewChangeKind,
+    Engine, GroupId, GroupSettings, Incarnation, NodeId, Profile, SendOptions, Time, ViewChange,
+    ViewChangeKind,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -237,7 +238,10 @@ impl Pair {
             }
             Operation::Forge { kind, sender, body } => {
                 let (protocol, sender) = (Protocol::Guest, NodeId(u64::from(sender)));
-                let header = Header { protocol, kind, flags: 0, group: GROUP, sender, view: 1 };
+                let incarnation = Incarnation::default();
+                let group = GROUP;
+                let header =
+                    Header { protocol, kind, flags: 0, group, sender, incarnation, view: 1 };
                 let mut datagram = Vec::new();
                 let start = header.begin(&mut datagram);
                 datagram.extend_from_slice(&body);

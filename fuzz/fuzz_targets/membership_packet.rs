@@ -8,7 +8,9 @@ use std::time::Duration;
 use carom_proto::membership::Membership as _;
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::wire::{self, Header, Protocol};
-use carom_proto::{Endpoint, GroupId, GroupSettings, NodeId, Profile, RateOfFire, Time};
+use carom_proto::{
+    Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Profile, RateOfFire, Time,
+};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
@@ -21,6 +23,7 @@ struct Arrival {
     kind: u8,
     flags: u8,
     sender: u8,
+    incarnation: u8,
     body: Vec<u8>,
 }
 
@@ -46,6 +49,7 @@ fn datagram(arrival: &Arrival) -> Vec<u8> {
         flags: arrival.flags,
         group: GroupId(0),
         sender: NodeId(u64::from(arrival.sender % 8) + 1),
+        incarnation: Incarnation(u64::from(arrival.incarnation)),
         view: 0,
     };
     let mut datagram = Vec::new();

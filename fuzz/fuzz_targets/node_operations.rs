@@ -14,8 +14,8 @@ use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::node::{Node, NodeEvent};
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{
-    Endpoint, Event, GroupId, GroupSettings, JoinError, NodeId, PacketId, Profile, RateOfFire,
-    SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind, Wakeup,
+    Endpoint, Event, GroupId, GroupSettings, Incarnation, JoinError, NodeId, PacketId, Profile,
+    RateOfFire, SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind, Wakeup,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -59,6 +59,7 @@ enum Operation {
         flags: u8,
         group: u8,
         sender: u8,
+        incarnation: u8,
         view: u32,
         body: Vec<u8>,
     },
@@ -160,10 +161,11 @@ impl World {
             }
             Operation::Confirm { group } => node.confirm(now, id(group)),
             Operation::Deliver { which, stays, damage } => self.deliver(who, which, stays, &damage),
-            Operation::Forge { protocol, kind, flags, group, sender, view, body } => {
+            Operation::Forge { protocol, kind, flags, group, sender, incarnation, view, body } => {
                 let protocol = [Protocol::Lateral, Protocol::Membership][usize::from(protocol % 2)];
                 let sender = NodeId(sender.into());
-                let header = Header { protocol, kind, flags, group: id(group), sender, view };
+                let (group, incarnation) = (id(group), Incarnation(incarnation.into()));
+                let header = Header { protocol, kind, flags, group, sender, incarnation, view };
                 node.handle_datagram(now, ENDPOINT, &sealed(&header, &body));
             }
             Operation::Lateral { sender, group, packet } => {
@@ -220,6 +222,7 @@ impl World {
             flags: 0xFF,
             group,
             sender: other,
+            incarnation: Incarnation::default(),
             view,
         };
         self.nodes[who].handle_datagram(self.now, SCRIPT, &sealed(&header, &[]));
