@@ -46,8 +46,8 @@ fn lost(number: u32) -> Event {
 /// Two members that know each other; A has sent its first message.
 fn ledger() -> Ledger {
     let mut ledger = Ledger::new(OwedFrom::View);
+    [A, B].into_iter().for_each(|node| ledger.born(node));
     for (node, other) in [(A, B), (B, A)] {
-        ledger.born(node);
         ledger.joined(Time(0), node, GROUP);
         ledger.told(Time(1), node, view(other, ViewChangeKind::Joined));
     }
