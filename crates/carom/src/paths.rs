@@ -316,9 +316,10 @@ impl Paths {
 /// For the fuzz target: decodes a packet about paths and encodes it again; `None` if it is none.
 #[cfg(fuzzing)]
 pub fn fuzz_path_packet(datagram: &[u8]) -> Option<Vec<u8>> {
-    let (sender, packet) = Packet::decode(datagram).ok()?;
+    let (_, packet) = Packet::decode(datagram).ok()?;
+    let (header, _) = carom_proto::wire::Header::decode(datagram).ok()?;
     let mut again = Vec::new();
-    packet.encode(sender, &mut again);
+    packet.encode(header.origin(), &mut again);
     Some(again)
 }
 
