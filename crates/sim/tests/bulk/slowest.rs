@@ -33,6 +33,17 @@ fn got_beside(policy: Slowest, running_ms: u64) -> (u64, Net) {
 }
 
 #[test]
+fn others_keep_nine_tenths_beside_a_receiver_that_runs_a_quarter_of_the_time() {
+    let (alone, undisturbed) = got_beside(Slowest::default(), 100);
+    assert_eq!((&undisturbed.limiting[..], &undisturbed.slow[..]), (&[][..], &[][..]));
+    let (got, net) = got_beside(Slowest::default(), 25);
+    assert!(got * 10 >= alone * 9, "{got} of {alone}, {:?}", net.limiting);
+    let last = net.limiting.last().expect("it is named");
+    assert!(last.is_left_behind && last.percent_of_others() <= 50, "{last:?}");
+    assert!(net.limiting.iter().all(|it| it.node == Net::id(4)), "{:?}", net.limiting);
+}
+
+#[test]
 fn others_keep_nine_tenths_beside_a_receiver_that_stops_now_and_then() {
     let (alone, undisturbed) = got_beside(Slowest::LeaveBehind, 100);
     assert_eq!((&undisturbed.limiting[..], &undisturbed.slow[..]), (&[][..], &[][..]));
