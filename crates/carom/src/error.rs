@@ -228,7 +228,7 @@ pub enum NotAnswered {
     Closed,
 }
 
-/// Why a lock of a group was not had.
+/// The error of a lock that could not be acquired.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -250,8 +250,8 @@ pub enum LockError {
         /// How many.
         asked: usize,
     },
-    /// It was not had in this time.
-    #[error("not had within {0:?}")]
+    /// It was not granted within this time.
+    #[error("not granted within {0:?}")]
     Timeout(Duration),
     /// The group is not an ordered one: it has no locks.
     #[error("this group is not ordered: it has no locks")]

@@ -11,7 +11,8 @@ use carom_proto::GroupId;
 /// another must have the same pool.
 ///
 /// Written as `FIRST+COUNT`, such as `239.77.0.1+1024`; the hello address may follow after a
-/// slash: `239.77.0.1+1024/239.77.255.1`.
+/// slash: `239.77.0.1+1024/239.77.255.1`. A network from /17 to /32, such as `239.200.0.0/24`, is
+/// the pool of all its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MulticastPool {
     /// The first address.
@@ -27,6 +28,14 @@ impl MulticastPool {
     pub fn address(&self, group: GroupId) -> Ipv4Addr {
         let place = group.0 % u32::from(self.count.max(1));
         Ipv4Addr::from(u32::from(self.first).wrapping_add(place))
+    }
+
+    /// Returns the pool of all addresses of a network, `None` if they are too many, or if `address`
+    /// is not the first one.
+    fn of_network(address: Ipv4Addr, prefix: u8) -> Option<Self> {
+        let count = u16::try_from(1_u32.checked_shl(32_u8.checked_sub(prefix)?.into())?).ok()?;
+        let is_first = u32::from(address).is_multiple_of(count.into());
+        is_first.then_some(Self { first: address, count, hello: DEFAULT_HELLO })
     }
 
     /// Whether all addresses are for multicast and not reserved for routing on the local link.
@@ -54,7 +63,10 @@ impl fmt::Display for MulticastPool {
 
 /// Text that is not a pool of multicast addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not FIRST+COUNT with multicast addresses, such as 239.77.0.1+1024")]
+#[error(
+    "multicast pool {0:?} is invalid: expected FIRST+COUNT with multicast addresses, such as \
+     239.77.0.1+1024, or a network from /17 to /32, such as 239.200.0.0/24"
+)]
 pub struct PoolParseError(pub String);
 
 impl FromStr for MulticastPool {
@@ -62,11 +74,14 @@ impl FromStr for MulticastPool {
 
     fn from_str(text: &str) -> Result<Self, PoolParseError> {
         let parse = || {
-            let (pool, hello) = match text.split_once('/') {
-                Some((pool, hello)) => (pool, hello.parse().ok()?),
-                None => (text, DEFAULT_HELLO),
+            let (pool, rest) = match text.split_once('/') {
+                Some((pool, rest)) => (pool, Some(rest)),
+                None => (text, None),
             };
-            let (first, count) = pool.split_once('+')?;
+            let Some((first, count)) = pool.split_once('+') else {
+                return Self::of_network(pool.parse().ok()?, rest?.parse().ok()?);
+            };
+            let hello = rest.map_or(Ok(DEFAULT_HELLO), str::parse).ok()?;
             Some(Self { first: first.parse().ok()?, count: count.parse().ok()?, hello })
         };
         parse().filter(Self::is_valid).ok_or_else(|| PoolParseError(text.into()))
@@ -91,6 +106,18 @@ mod tests {
         let pool = MulticastPool { count: 7, ..MulticastPool::default() };
         assert_eq!(pool.to_string().parse(), Ok(pool));
         assert_eq!("239.77.0.1+1024".parse(), Ok(MulticastPool::default()));
+    }
+
+    #[test]
+    fn a_network_is_the_pool_of_its_addresses() {
+        let pool = |text: &str| text.parse::<MulticastPool>().map(|it| (it.first, it.count)).ok();
+        let first = Ipv4Addr::new(239, 200, 0, 0);
+        assert_eq!(pool("239.200.0.0/24"), Some((first, 256)));
+        assert_eq!(pool("239.200.0.0/17"), Some((first, 32_768)));
+        assert_eq!(pool("239.200.0.0/32"), Some((first, 1)));
+        for text in ["239.200.0.0/16", "239.200.0.0/33", "239.200.0.1/24", "10.0.0.0/24", "/24"] {
+            assert_eq!(pool(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Wait at most this long for the lock [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
     timeout: Option<Duration>,
-    /// Exit code if the lock was not had
+    /// Exit code if the lock could not be acquired
     #[arg(long, value_name = "CODE", default_value_t = 1, allow_hyphen_values = true)]
     conflict_code: u8,
     /// Let the command run on when the lock is lost, or in doubt
@@ -89,7 +89,7 @@ struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    /// Waits for the lock; `None` if it was not had, which was told.
+    /// Waits for the lock. Returns `None`, after a message, if it could not be acquired.
     fn get(&mut self) -> Result<Option<Lock<'a>>, CliError> {
         let patience = if self.args.does_not_wait { Some(TRY) } else { self.args.timeout };
         let started = Instant::now();
@@ -129,7 +129,7 @@ impl<'a> Asking<'a> {
     }
 
     fn not_had(&self, why: &str) -> Option<Lock<'a>> {
-        eprintln!("lock {} of {} not had: {why}", self.args.name, self.args.group);
+        eprintln!("could not acquire lock {} of {}: {why}", self.args.name, self.args.group);
         None
     }
 
@@ -166,5 +166,5 @@ that is larger each time that the lock is granted, as long as the ring lives on:
 what you write to, and have smaller ones refused there. Where carom is not on a terminal, signals
 for the command reach all that it has started.
 
-Exit codes: that of the command (128 + N if signal N ended it), --conflict-code if the lock was not
-had, 130 if you did not wait for it, 2 wrong use or environment";
+Exit codes: that of the command (128 + N if signal N ended it), --conflict-code if the lock could
+not be acquired, 130 if you did not wait for it, 2 wrong use or environment";

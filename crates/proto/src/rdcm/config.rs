@@ -86,6 +86,9 @@ pub struct Config {
     /// What receivers still repair for each other when the sender is gone, they repair within this
     /// time. Default 1 s.
     pub linger: Duration,
+    /// The epoch of the first places of this node's streams. Default `None`: a random one, which
+    /// cannot be guessed. Simulations set it just below 2^31 or 2^32, so that epochs wrap early.
+    pub first_epoch: Option<u32>,
     /// The network, as far as it is known. Only the sender's setting counts.
     pub network: Network,
 }
@@ -221,6 +224,7 @@ impl Default for Config {
             slowest: Slowest::default(),
             readmit_after: ms(200),
             linger: ms(1000),
+            first_epoch: None,
             network: Network::Unknown,
         }
     }

@@ -271,6 +271,11 @@ impl Rdcm {
         }
     }
 
+    /// The number of the stream that this node sends or receives in a group, or did last.
+    pub fn stream(&self, group: GroupId) -> u32 {
+        self.groups.get(&group).map_or(0, |state| state.stream)
+    }
+
     /// Packets of the stream that came here by the tree, and as repairs.
     pub fn arrived(&self, group: GroupId) -> Option<(u64, u64)> {
         match &self.groups.get(&group)?.role {

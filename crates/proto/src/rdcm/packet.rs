@@ -3,6 +3,7 @@
 //!
 //! All numbers are big-endian; lists are a count u16 and then their entries.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use bytes::{Buf, BufMut, Bytes};
@@ -331,6 +332,16 @@ impl RingAck {
             told.insert_range(range);
         }
         Self { ring, has: told, known_to, limit, by_tree }
+    }
+
+    /// What it says of packets below `end`. Nothing beyond can be there: it is forged, or of a
+    /// receiver that is far ahead.
+    pub fn below(&self, end: u64) -> Cow<'_, Self> {
+        if self.known_to.max(self.has.end()) <= end {
+            return Cow::Borrowed(self);
+        }
+        let (has, known_to) = (self.has.below(end), self.known_to.min(end));
+        Cow::Owned(Self { has, known_to, ..*self })
     }
 
     fn put(&self, out: &mut Vec<u8>) {

@@ -245,7 +245,7 @@ impl Sending {
         let end = self.end();
         let Some(child) = self.children.get_mut(&from) else { return };
         // Who joins in the middle of a message has no use for the rest of it, sent or not.
-        let Some(ack) = acks.last().filter(|ack| ack.has.end() <= end) else { return };
+        let Some(ack) = acks.last().map(|ack| ack.below(end)) else { return };
         child.known_to = child.known_to.max(ack.known_to.min(self.next));
         if ack.limit < child.limit {
             self.pacing.on_reduction();
@@ -269,11 +269,12 @@ impl Sending {
             return;
         }
         let silence = self.silence_of(around, from);
+        let has_restarted = self.placing.has_restarted(from, report);
         let is_current = self.placing.on_report(around, from, report);
         self.charge_silence(around.now, from, silence);
         if !is_current {
             self.readmit(around, from, report);
-        } else if report.epoch == epochs::NONE {
+        } else if report.epoch == epochs::NONE || has_restarted {
             self.resume(around, from, report.next);
         }
         if self.starts_at.is_some() && self.placing.is_settled() {

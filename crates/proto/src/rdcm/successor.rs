@@ -137,6 +137,12 @@ impl Successor {
         Some(at_most.min(self.heard_at + after))
     }
 
+    /// Packets below `base` are not kept here any more. If the successor lacks some of them, it
+    /// requests them from the sender.
+    pub(super) fn skip_to(&mut self, base: u64) {
+        self.has.insert_range(0..base);
+    }
+
     /// It is served in an epoch of places.
     pub(super) fn serve(&mut self, epoch: u32) {
         (self.epoch, self.released_from) = (epoch, None);

@@ -140,16 +140,9 @@ impl RepairWindow {
     pub fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, is_child: bool) {
         let is_it = |it: &&mut Successor| it.node == from && it.ring == ack.ring;
         // As long as the others wait for this receiver nobody is sent what it has no room for.
-        let trimmed;
-        let ack = if ack.known_to.max(ack.has.end()) <= self.end() {
-            ack
-        } else {
-            let known_to = ack.known_to.min(self.end()).max(ack.has.next());
-            trimmed = RingAck { has: ack.has.below(self.end()), known_to, ..*ack };
-            &trimmed
-        };
+        let ack = ack.below(self.end());
         if let Some(successor) = self.successors.iter_mut().find(is_it) {
-            let fresh = successor.on_ack(now, ack, &self.patience);
+            let fresh = successor.on_ack(now, &ack, &self.patience);
             let end = fresh.end.min(self.base + self.kept.len() as u64);
             for number in fresh.start.max(self.base)..end {
                 let place = (number - self.base) as usize;
@@ -305,6 +298,11 @@ impl RepairWindow {
                 self.kept_bytes -= packet.piece.bytes.len();
             }
             self.base += 1;
+        }
+        // What was released while somebody was silent holds nobody up once it is heard again.
+        self.successors.iter_mut().for_each(|it| it.skip_to(self.base));
+        if let Some(children) = &mut self.children {
+            children.insert_range(0..self.base);
         }
     }
 

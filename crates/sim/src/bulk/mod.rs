@@ -2,6 +2,7 @@
 //! rules that hold of bulk groups only.
 
 mod application;
+mod forging;
 mod healing;
 mod hearing;
 mod player;

@@ -43,6 +43,7 @@ pub(super) struct Player<'a> {
     rng: Rng,
     /// Draws the incarnations.
     incarnations: Rng,
+    origins: BTreeMap<HostIx, Origin>,
     start: Time,
     /// Lives that each host has had.
     lives: BTreeMap<HostIx, u32>,
@@ -82,6 +83,7 @@ impl<'a> Player<'a> {
             settings,
             rng,
             incarnations: Rng::new(scenario.seed ^ 0x17ca_4a7e),
+            origins: BTreeMap::new(),
             start,
             lives: BTreeMap::new(),
             unreported: BTreeSet::new(),
@@ -148,6 +150,7 @@ impl<'a> Player<'a> {
             Deed::Hold(host, is_held) => self.hold(*host, *is_held),
             Deed::Deafen(host, is_deaf) => self.deafen(*host, *is_deaf),
             Deed::LearnPaths => self.learn_paths(),
+            Deed::Forge { to, draw } => self.forge(*to, *draw),
             Deed::SenderLeaves => {
                 if let Some(host) = self.sender() {
                     self.leave(host);
@@ -171,6 +174,7 @@ impl<'a> Player<'a> {
             false => Incarnation::default(),
         };
         let origin = Origin { node: id, incarnation };
+        self.origins.insert(host, origin);
         let engine = Rdcm::new(origin, self.settings.engine(), self.rng.next_u64());
         self.world.spawn(host, id, Member::new(Box::new(engine), None));
         self.tell_paths(host);
@@ -178,6 +182,11 @@ impl<'a> Player<'a> {
 
     pub(super) fn id(&self, host: HostIx) -> Option<NodeId> {
         self.world.node_id(host)
+    }
+
+    /// The origin of the packets of the node on a host.
+    pub(super) fn origin(&self, host: HostIx) -> Option<Origin> {
+        self.id(host).and_then(|_| self.origins.get(&host).copied())
     }
 
     pub(super) fn engine(&self, host: HostIx) -> Option<&Rdcm> {

@@ -8,7 +8,7 @@ use carom_proto::Rng;
 use carom_proto::loss::Loss;
 
 use super::settings::{Settings, is_without_multicast};
-use crate::fuzz::naming::keeps_ids_late;
+use crate::fuzz::naming::keeps_ids;
 use crate::fuzz::playing::Play;
 use crate::{Disturbance, Fault, HostIx};
 
@@ -104,6 +104,13 @@ pub enum Deed {
     Deafen(HostIx, bool),
     /// Everybody finds out whom multicast reaches.
     LearnPaths,
+    /// A packet in the name of another reaches a host.
+    Forge {
+        /// The host.
+        to: HostIx,
+        /// The seed of the packet.
+        draw: u64,
+    },
     /// Whoever sends leaves the group.
     SenderLeaves,
     /// Whoever sends is killed.
@@ -151,6 +158,7 @@ impl Scenario {
             scenario.draw_paths(&mut rng);
         }
         scenario.draw_bounces();
+        scenario.draw_forgeries();
         scenario
     }
 
@@ -201,7 +209,7 @@ impl Scenario {
     /// Hosts that keep their ids are started again so fast that no membership notices.
     fn draw_bounces(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0xb00_7e4a);
-        if !keeps_ids_late(self.seed) || !rng.chance(0.6) {
+        if !keeps_ids(self.seed) || !rng.chance(0.6) {
             return;
         }
         for _ in 0..1 + rng.below(3) {
@@ -209,6 +217,21 @@ impl Scenario {
             let at = near + Duration::from_micros(rng.below(20_000) as u64);
             let host = self.any_host(&mut rng);
             self.add(at, Deed::Bounce(host));
+        }
+        self.deeds.sort_by_key(|(at, _)| *at);
+    }
+
+    /// In one of five scenarios an attacker sends packets in the names of others.
+    fn draw_forgeries(&mut self) {
+        let mut rng = Rng::new(self.seed ^ 0xf0e6_ed00);
+        if !rng.chance(0.2) {
+            return;
+        }
+        let end = self.deeds.last().map_or(0, |(at, _)| at.as_micros() as usize);
+        for _ in 0..1 + rng.below(60) {
+            let at = Duration::from_micros(rng.below(end.max(1)) as u64);
+            let (to, draw) = (self.any_host(&mut rng), rng.next_u64());
+            self.add(at, Deed::Forge { to, draw });
         }
         self.deeds.sort_by_key(|(at, _)| *at);
     }

@@ -7,7 +7,7 @@ use carom_proto::{NodeId, Rng};
 use core::fmt;
 use core::time::Duration;
 
-use crate::fuzz::naming::keeps_ids_late;
+use crate::fuzz::naming::keeps_ids;
 use crate::{HostIx, Jitter, Link};
 
 /// What all members of a scenario have alike.
@@ -99,7 +99,8 @@ impl Settings {
             deaf = hosts.iter().copied().filter(|_| rng.chance(share)).collect();
             config.relay_children = one_of(&mut rng, &[2, 2, 1, 3]);
         }
-        let keeps_ids = keeps_ids_late(seed);
+        config.first_epoch = draw_first_epoch(seed);
+        let keeps_ids = keeps_ids(seed);
         Self { shape, is_known, link, receive_buffer, hosts, deaf, config, keeps_ids, salt }
     }
 
@@ -148,6 +149,13 @@ impl Settings {
         let out = 4 * (2 * gone_after + readmit_after + linger + slow) + SLOW_OUT;
         out + 2 * sending + LEAST_PATIENCE
     }
+}
+
+/// In one of four scenarios epochs soon wrap, or change their sign. A draw of its own.
+fn draw_first_epoch(seed: u64) -> Option<u32> {
+    let mut rng = Rng::new(seed ^ 0xe90c_f125);
+    let edges = [u32::MAX, i32::MAX as u32];
+    rng.chance(0.25).then(|| one_of(&mut rng, &edges) - rng.below(8) as u32)
 }
 
 fn draw_link(rng: &mut Rng) -> Link {
@@ -250,5 +258,5 @@ impl fmt::Display for Settings {
 /// What a window of one packet carries over the slowest ways, if nothing else limits it.
 const SLOWEST_BYTES_PER_SECOND: u64 = 50_000;
 /// Who slowed the others down is out for so long, at most.
-const SLOW_OUT: Duration = Duration::from_secs(10);
+const SLOW_OUT: Duration = Duration::from_secs(20);
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);

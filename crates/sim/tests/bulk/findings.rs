@@ -46,6 +46,10 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
         (661_017_054, "who was cut off followed another sender"),
         (780_001_684, "a receiver that had slowed the others down was out for minutes"),
         (780_006_782, "the same, though it had done so a few times in seconds only"),
+        (376, "a restarted receiver kept a place that was meant for its former start"),
+        (780_008_121, "a receiver that had ended the stream asked for what was released"),
+        (831_001_313, "a loss of one stream was counted for a later one, by the checker"),
+        (831_003_690, "a gap released while a successor was silent held up all that followed"),
         (4947, "who had been left behind and had all was not among those who had confirmed"),
     ];
     for (seed, what) in found {

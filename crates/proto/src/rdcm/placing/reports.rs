@@ -51,6 +51,20 @@ impl Placing {
         is_current
     }
 
+    /// Returns `true` if a receiver has ended the stream and taken it up again in a new place: it
+    /// lacks packets that it had reported, because it drops an incomplete message when it ends a
+    /// stream.
+    pub(in super::super) fn has_restarted(&self, node: NodeId, report: &Report) -> bool {
+        self.receivers.get(&node).is_some_and(|receiver| {
+            let is_new = |taken| epochs::is_after(report.epoch, taken);
+            let counts = |since| !epochs::is_after(since, report.epoch);
+            receiver.knows(report)
+                && receiver.taken.is_some_and(is_new)
+                && receiver.since.is_none_or(counts)
+                && report.next < receiver.state.next
+        })
+    }
+
     /// A receiver seems to have taken a place that nobody has told it, or has heard of none for
     /// long: it is told its own again, in a later epoch than it says.
     fn correct(&mut self, around: &Around<'_>, node: NodeId, epoch: u32) {
@@ -58,7 +72,14 @@ impl Placing {
         let Some(receiver) = self.receivers.get_mut(&node) else { return };
         let is_recent = receiver.told.is_some_and(|(_, at)| around.now < at + every);
         let Some(place) = receiver.place.as_mut().filter(|_| !is_recent) else { return };
-        place.epoch = epochs::after(epoch);
+        // A restarted receiver may have taken a place meant for its former start: no epoch that was
+        // used before replaces that one.
+        if epochs::is_after(epoch, self.epoch) {
+            place.epoch = epochs::after(epoch);
+        } else {
+            self.epoch = epochs::after(self.epoch);
+            place.epoch = self.epoch;
+        }
         (receiver.taken, receiver.since) = (None, Some(place.epoch));
         self.tell_at = Some(around.now);
     }

@@ -31,7 +31,7 @@ impl Reception {
             let child = child.filter(|_| ack.ring == self.place.children_ring);
             let is_child = child.is_some();
             if let Some(child) = child {
-                child.known_to = child.known_to.max(ack.known_to);
+                child.known_to = child.known_to.max(ack.known_to.min(self.window.end()));
                 child.limit = ack.limit;
                 (child.heard_at, child.is_silent) = (around.now, false);
             }

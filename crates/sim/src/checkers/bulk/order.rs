@@ -49,8 +49,8 @@ struct Reader<'a> {
     /// What comes after the losses with which each stream was over of which nothing had come. It
     /// may go on: the sender was taken for gone.
     given_up: BTreeMap<StreamId, u64>,
-    /// What was told to be lost since the last message.
-    lost: Vec<Lost>,
+    /// Losses reported since the last message, and when.
+    lost: Vec<(Time, Lost)>,
     found: Vec<Violation>,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
 
     fn position(&self) -> Position {
         let next = match (self.lost.last(), self.next) {
-            (Some(lost), next) => {
+            (Some((_, lost)), next) => {
                 let stream = next.map(|mark| mark.stream);
                 let stream = stream.filter(|stream| stream.sender == lost.sender);
                 let stream = stream.or_else(|| self.story.stream_of(lost.sender));
@@ -87,8 +87,9 @@ impl<'a> Reader<'a> {
     fn on_message(&mut self, at: Time, sent: &Sent) {
         let Sent { stream, first, packets, .. } = *sent;
         let next = Some(first + packets).map(|next| Mark { stream, next });
-        // What another sender's stream lacked has nothing to do with this one.
-        self.lost.retain(|lost| lost.sender == stream.sender);
+        // Losses of another sender, or reported before this stream began, are of another stream.
+        let begun = self.story.streams[&stream].begun;
+        self.lost.retain(|(told_at, lost)| lost.sender == stream.sender && *told_at >= begun);
         if let Some(mark) = self.next.filter(|mark| mark.stream == stream) {
             let expected = self.after_losses(mark.next);
             if first < mark.next {
@@ -147,14 +148,14 @@ impl<'a> Reader<'a> {
 
     /// What comes after `next` and after what was told to be lost, which must begin there.
     fn after_losses(&self, next: u64) -> u64 {
-        self.lost.iter().fold(next, |next, lost| match u64::from(lost.first.0) == next {
+        self.lost.iter().fold(next, |next, (_, lost)| match u64::from(lost.first.0) == next {
             true => u64::from(lost.last.0) + 1,
             false => next,
         })
     }
 
     fn on_lost(&mut self, at: Time, lost: Lost) {
-        self.lost.retain(|before| before.sender == lost.sender);
+        self.lost.retain(|(_, before)| before.sender == lost.sender);
         let first = u64::from(lost.first.0);
         let mark = self.next.filter(|mark| mark.stream.sender == lost.sender);
         let expected = mark.map(|mark| self.after_losses(mark.next));
@@ -172,7 +173,7 @@ impl<'a> Reader<'a> {
             let what = format!("{}: {lost:?} though {expected} is next", mark.stream);
             self.complain(GAPS, what);
         }
-        self.lost.push(lost);
+        self.lost.push((at, lost));
         if lost.cause == LossCause::AttemptsSpent {
             // The stream is over.
             if let Some(mark) = self.next.take() {
