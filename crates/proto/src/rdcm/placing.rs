@@ -112,7 +112,7 @@ impl Receiver {
 }
 
 /// A receiver that slowed the others down is out for so many times as long as they waited for it.
-const OUT_FOR: u32 = 20;
+const OUT_FOR: u32 = 10;
 
 /// Who has kept up for so many times as long as the others wait for somebody slow is not slow.
 const KEPT_UP: u32 = 16;
@@ -212,7 +212,7 @@ impl Placing {
         }
         receiver.out_for = match why {
             Why::Silent | Why::Slow => receiver.pause(around.config),
-            // However often it comes back, the others keep 95 % of their rate.
+            // However often it comes back, the others keep nine tenths of their rate.
             Why::Pace(held) => (held * OUT_FOR).max(around.config.readmit_after),
         };
         receiver.place = None;

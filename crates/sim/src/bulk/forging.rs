@@ -2,6 +2,7 @@
 //! but no epoch, and sends packets in the names of others.
 
 use bytes::Bytes;
+use carom_proto::rdcm::Rdcm;
 use carom_proto::rdcm::having::Having;
 use carom_proto::rdcm::packet::{DataPacket, Packet, Piece, Place, Report, RingAck, Way};
 use carom_proto::{Engine as _, NodeId, Rng};
@@ -10,8 +11,9 @@ use super::player::Player;
 use crate::HostIx;
 
 impl Player<'_> {
-    /// A forged packet reaches a host. What only the sender sends is in the name of the sender,
-    /// everything else in that of any other member.
+    /// A forged packet reaches a host. A receiver of the stream gets what only the sender sends, in
+    /// the name of the sender; everything else is in the name of any other member. The first place
+    /// in a stream is not forged: without keys nothing tells it from the sender's own.
     pub(super) fn forge(&mut self, to: HostIx, draw: u64) {
         let mut rng = Rng::new(draw);
         let Some(sender) = self.sender().filter(|_| self.can_use(to)) else { return };
@@ -19,7 +21,9 @@ impl Player<'_> {
         let (stream, receivers) = (engine.stream(self.group), engine.receivers(self.group));
         let others: Vec<HostIx> = self.members().into_iter().filter(|host| *host != to).collect();
         let nodes: Vec<NodeId> = receivers.into_iter().map(|(node, _)| node).collect();
-        let place = self.engine(to).and_then(|engine| engine.place(self.group)).cloned();
+        let follows = |it: &&Rdcm| it.sender(self.group) == self.id(sender);
+        let receiver = self.engine(to).filter(follows);
+        let place = receiver.and_then(|engine| engine.place(self.group)).cloned();
         let (packet, from) = match place {
             Some(place) if rng.chance(0.6) => {
                 (draw_of_sender(&mut rng, place, self.id(to).expect("it is alive"), &nodes), sender)

@@ -258,5 +258,5 @@ impl fmt::Display for Settings {
 /// What a window of one packet carries over the slowest ways, if nothing else limits it.
 const SLOWEST_BYTES_PER_SECOND: u64 = 50_000;
 /// Who slowed the others down is out for so long, at most.
-const SLOW_OUT: Duration = Duration::from_secs(20);
+const SLOW_OUT: Duration = Duration::from_secs(10);
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);

@@ -1,6 +1,7 @@
 //! Packets in the names of others: what is not a node's own word moves nothing.
 
-use carom_proto::rdcm::packet::{DataPacket, Packet, Piece, Report, Way};
+use carom_proto::rdcm::having::Having;
+use carom_proto::rdcm::packet::{DataPacket, Packet, Piece, Report, RingAck, Way};
 use carom_proto::{Engine, NodeId, Rng};
 use carom_sim::{Fault, HostIx};
 
@@ -56,6 +57,24 @@ fn huge_numbers_that_the_sender_has_not_confirmed_lose_nothing() {
         let lost = net.log(1).lost.iter().map(|it| u64::from(it.last.0)).max();
         assert!(lost.unwrap_or(0) < 40_000, "{packet:?}: {lost:?}");
     }
+}
+
+#[test]
+fn an_acknowledgement_of_what_was_not_sent_stops_nobody() {
+    let mut net = net();
+    let group = net.group;
+    for to in 1..4 {
+        let place = net.engine(to).place(group).expect("it receives").clone();
+        let rings = place.seats().map(|seat| seat.ring).chain([place.children_ring]);
+        for ring in rings.collect::<Vec<_>>() {
+            for from in (0..4).filter(|from| *from != to) {
+                let ack = RingAck::new(ring, &Having::all_below(1 << 50), 1 << 50, 1 << 51, 7);
+                forge(&mut net, to, Net::id(from), &Packet::Ack(vec![ack]));
+            }
+        }
+    }
+    net.run_until_all_have(&[1, 2, 3], 5000);
+    net.assert_whole(&[1, 2, 3]);
 }
 
 #[test]
