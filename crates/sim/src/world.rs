@@ -64,11 +64,28 @@ pub struct World<M: Machine> {
     history: Option<History>,
     trace: Option<Trace>,
     checks: bool,
+    overheard: Overheard,
     rng: Rng,
     buffer: Vec<u8>,
     next: Vec<Onward>,
     /// Calls of one machine's timer without any time passing.
     idle_calls: u32,
+}
+
+/// The last datagrams that were multicast, for whoever listens to all of them.
+#[derive(Debug, Default)]
+struct Overheard {
+    count: usize,
+    datagrams: VecDeque<Vec<u8>>,
+}
+
+impl Overheard {
+    fn note(&mut self, datagram: &[u8]) {
+        self.datagrams.push_back(datagram.to_vec());
+        while self.datagrams.len() > self.count {
+            self.datagrams.pop_front();
+        }
+    }
 }
 
 /// What is on the agenda.
@@ -122,6 +139,7 @@ impl<M: Machine> World<M> {
             history: config.hashes_history.then(History::new),
             trace: None,
             checks: config.checks,
+            overheard: Overheard::default(),
             rng,
             buffer: Vec::new(),
             next: Vec::new(),
@@ -165,6 +183,16 @@ impl<M: Machine> World<M> {
     /// Not all of it could be written.
     pub fn end_trace(&mut self) -> io::Result<()> {
         self.trace.take().map_or(Ok(()), Trace::finish)
+    }
+
+    /// Remembers the last `count` datagrams that are multicast from now on.
+    pub fn overhear(&mut self, count: usize) {
+        self.overheard.count = count;
+    }
+
+    /// The datagrams that were overheard, the oldest first.
+    pub fn overheard(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.overheard.datagrams.iter()
     }
 
     /// Puts a machine on a host, in the place of one that may be there. `id` is how others reach
