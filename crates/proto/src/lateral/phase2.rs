@@ -274,10 +274,10 @@ impl Lateral {
 
     /// A member joined: it is told soon where the stream ends, for it may have been a member before
     /// and have missed something, and its sender may be silent from now on.
-    pub(super) fn on_joined(&mut self, now: Time, ix: GroupIx) {
+    pub(super) fn on_joined(&mut self, now: Time, ix: GroupIx, node: NodeId) {
         let Some(interval) = self.config.heartbeat else { return };
         let own = &mut self.groups.get_mut(ix).own;
-        if own.joiners().next().is_some() {
+        if own.is_joiner(node) {
             own.joiners_interval = interval;
             // Not all senders at once.
             let at = now + interval / 2 + interval.mul_f64(self.rng.fraction() / 2.0);
@@ -298,7 +298,7 @@ impl Lateral {
         group.own.joiners_interval = (interval * 2).min(first_interval * LONGEST_HEARTBEAT);
         self.timers.set(TimerKey::Joiners(ix), now + interval);
         // One multicast where that is less than a copy for each.
-        let is_most = joiners.len() > 1 && joiners.len() * 2 > group.own.members().len();
+        let is_most = joiners.len() > 1 && joiners.len() * 2 > group.own.count();
         let destinations = match is_most {
             true => vec![Destination::Group(id)],
             false => joiners.into_iter().map(Destination::Node).collect(),
