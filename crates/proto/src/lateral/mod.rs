@@ -315,7 +315,7 @@ impl Engine for Lateral {
         let mut heard = core::mem::take(&mut self.groups.get_mut(ix).heard);
         for (stream_ix, stream) in self.streams.remove_group(ix) {
             self.timers.cancel(TimerKey::Open(stream_ix));
-            let to = self.forget_messages_of(stream_ix, stream.end());
+            let to = self.forget_messages_of(stream_ix, stream.told_to());
             let limit = self.config.streams_per_group;
             let former = Former { to, over_since: None };
             heard.note(stream.sender, stream.incarnation, former, limit);

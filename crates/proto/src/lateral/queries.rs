@@ -152,8 +152,12 @@ impl Lateral {
         let is_other = self.streams.get(ix).incarnation.is_none_or(|known| known != incarnation);
         if is_other && !self.is_that_of(ix, next) {
             self.restart_stream(now, ix, incarnation, next);
-        } else if query.end.is_after(next) {
-            self.take_back(ix, query, next);
+        } else {
+            // A message that this node was told of in part before it left the group ends later.
+            let known = self.streams.get(ix).owed_from(next);
+            if query.end.is_after(known) {
+                self.take_back(ix, query, known);
+            }
         }
         let stream = self.streams.get_mut(ix);
         stream.incarnation = Some(incarnation);

@@ -136,6 +136,19 @@ impl Kind {
     ];
 }
 
+impl Act {
+    /// Returns `true` if somebody may not hear or not answer what it is asked.
+    fn can_silence(&self) -> bool {
+        match self {
+            Self::Crash(_) | Self::Stop(_) | Self::Restart(_) | Self::Bounce(_) => true,
+            Self::Suspect(..) | Self::KillProcess(_) | Self::Leave(..) => true,
+            Self::Fault(Fault::Heal | Fault::Resume(_) | Fault::Disturb(_)) => false,
+            Self::Fault(_) => true,
+            _ => false,
+        }
+    }
+}
+
 impl Scenario {
     /// The scenario of `seed`: 5 to 20 hosts, some of the kinds of faults, a second or two.
     pub fn of_seed(seed: u64) -> Self {
@@ -273,10 +286,12 @@ impl Scenario {
         }
     }
 
-    /// Returns `true` if members are sent what they must take for the word of others.
+    /// Returns `true` if members are sent what they may take for the word of others: data that was
+    /// changed, or claims in the name of a node that cannot be asked.
     pub(crate) fn is_deceived(&self) -> bool {
-        let deceives = |act: &Act| matches!(act, Act::Forge(.., forgery) if forgery.can_deceive());
-        self.acts.iter().any(|(_, act)| deceives(act))
+        let is_any = |holds: fn(&Act) -> bool| self.acts.iter().any(|(_, act)| holds(act));
+        is_any(|act| matches!(act, Act::Forge(.., forgery) if forgery.can_deceive()))
+            || is_any(|act| matches!(act, Act::Forge(..))) && is_any(Act::can_silence)
     }
 
     fn draw_use(&self, rng: &mut Rng) -> Act {
