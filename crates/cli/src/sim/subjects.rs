@@ -265,8 +265,20 @@ mod tests {
     /// start, and of jumps that no sender has confirmed.
     #[test]
     fn seeds_that_failed_with_restarts_under_a_fixed_id_hold() {
-        let seeds = [33, 52, 57, 83, 91, 120, 124, 157, 163, 191, 280];
-        for seed in seeds.map(|number: u64| 790_000_000 + number) {
+        let seeds = [33, 52, 57, 83, 91, 120, 124, 157, 163, 191, 280, 134, 169, 265, 284];
+        assert_hold(seeds.map(|number: u64| 790_000_000 + number));
+        assert_hold([169, 222, 225, 299, 345, 347, 355]);
+        assert_hold([57, 76, 168, 184].map(|number| 820_000_000 + number));
+    }
+
+    /// Of members that leave within a message and come back before anybody notices.
+    #[test]
+    fn seeds_that_failed_with_members_that_came_back_hold() {
+        assert_hold([820_000_336, 820_000_371]);
+    }
+
+    fn assert_hold<const COUNT: usize>(seeds: [u64; COUNT]) {
+        for seed in seeds {
             let found = fuzz::run_seed(&LateralSubject, seed).failure.map(|it| it.violations);
             assert!(found.is_none(), "seed {seed}: {found:#?}");
         }
