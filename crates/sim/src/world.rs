@@ -22,6 +22,7 @@ use crate::host::{Host, HostIx, Tenant};
 use crate::links::{LinkIx, Links, Side};
 use crate::machine::Machine;
 use crate::network::{Network, Onward};
+use crate::overheard::Overheard;
 use crate::packets::{PacketIx, Packets};
 use crate::topology::Topology;
 use crate::trace::Trace;
@@ -70,22 +71,6 @@ pub struct World<M: Machine> {
     next: Vec<Onward>,
     /// Calls of one machine's timer without any time passing.
     idle_calls: u32,
-}
-
-/// The last datagrams that were multicast, for whoever listens to all of them.
-#[derive(Debug, Default)]
-struct Overheard {
-    count: usize,
-    datagrams: VecDeque<Vec<u8>>,
-}
-
-impl Overheard {
-    fn note(&mut self, datagram: &[u8]) {
-        self.datagrams.push_back(datagram.to_vec());
-        while self.datagrams.len() > self.count {
-            self.datagrams.pop_front();
-        }
-    }
 }
 
 /// What is on the agenda.

@@ -28,6 +28,17 @@ impl Former {
 }
 
 impl Heard {
+    /// This node leaves the group, or has no room for the stream. At most `limit` are remembered.
+    pub(super) fn leave(
+        &mut self,
+        sender: NodeId,
+        incarnation: Option<Incarnation>,
+        to: SeqNo,
+        limit: usize,
+    ) {
+        self.note(sender, incarnation, Former { to, over_since: None }, limit);
+    }
+
     /// A stream is not followed any more. At most `limit` streams are remembered.
     pub(super) fn note(
         &mut self,

@@ -8,7 +8,7 @@
 use alloc::collections::BTreeMap;
 
 use super::heard::Heard;
-use super::sending::Position;
+use super::sending::{OwnStream, Position};
 use super::{Config, StreamStart};
 use crate::{GroupId, Incarnation, Rng};
 
@@ -42,6 +42,12 @@ const MAX_GROUPS: usize = 1 << 16;
 const MAX_SENDERS: usize = 1 << 16;
 /// What a group and a sender cost in memory, roughly.
 const ENTRY_BYTES: usize = 96;
+
+impl LeftGroup {
+    pub(super) fn new(own: &OwnStream, heard: Heard) -> Self {
+        Self { next: own.taken_to, length: own.length(), heard }
+    }
+}
 
 impl LeftGroups {
     /// The group was left.

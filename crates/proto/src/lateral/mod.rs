@@ -88,7 +88,6 @@ use block::{Arena, Block};
 use cookies::Cookies;
 use cutting::Cutter;
 use groups::{Group, GroupIx, Groups, SampleChange};
-use heard::Former;
 use left_groups::{LeftGroup, LeftGroups};
 use missing::MissingPackets;
 use outbox::Outbox;
@@ -229,9 +228,7 @@ impl Lateral {
             added.into_iter().for_each(|node| self.bins.add_node(node, ix));
             self.look_whether_safe(now, ix);
             self.look_whether_free(now, ix);
-            if change.kind == ViewChangeKind::Joined {
-                self.on_joined(now, ix, change.node);
-            }
+            self.on_joined(now, ix, change);
         }
     }
 
@@ -316,9 +313,7 @@ impl Engine for Lateral {
         for (stream_ix, stream) in self.streams.remove_group(ix) {
             self.timers.cancel(TimerKey::Open(stream_ix));
             let to = self.forget_messages_of(stream_ix, stream.told_to());
-            let limit = self.config.streams_per_group;
-            let former = Former { to, over_since: None };
-            heard.note(stream.sender, stream.incarnation, former, limit);
+            heard.leave(stream.sender, stream.incarnation, to, self.config.streams_per_group);
             for (_, missing) in stream.all_missing() {
                 self.missing.remove(missing);
             }
@@ -331,8 +326,7 @@ impl Engine for Lateral {
         // The bins of the group go now, while its packets still concern those who stay.
         let Self { bins, outbox, counters, .. } = self;
         bins.rebuild(&mut |repair| repairs::send(self.origin, &repair, outbox, counters));
-        let (next, length) = (left.own.taken_to, left.own.length());
-        self.left.insert(group, LeftGroup { next, length, heard });
+        self.left.insert(group, LeftGroup::new(&left.own, heard));
         if self.groups.is_empty() {
             self.r = None;
         }

@@ -6,7 +6,7 @@
 //! instead, so that it solves whatever they determine together: the pivot of a row (its first
 //! packet) stands in no other row.
 //!
-//! Rows are bits, a column for each unknown packet. What one datagram may cost is bounded: there are
+//! Rows are bits, a column for each unknown packet. What a datagram may cost is bounded: there are
 //! [`MAX_UNKNOWN`] columns, and a row whose turn comes when [`MAX_WORK`] is spent is dropped. Any
 //! subset of the rows is still right, and in echelon form. Once half of it is spent, packets that
 //! are solved wait for the next call.

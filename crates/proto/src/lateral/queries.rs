@@ -1,7 +1,7 @@
 //! Queries to the sender of a stream, and its answers: the first number that this node is owed, the
 //! next number, and the current incarnation of the sender.
 //!
-//! Data, repairs and heartbeats can be forged by anybody who hears the group. They are therefore not
+//! Data, repairs and heartbeats can be forged by anybody who hears the group. Alone they are not
 //! enough to settle packets: a jump to a number far ahead, another incarnation of the sender, and a
 //! packet that is about to be reported lost wait for the sender's answer to an *open*. The answer
 //! repeats a nonce that was sent to nobody else. If a sender does not answer, what is heard of its

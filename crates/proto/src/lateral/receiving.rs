@@ -6,7 +6,6 @@ use super::asking;
 use super::block::{Block, xor_into};
 use super::data_buffer::Came;
 use super::groups::GroupIx;
-use super::heard::Former;
 use super::missing::{Missing, MissingIx};
 use super::packet::{ID_BYTES, REPAIR_BYTES, WireId};
 use super::queries::CREDIBLE_STEP;
@@ -184,8 +183,7 @@ impl Lateral {
         let joined = self.groups.get_mut(group);
         joined.streams -= 1;
         let limit = self.config.streams_per_group;
-        let former = Former { to, over_since: None };
-        joined.heard.note(stream.sender, stream.incarnation, former, limit);
+        joined.heard.leave(stream.sender, stream.incarnation, to, limit);
         true
     }
 

@@ -146,8 +146,7 @@ impl Stream {
         self.base.plus(self.slots.len() as u32)
     }
 
-    /// The number after the last that was delivered or reported lost: what is only known to be
-    /// missing may have been claimed and never sent.
+    /// The number after the last that was delivered or reported lost.
     pub(super) fn told_to(&self) -> SeqNo {
         let missing = self.slots.iter().rev().take_while(|slot| matches!(slot, Slot::Missing(_)));
         self.end().minus(missing.count() as u32)
