@@ -3,7 +3,7 @@
 use carom_proto::membership::gossip::Config;
 use carom_proto::{Time, ViewChangeKind};
 
-use crate::net::{Net, node_id, with_seeds};
+use crate::net::{Net, endpoint, node_id, with_seeds};
 use crate::{agreed, millis, seconds};
 
 /// Two hosts that are in one group and agree.
