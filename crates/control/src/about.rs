@@ -5,7 +5,7 @@ use std::fmt;
 use crate::error::StoreError;
 
 /// The format of the store's tables or keys; one of another format is refused.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// What a store is for.
 ///

@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use carom_proto::membership::service::server::CommitId;
-use carom_proto::{Endpoint, GroupSettings, NodeId, Profile, RateOfFire};
+use carom_proto::{Endpoint, GroupSettings, Incarnation, NodeId, Profile, RateOfFire};
 
 use super::*;
 
@@ -10,7 +10,12 @@ const PARTITIONS: u16 = 4;
 
 fn member(node: u64) -> Member {
     let address = std::net::SocketAddr::from(([10, 0, 0, 1], 7400));
-    Member { node: NodeId(node), incarnation: 0, endpoint: Endpoint(address) }
+    Member {
+        node: NodeId(node),
+        incarnation: 0,
+        start: Incarnation(0),
+        endpoint: Endpoint(address),
+    }
 }
 
 fn settings(c: u8) -> GroupSettings {

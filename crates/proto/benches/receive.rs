@@ -76,7 +76,8 @@ fn sign_of_life() -> f64 {
     for round in 0..ROUNDS as u64 {
         let start = Instant::now();
         for call in 0..1_000_000_usize {
-            nodes[0].heard(Time(3_000_000_000 + round), id(1 + call * 31 % (NODES - 1)));
+            let node = 1 + call * 31 % (NODES - 1);
+            nodes[0].heard(Time(3_000_000_000 + round), endpoint(node), id(node));
         }
         best = best.min(start.elapsed().as_nanos() as f64 / 1e6);
     }

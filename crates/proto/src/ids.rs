@@ -106,6 +106,12 @@ impl SeqNo {
         self.distance_from(other) > 0
     }
 
+    /// Returns `true` if both numbers can belong to one stream of one start of its sender. Those
+    /// that still matter are not far apart, and each start counts from a random number.
+    pub fn is_near(self, other: Self) -> bool {
+        self.distance_from(other).unsigned_abs() <= 1 << 16
+    }
+
     /// The later of the two.
     pub fn later(self, other: Self) -> Self {
         if self.is_after(other) { self } else { other }

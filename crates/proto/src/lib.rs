@@ -12,6 +12,7 @@ mod error;
 mod id_map;
 mod ids;
 pub mod inbox;
+mod incarnations;
 pub mod lateral;
 pub mod loss;
 pub mod membership;

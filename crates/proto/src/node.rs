@@ -199,7 +199,7 @@ impl Node {
             Some((Protocol::Lateral, group)) if self.concerns(group) => {
                 self.counters.datagrams_received += 1;
                 let sender = self.lateral.handle_datagram(now, datagram);
-                return self.heard_from(now, sender);
+                return self.heard_from(now, source, sender);
             }
             Some((Protocol::Membership, _)) => {
                 self.counters.datagrams_received += 1;
@@ -210,7 +210,7 @@ impl Node {
                 self.counters.datagrams_received += 1;
                 let guest = self.guest.as_mut();
                 let sender = guest.and_then(|guest| guest.handle_datagram(now, datagram));
-                return self.heard_from(now, sender);
+                return self.heard_from(now, source, sender);
             }
             Some((Protocol::Ordered, group))
                 if self.concerns(group) || self.ordered.calls(group) =>
@@ -218,12 +218,12 @@ impl Node {
                 self.counters.datagrams_received += 1;
                 let sender = self.ordered.handle_datagram(now, datagram);
                 self.forget_ended(now);
-                return self.heard_from(now, sender);
+                return self.heard_from(now, source, sender);
             }
             Some((Protocol::Bulk, group)) if self.concerns(group) => {
                 self.counters.datagrams_received += 1;
                 let sender = self.bulk.handle_datagram(now, datagram);
-                return self.heard_from(now, sender);
+                return self.heard_from(now, source, sender);
             }
             Some((Protocol::Lateral | Protocol::Ordered | Protocol::Bulk, _)) => {
                 self.counters.datagrams_foreign += 1;
@@ -404,9 +404,14 @@ impl Node {
 
     /// What arrives anyway is a sign of life, which spares the membership asking for one. Only the
     /// engine can tell: the sender's id is worth nothing before the checksum was found right.
-    fn heard_from(&mut self, now: Time, sender: Option<NodeId>) -> Option<NodeId> {
+    fn heard_from(
+        &mut self,
+        now: Time,
+        source: Endpoint,
+        sender: Option<NodeId>,
+    ) -> Option<NodeId> {
         let sender = sender?;
-        self.membership.heard(now, sender);
+        self.membership.heard(now, source, sender);
         Some(sender)
     }
 

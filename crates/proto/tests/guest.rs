@@ -148,7 +148,7 @@ impl Membership for Listener {
     fn leave(&mut self, _: Time, _: GroupId) {}
     fn shut_down(&mut self, _: Time) {}
     fn handle_datagram(&mut self, _: Time, _: Endpoint, _: &[u8]) {}
-    fn heard(&mut self, _: Time, node: NodeId) {
+    fn heard(&mut self, _: Time, _: Endpoint, node: NodeId) {
         self.0.send(node).expect("the test listens");
     }
     fn handle_timeout(&mut self, _: Time) {}

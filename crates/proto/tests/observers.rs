@@ -79,7 +79,7 @@ impl Lab {
 
     fn hello(&mut self, process: usize, node: u64) {
         let endpoint = Endpoint(SocketAddr::from(([10, 0, 0, node as u8], 7400)));
-        let member = Member { node: NodeId(node), incarnation: 0, endpoint };
+        let member = Member { node: NodeId(node), incarnation: 0, start: Incarnation(0), endpoint };
         let (cluster, rack) = (String::new(), String::new());
         self.servers[process].handle_accepted(self.now, link_of(node), endpoint);
         self.say(process, node, &Frame::Hello(Hello { role: Role::Node, cluster, member, rack }));

@@ -22,6 +22,7 @@ mod machine;
 mod member;
 mod network;
 pub mod ordered;
+mod overheard;
 mod packets;
 mod roster;
 mod topology;

@@ -217,7 +217,7 @@ impl<E: Engine + ?Sized> Machine for Member<E> {
         } else if self.admits(now, source, datagram) {
             let sender = Engine::handle_datagram(&mut *self.engine, now, datagram);
             if let (Some(provider), Some(sender)) = (&mut self.provider, sender) {
-                provider.heard(now, sender);
+                provider.heard(now, source, sender);
             }
         }
     }

@@ -22,6 +22,7 @@ use crate::host::{Host, HostIx, Tenant};
 use crate::links::{LinkIx, Links, Side};
 use crate::machine::Machine;
 use crate::network::{Network, Onward};
+use crate::overheard::Overheard;
 use crate::packets::{PacketIx, Packets};
 use crate::topology::Topology;
 use crate::trace::Trace;
@@ -64,6 +65,7 @@ pub struct World<M: Machine> {
     history: Option<History>,
     trace: Option<Trace>,
     checks: bool,
+    overheard: Overheard,
     rng: Rng,
     buffer: Vec<u8>,
     next: Vec<Onward>,
@@ -122,6 +124,7 @@ impl<M: Machine> World<M> {
             history: config.hashes_history.then(History::new),
             trace: None,
             checks: config.checks,
+            overheard: Overheard::default(),
             rng,
             buffer: Vec::new(),
             next: Vec::new(),
@@ -165,6 +168,16 @@ impl<M: Machine> World<M> {
     /// Not all of it could be written.
     pub fn end_trace(&mut self) -> io::Result<()> {
         self.trace.take().map_or(Ok(()), Trace::finish)
+    }
+
+    /// Remembers the last `count` datagrams that are multicast from now on.
+    pub fn overhear(&mut self, count: usize) {
+        self.overheard.count = count;
+    }
+
+    /// The datagrams that were overheard, the oldest first.
+    pub fn overheard(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.overheard.datagrams.iter()
     }
 
     /// Puts a machine on a host, in the place of one that may be there. `id` is how others reach

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use carom_proto::membership::service::frame::Frame;
 use carom_proto::membership::service::{FrameReader, Hello, Member, Role};
-use carom_proto::{Endpoint, GroupId, GroupSettings, NodeId, Profile, RateOfFire};
+use carom_proto::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Profile, RateOfFire};
 
 use crate::PATIENCE;
 
@@ -33,7 +33,7 @@ impl RawNode {
     pub(crate) fn try_open(address: &str, id: NodeId) -> Option<Self> {
         let mut node = Self::connect(address, id)?;
         let endpoint = Endpoint(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));
-        let member = Member { node: id, incarnation: 0, endpoint };
+        let member = Member { node: id, incarnation: 0, start: Incarnation(0), endpoint };
         let (cluster, rack) = (String::new(), String::new());
         node.send(&Frame::Hello(Hello { role: Role::Node, cluster, member, rack }));
         let answer = node.next()?;

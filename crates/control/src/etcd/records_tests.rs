@@ -1,6 +1,6 @@
 use carom_proto::membership::service::Member;
 use carom_proto::membership::service::server::CommitId;
-use carom_proto::{Endpoint, NodeId, Profile, RateOfFire, Rng};
+use carom_proto::{Endpoint, Incarnation, NodeId, Profile, RateOfFire, Rng};
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn settings(c: u8) -> GroupSettings {
 
 fn member(node: u64, incarnation: u32) -> Member {
     let address = SocketAddr::from(([10, 0, 0, 1], 7400));
-    Member { node: NodeId(node), incarnation, endpoint: Endpoint(address) }
+    Member { node: NodeId(node), incarnation, start: Incarnation(7), endpoint: Endpoint(address) }
 }
 
 fn join(group: u32, c: u8, node: u64) -> Change {

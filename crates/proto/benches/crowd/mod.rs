@@ -28,17 +28,24 @@ impl Crowd {
         let now = Time(0);
         for group in (0..groups).map(GroupId) {
             engine.join(now, group, settings).expect("the settings are right");
-            for node in (1..=members).map(NodeId) {
-                let kind = ViewChangeKind::Joined;
-                engine.handle_view(now, &ViewChange { group, node, kind, version: 1 });
-            }
         }
         let block = Block::of_message(&mut Arena::default(), now, None, b"a message");
         let mut crowd = Self { engine, groups, block, out: Vec::with_capacity(2048), now };
+        crowd.admit(members);
         for node in members.saturating_sub(senders)..members {
             (0..groups).for_each(|group| crowd.receive(GroupId(group), NodeId(node + 1)));
         }
         crowd
+    }
+
+    /// The first so many members join all groups.
+    pub(crate) fn admit(&mut self, members: u64) {
+        for group in (0..self.groups).map(GroupId) {
+            for node in (1..=members).map(NodeId) {
+                let kind = ViewChangeKind::Joined;
+                self.engine.handle_view(self.now, &ViewChange { group, node, kind, version: 1 });
+            }
+        }
     }
 
     /// The first [`RACK`] members are gone from all groups; a packet of the group's next member is

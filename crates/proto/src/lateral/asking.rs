@@ -108,7 +108,7 @@ mod tests {
 
     /// All of [`MEMBERS`], the last of whom came late.
     fn members() -> Members {
-        let mut members = Members::default();
+        let mut members = Members::new(1);
         MEMBERS.iter().zip([1, 1, 1, 9]).for_each(|(node, at)| {
             members.insert(Time(at), *node);
         });
@@ -158,7 +158,7 @@ mod tests {
             }
             assert!(others.iter().eq(asked), "noticed at {noticed_at}: {others:?}");
         }
-        let (first, nobody) = (AskFirst::AnyMember, Members::default());
+        let (first, nobody) = (AskFirst::AnyMember, Members::new(1));
         let mut of_a_stranger = |attempt| {
             whom_to_ask(first, &missing(attempt, 9, &[]), NodeId(7), &members(), &mut rng)
         };

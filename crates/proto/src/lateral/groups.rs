@@ -1,8 +1,6 @@
 //! The groups that this node is in, and the members it chooses repair targets from.
 
-use alloc::collections::BTreeMap;
-
-use super::left_groups::Heard;
+use super::heard::Heard;
 use super::members::Members;
 use super::sending::{OwnStream, Position};
 use crate::{GroupId, IdMap, NodeId, RateOfFire, Rng, Time};
@@ -17,6 +15,7 @@ pub(super) struct Groups {
     slots: Vec<Option<Group>>,
     vacant: Vec<GroupIx>,
     by_id: IdMap<GroupId, GroupIx>,
+    seed: u64,
 }
 
 /// One group as this node sees it.
@@ -34,11 +33,11 @@ pub(super) struct Group {
     pub(super) own: OwnStream,
     /// Senders heard in the group.
     pub(super) streams: usize,
-    /// How far this node had come with each sender when it was in the group before.
-    pub(super) heard: BTreeMap<NodeId, Heard>,
+    pub(super) heard: Heard,
 }
 
 /// A uniformly random subset of a group's members, kept as they come and go (Slingshot 3.3).
+/// Without a limit that is all of them, and nothing is kept.
 #[derive(Debug)]
 pub(super) struct Sample {
     limit: Option<usize>,
@@ -54,7 +53,12 @@ pub(super) struct SampleChange {
 
 impl Groups {
     pub(super) fn new(seed: u64) -> Self {
-        Self { slots: Vec::new(), vacant: Vec::new(), by_id: IdMap::new(seed) }
+        Self { slots: Vec::new(), vacant: Vec::new(), by_id: IdMap::new(seed), seed }
+    }
+
+    /// The key of the hash maps.
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
     }
 
     pub(super) fn insert(&mut self, group: Group) -> GroupIx {
@@ -90,7 +94,7 @@ impl Groups {
         for group in self.slots.iter().flatten() {
             group.members.check();
             let known = |node: &NodeId| group.members.contains(*node);
-            assert!(group.sample.chosen.iter().all(known), "the sample holds a stranger");
+            assert!(group.sampled().iter().all(known), "the sample holds a stranger");
             group.own.check();
         }
     }
@@ -106,16 +110,17 @@ impl Group {
         rate: RateOfFire,
         start: Position,
         partial_view: Option<usize>,
+        seed: u64,
     ) -> Self {
         Self {
             id,
             rate,
             view_version: 0,
-            members: Members::default(),
+            members: Members::new(seed),
             sample: Sample { limit: partial_view, chosen: Vec::new() },
             own: OwnStream::new(start),
             streams: 0,
-            heard: BTreeMap::new(),
+            heard: Heard::default(),
         }
     }
 
@@ -139,13 +144,23 @@ impl Group {
             self.sample.dismiss(node, self.members.ids(), rng)
         })
     }
+
+    /// The members that repairs go to.
+    pub(super) fn sampled(&self) -> &[NodeId] {
+        match self.sample.limit {
+            None => self.members.ids(),
+            Some(_) => &self.sample.chosen,
+        }
+    }
 }
 
 impl Sample {
     /// `node` has become the group's member number `population`: it is in the sample with the
     /// same probability as everybody before it.
     fn admit(&mut self, node: NodeId, population: usize, rng: &mut Rng) -> SampleChange {
-        let limit = self.limit.unwrap_or(usize::MAX);
+        let Some(limit) = self.limit else {
+            return SampleChange { added: Some(node), removed: None };
+        };
         if self.chosen.len() < limit {
             self.chosen.push(node);
             return SampleChange { added: Some(node), removed: None };
@@ -160,11 +175,14 @@ impl Sample {
 
     /// `node` has left; if it was in the sample, one of the `others` takes its place.
     fn dismiss(&mut self, node: NodeId, others: &[NodeId], rng: &mut Rng) -> SampleChange {
+        if self.limit.is_none() {
+            return SampleChange { added: None, removed: Some(node) };
+        }
         let Some(place) = self.chosen.iter().position(|chosen| *chosen == node) else {
             return SampleChange::default();
         };
         self.chosen.swap_remove(place);
-        // All that are chosen are among the others: in a full view nobody is left to choose.
+        // All that are chosen are among the others.
         let rest = others.len() - self.chosen.len();
         if rest == 0 {
             return SampleChange { added: None, removed: Some(node) };
@@ -175,10 +193,6 @@ impl Sample {
         let added = rest_of.nth(rng.below(rest)).copied();
         self.chosen.extend(added);
         SampleChange { added, removed: Some(node) }
-    }
-
-    pub(super) fn nodes(&self) -> &[NodeId] {
-        &self.chosen
     }
 }
 
@@ -193,15 +207,15 @@ mod tests {
         for seed in 0..6_000 {
             let mut rng = Rng::new(seed);
             let start = Position::of_first(SeqNo::FIRST);
-            let mut group = Group::new(GroupId(1), RateOfFire::default(), start, Some(5));
+            let mut group = Group::new(GroupId(1), RateOfFire::default(), start, Some(5), 1);
             (0..30).for_each(|node| {
                 group.add_member(Time(1), NodeId(node), &mut rng);
             });
             (0..10).for_each(|node| {
                 group.remove_member(NodeId(node), &mut rng);
             });
-            assert_eq!(group.sample.nodes().len(), 5);
-            group.sample.nodes().iter().for_each(|node| chosen[node.0 as usize] += 1);
+            assert_eq!(group.sampled().len(), 5);
+            group.sampled().iter().for_each(|node| chosen[node.0 as usize] += 1);
         }
         assert!(chosen[..10].iter().all(|count| *count == 0), "who left is not in the view");
         // 6000 * 5 / 20 = 1500 each.
@@ -211,8 +225,13 @@ mod tests {
     #[test]
     fn a_full_view_follows_the_group() {
         let mut rng = Rng::new(1);
-        let mut group =
-            Group::new(GroupId(1), RateOfFire::default(), Position::of_first(SeqNo::FIRST), None);
+        let mut group = Group::new(
+            GroupId(1),
+            RateOfFire::default(),
+            Position::of_first(SeqNo::FIRST),
+            None,
+            1,
+        );
         let change = group.add_member(Time(1), NodeId(4), &mut rng).expect("it is new");
         assert_eq!(change.added, Some(NodeId(4)));
         assert_eq!(group.add_member(Time(1), NodeId(4), &mut rng), None);

@@ -7,9 +7,10 @@
 
 use alloc::collections::BTreeMap;
 
-use super::sending::Position;
+use super::heard::Heard;
+use super::sending::{OwnStream, Position};
 use super::{Config, StreamStart};
-use crate::{GroupId, Incarnation, NodeId, Rng, SeqNo};
+use crate::{GroupId, Incarnation, Rng};
 
 /// What is remembered of groups that were left.
 #[derive(Debug, Default)]
@@ -32,16 +33,7 @@ pub(super) struct LeftGroup {
     /// How many numbers of its own stream are used.
     pub(super) length: u32,
     /// How far it had come with each sender.
-    pub(super) heard: BTreeMap<NodeId, Heard>,
-}
-
-/// How far this node had come with one sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Heard {
-    /// Everything before this number was delivered or reported lost.
-    pub(super) to: SeqNo,
-    /// Which start of the sender it was, if that is known.
-    pub(super) incarnation: Option<Incarnation>,
+    pub(super) heard: Heard,
 }
 
 /// Maximum number of groups whose own streams are remembered.
@@ -50,6 +42,12 @@ const MAX_GROUPS: usize = 1 << 16;
 const MAX_SENDERS: usize = 1 << 16;
 /// What a group and a sender cost in memory, roughly.
 const ENTRY_BYTES: usize = 96;
+
+impl LeftGroup {
+    pub(super) fn new(own: &OwnStream, heard: Heard) -> Self {
+        Self { next: own.taken_to, length: own.length(), heard }
+    }
+}
 
 impl LeftGroups {
     /// The group was left.
@@ -119,10 +117,13 @@ impl LeftGroups {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lateral::heard::Former;
+    use crate::{NodeId, SeqNo};
 
     fn left(length: u32, senders: u64) -> LeftGroup {
-        let heard = Heard { to: SeqNo(9), incarnation: None };
-        let heard = (0..senders).map(|node| (NodeId(node), heard)).collect();
+        let mut heard = Heard::default();
+        let former = Former { to: SeqNo(9), over_since: None };
+        (0..senders).for_each(|node| heard.note(NodeId(node), None, former, usize::MAX));
         LeftGroup { next: Position::of_first(SeqNo(1)).plus(length), length, heard }
     }
 

@@ -1,40 +1,52 @@
 //! The other members of one group, and since when this node knows of each.
 
-use crate::{NodeId, Time};
+use crate::{IdMap, NodeId, Time};
 
-/// Members in the order of their ids.
-#[derive(Debug, Default)]
+/// Members in an order of no meaning, so that each comes and goes in one step.
+#[derive(Debug)]
 pub(super) struct Members {
     ids: Vec<NodeId>,
     /// When each was last seen to join.
     since: Vec<Time>,
+    places: IdMap<NodeId, u32>,
 }
 
 impl Members {
+    /// `seed` keys the hash of the ids.
+    pub(super) fn new(seed: u64) -> Self {
+        Self { ids: Vec::new(), since: Vec::new(), places: IdMap::new(seed) }
+    }
+
     /// `node` is a member from `now` on; says whether it was none before.
     pub(super) fn insert(&mut self, now: Time, node: NodeId) -> bool {
-        let Err(place) = self.ids.binary_search(&node) else { return false };
-        self.ids.insert(place, node);
-        self.since.insert(place, now);
+        if self.contains(node) {
+            return false;
+        }
+        self.places.insert(node, self.ids.len() as u32);
+        self.ids.push(node);
+        self.since.push(now);
         true
     }
 
     /// `node` is no longer a member; says whether it was one.
     pub(super) fn remove(&mut self, node: NodeId) -> bool {
-        let Ok(place) = self.ids.binary_search(&node) else { return false };
-        self.ids.remove(place);
-        self.since.remove(place);
+        let Some(place) = self.places.remove(&node) else { return false };
+        self.ids.swap_remove(place as usize);
+        self.since.swap_remove(place as usize);
+        if let Some(moved) = self.ids.get(place as usize) {
+            self.places.insert(*moved, place);
+        }
         true
     }
 
-    /// All of them, in order.
+    /// All of them.
     pub(super) fn ids(&self) -> &[NodeId] {
         &self.ids
     }
 
     /// Whether `node` is one.
     pub(super) fn contains(&self, node: NodeId) -> bool {
-        self.ids.binary_search(&node).is_ok()
+        self.places.contains(&node)
     }
 
     /// The first from `start` on, all around, that was a member at `then` already; the one at
@@ -46,7 +58,10 @@ impl Members {
     }
 
     pub(super) fn check(&self) {
-        assert!(self.ids.is_sorted(), "members are out of order");
+        assert_eq!(self.ids.len(), self.places.len(), "a member has no place");
+        for (node, place) in self.ids.iter().zip(0..) {
+            assert_eq!(self.places.get(node), Some(&place), "a member is at another's place");
+        }
         assert_eq!(self.ids.len(), self.since.len(), "a member came at no time");
     }
 }
@@ -57,8 +72,8 @@ mod tests {
 
     #[test]
     fn who_came_late_is_chosen_only_if_all_did() {
-        let mut members = Members::default();
-        for (node, at) in [(3, 10), (1, 10), (2, 20)] {
+        let mut members = Members::new(1);
+        for (node, at) in [(1, 10), (2, 20), (3, 10)] {
             assert!(members.insert(Time(at), NodeId(node)));
         }
         assert!(!members.insert(Time(30), NodeId(3)), "it is one already");

@@ -60,6 +60,7 @@ mod delivering;
 mod fills;
 mod group_streams;
 mod groups;
+mod heard;
 mod left_groups;
 mod look_ahead;
 mod members;
@@ -87,7 +88,7 @@ use block::{Arena, Block};
 use cookies::Cookies;
 use cutting::Cutter;
 use groups::{Group, GroupIx, Groups, SampleChange};
-use left_groups::{Heard, LeftGroup, LeftGroups};
+use left_groups::{LeftGroup, LeftGroups};
 use missing::MissingPackets;
 use outbox::Outbox;
 use packet::Packet;
@@ -227,7 +228,7 @@ impl Lateral {
             added.into_iter().for_each(|node| self.bins.add_node(node, ix));
             self.look_whether_safe(now, ix);
             self.look_whether_free(now, ix);
-            self.on_joined(now, ix);
+            self.on_joined(now, ix, change);
         }
     }
 
@@ -293,7 +294,8 @@ impl Engine for Lateral {
             self.bins.set_r(rate.r);
         }
         let start = self.left.first_position(group, self.origin.incarnation, &self.config);
-        let mut joined = Group::new(group, rate, start, self.config.partial_view);
+        let mut joined =
+            Group::new(group, rate, start, self.config.partial_view, self.groups.seed());
         if let Some(left) = self.left.take(group) {
             joined.own.resume_at(left.next);
             joined.heard = left.heard;
@@ -310,8 +312,8 @@ impl Engine for Lateral {
         let mut heard = core::mem::take(&mut self.groups.get_mut(ix).heard);
         for (stream_ix, stream) in self.streams.remove_group(ix) {
             self.timers.cancel(TimerKey::Open(stream_ix));
-            let to = self.forget_messages_of(stream_ix, stream.end());
-            heard.insert(stream.sender, Heard { to, incarnation: stream.incarnation });
+            let to = self.forget_messages_of(stream_ix, stream.told_to());
+            heard.leave(stream.sender, stream.incarnation, to, self.config.streams_per_group);
             for (_, missing) in stream.all_missing() {
                 self.missing.remove(missing);
             }
@@ -320,15 +322,11 @@ impl Engine for Lateral {
         self.timers.cancel(TimerKey::Joiners(ix));
         self.timers.cancel(TimerKey::Patience(ix));
         let left = self.groups.remove(ix).expect("the index was looked up just now");
-        left.sample.nodes().iter().for_each(|node| self.bins.remove_node(*node, ix));
+        left.sampled().iter().for_each(|node| self.bins.remove_node(*node, ix));
         // The bins of the group go now, while its packets still concern those who stay.
         let Self { bins, outbox, counters, .. } = self;
         bins.rebuild(&mut |repair| repairs::send(self.origin, &repair, outbox, counters));
-        while heard.len() > self.config.streams_per_group {
-            heard.pop_first();
-        }
-        let (next, length) = (left.own.taken_to, left.own.length());
-        self.left.insert(group, LeftGroup { next, length, heard });
+        self.left.insert(group, LeftGroup::new(&left.own, heard));
         if self.groups.is_empty() {
             self.r = None;
         }
@@ -378,6 +376,7 @@ impl Engine for Lateral {
             self.counters.malformed += 1;
             return None;
         };
+        self.pending.renew_work();
         let (from, group) = (header.sender, self.groups.ix(header.group));
         let (node, kind, bytes) = (self.id, header.kind, datagram.len());
         tracing::trace!(%node, %from, group = %header.group, kind, bytes, "datagram");
@@ -426,6 +425,7 @@ impl Engine for Lateral {
     }
 
     fn handle_timeout(&mut self, now: Time) {
+        self.pending.renew_work();
         self.take_in_all_solved(now);
         self.flush_bins(now);
         self.look_after_missing(now);

@@ -6,9 +6,10 @@
 //! instead, so that it solves whatever they determine together: the pivot of a row (its first
 //! packet) stands in no other row.
 //!
-//! Rows are bits, a column for each unknown packet. What one repair may cost is bounded: there are
+//! Rows are bits, a column for each unknown packet. What a datagram may cost is bounded: there are
 //! [`MAX_UNKNOWN`] columns, and a row whose turn comes when [`MAX_WORK`] is spent is dropped. Any
-//! subset of the rows is still right, and in echelon form.
+//! subset of the rows is still right, and in echelon form. Once half of it is spent, packets that
+//! are solved wait for the next call.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -21,9 +22,9 @@ use crate::{IdMap, NodeId, PacketId, Time};
 
 /// Unknown packets in all pending repairs together.
 const MAX_UNKNOWN: usize = 2048;
-/// Maximum number of bytes that are XORed for one repair, or for one packet that came. With 256
-/// pending repairs at an MTU of 1500 it is never reached.
-const MAX_WORK: usize = 512 << 10;
+/// Maximum number of bytes that are XORed for one datagram. With 256 pending repairs at an MTU of
+/// 1500 half of it is enough for each of them.
+const MAX_WORK: usize = 1 << 20;
 /// The bytes of a row's bits count, too.
 const WORK_OF_BITS: usize = MAX_UNKNOWN / 8;
 
@@ -77,7 +78,7 @@ struct Columns {
 }
 
 /// What is left of [`MAX_WORK`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Work(usize);
 
 impl PendingRepairs {
@@ -89,17 +90,21 @@ impl PendingRepairs {
             rows: VecDeque::new(),
             columns: Columns::new(seed),
             solved: VecDeque::new(),
-            work: Work::default(),
+            work: Work(MAX_WORK),
             dropped: 0,
             over_budget: 0,
             now: Time::default(),
         }
     }
 
+    /// Another datagram, or a timer, is handled from now on.
+    pub(super) fn renew_work(&mut self) {
+        self.work = Work(MAX_WORK);
+    }
+
     /// Takes in a repair: `sum` is the XOR of the `missing` packets, two or more.
     pub(super) fn insert(&mut self, now: Time, from: NodeId, missing: Vec<PacketId>, sum: Vec<u8>) {
         self.drop_old(now);
-        self.work = Work(MAX_WORK);
         if self.columns.room() < missing.len() {
             self.release_columns();
             if self.columns.room() < missing.len() {
@@ -119,7 +124,6 @@ impl PendingRepairs {
     /// The packet is there now: it is XORed out of every row.
     pub(super) fn on_packet(&mut self, id: PacketId, block: &[u8]) {
         let Some(column) = self.columns.remove(id) else { return };
-        self.work = Work(MAX_WORK);
         let Self { rows, work, over_budget, .. } = self;
         let mut unsettled = Vec::new();
         rows.retain_mut(|row| {
@@ -144,8 +148,11 @@ impl PendingRepairs {
         }
     }
 
-    /// The next packet that was solved.
+    /// The next packet that was solved, if there is enough left to do what follows from it.
     pub(super) fn pop_solved(&mut self) -> Option<Solved> {
+        if self.work.0 < MAX_WORK / 2 {
+            return None;
+        }
         self.solved.pop_front()
     }
 
@@ -360,19 +367,24 @@ mod tests {
         PendingRepairs::new(solver, 20, Duration::from_secs(1), 7)
     }
 
+    fn renewed(pending: &mut PendingRepairs) -> &mut PendingRepairs {
+        pending.renew_work();
+        pending
+    }
+
     fn insert(pending: &mut PendingRepairs, now: Time, numbers: &[u32]) {
-        pending.insert(now, FROM, numbers.iter().map(|n| id(*n)).collect(), sum(numbers));
+        renewed(pending).insert(now, FROM, numbers.iter().map(|n| id(*n)).collect(), sum(numbers));
     }
 
     /// Takes what is solved, checks that it is right, and feeds it back as the engine does.
     fn drain(pending: &mut PendingRepairs) -> Vec<u32> {
         let mut numbers = Vec::new();
-        while let Some(solved) = pending.pop_solved() {
+        while let Some(solved) = renewed(pending).pop_solved() {
             let number = solved.id.seqno.0;
             let expected = block(number);
             assert_eq!(solved.sum[..expected.len()], expected);
             assert!(solved.sum[expected.len()..].iter().all(|byte| *byte == 0));
-            pending.on_packet(solved.id, &expected);
+            renewed(pending).on_packet(solved.id, &expected);
             numbers.push(number);
         }
         pending.check();
@@ -387,7 +399,7 @@ mod tests {
         insert(&mut pending, Time(0), &[1, 2, 3]);
         insert(&mut pending, Time(0), &[2, 3]);
         assert_eq!(drain(&mut pending), [] as [u32; 0]);
-        pending.on_packet(id(2), &block(2));
+        renewed(&mut pending).on_packet(id(2), &block(2));
         assert_eq!(drain(&mut pending), [1, 3]);
     }
 
@@ -397,7 +409,7 @@ mod tests {
         insert(&mut pending, Time(0), &[1, 2, 3]);
         insert(&mut pending, Time(0), &[2, 3]);
         assert_eq!(drain(&mut pending), [1]);
-        pending.on_packet(id(3), &block(3));
+        renewed(&mut pending).on_packet(id(3), &block(3));
         assert_eq!(drain(&mut pending), [2]);
     }
 
@@ -415,12 +427,12 @@ mod tests {
     #[test]
     fn what_would_cost_too_much_is_given_up_and_counted() {
         let mut pending = PendingRepairs::new(Solver::Peeling, 4096, Duration::from_secs(1), 7);
-        // 300 rows of 4 KiB lose one packet: 126 of them are changed, the rest dropped.
+        // 300 rows of 4 KiB lose one packet: 240 of them are changed, the rest dropped.
         for number in 1..=300 {
-            pending.insert(Time(0), FROM, vec![id(0), id(number)], vec![0; 4096]);
+            renewed(&mut pending).insert(Time(0), FROM, vec![id(0), id(number)], vec![0; 4096]);
         }
         assert_eq!((pending.rows.len(), pending.over_budget()), (300, 0));
-        pending.on_packet(id(0), &[0; 4096]);
+        renewed(&mut pending).on_packet(id(0), &[0; 4096]);
         let kept = MAX_WORK / (4096 + WORK_OF_BITS);
         assert_eq!(pending.over_budget(), 300 - kept as u64);
         pending.check();
@@ -432,15 +444,15 @@ mod tests {
         // The last repair takes packet 1 as its pivot and solves all 300 rows before it.
         for number in 0..300 {
             let missing = vec![id(10 + number), id(1), id(2)];
-            pending.insert(Time(0), FROM, missing, vec![number as u8; 4096]);
+            renewed(&mut pending).insert(Time(0), FROM, missing, vec![number as u8; 4096]);
         }
         assert_eq!((pending.rows.len(), pending.over_budget()), (300, 0));
-        pending.insert(Time(0), FROM, vec![id(1), id(2)], vec![9; 4096]);
+        renewed(&mut pending).insert(Time(0), FROM, vec![id(1), id(2)], vec![9; 4096]);
         let kept = MAX_WORK / (4096 + WORK_OF_BITS);
         assert_eq!((pending.rows.len(), pending.solved.len()), (1, kept));
         assert_eq!(pending.over_budget(), 300 - kept as u64);
         pending.check();
-        while let Some(solved) = pending.pop_solved() {
+        while let Some(solved) = renewed(&mut pending).pop_solved() {
             let number = solved.id.seqno.0 - 10;
             assert_eq!(solved.sum, vec![number as u8 ^ 9; 4096]);
         }
@@ -450,10 +462,15 @@ mod tests {
     fn elimination_drops_a_new_row_that_needs_too_many_others() {
         let mut pending = PendingRepairs::new(Solver::Elimination, 4096, Duration::from_secs(1), 7);
         for number in 0..300 {
-            pending.insert(Time(0), FROM, vec![id(10 + number), id(1)], vec![0; 4096]);
+            renewed(&mut pending).insert(
+                Time(0),
+                FROM,
+                vec![id(10 + number), id(1)],
+                vec![0; 4096],
+            );
         }
         let all = (0..300).map(|number| id(10 + number)).collect();
-        pending.insert(Time(0), FROM, all, vec![0; 4096]);
+        renewed(&mut pending).insert(Time(0), FROM, all, vec![0; 4096]);
         assert_eq!((pending.rows.len(), pending.over_budget()), (300, 1));
         pending.check();
     }
@@ -463,11 +480,16 @@ mod tests {
         let mut pending = PendingRepairs::new(Solver::Elimination, 4096, Duration::from_secs(1), 7);
         let pair = |n| vec![id(2 * n), id(2 * n + 1)];
         for n in 0..MAX_UNKNOWN as u32 / 2 + 3 {
-            pending.insert(Time(0), FROM, pair(n), vec![1; 60]);
+            renewed(&mut pending).insert(Time(0), FROM, pair(n), vec![1; 60]);
         }
         assert_eq!((pending.rows.len(), pending.over_budget()), (MAX_UNKNOWN / 2, 3));
         pending.drop_old(Time(0) + Duration::from_secs(1));
-        pending.insert(Time(0) + Duration::from_secs(1), FROM, pair(5000), vec![1; 60]);
+        renewed(&mut pending).insert(
+            Time(0) + Duration::from_secs(1),
+            FROM,
+            pair(5000),
+            vec![1; 60],
+        );
         assert_eq!((pending.rows.len(), pending.over_budget()), (1, 3));
         pending.check();
     }
@@ -508,7 +530,7 @@ mod tests {
                 (0..50).filter(|n| (equation & !there) & (1 << n) != 0).collect();
             // A repair with one missing packet never becomes pending.
             if numbers.len() == 1 {
-                pending.on_packet(id(numbers[0]), &block(numbers[0]));
+                renewed(&mut pending).on_packet(id(numbers[0]), &block(numbers[0]));
                 known.push(numbers[0]);
             } else if numbers.len() > 1 {
                 insert(&mut pending, Time(0), &numbers);
@@ -517,7 +539,7 @@ mod tests {
             known.iter().for_each(|n| there |= 1 << n);
         }
         for number in arrivals {
-            pending.on_packet(id(*number), &block(*number));
+            renewed(&mut pending).on_packet(id(*number), &block(*number));
             known.push(*number);
             known.extend(drain(&mut pending));
         }

@@ -13,6 +13,7 @@ use super::packet::{Packet, WireId, ids_that_fit};
 use super::streams::StreamIx;
 use super::{CONFIRM_INTERVAL, Lateral, TimerKey};
 use crate::{Destination, Event, GroupId, LossCause, NodeId, PacketId, Safe, SeqNo, Slow, Time};
+use crate::{ViewChange, ViewChangeKind};
 
 impl Lateral {
     /// Looks after every missing packet that is due: gives it up, or asks for it.
@@ -274,10 +275,10 @@ impl Lateral {
 
     /// A member joined: it is told soon where the stream ends, for it may have been a member before
     /// and have missed something, and its sender may be silent from now on.
-    pub(super) fn on_joined(&mut self, now: Time, ix: GroupIx) {
+    pub(super) fn on_joined(&mut self, now: Time, ix: GroupIx, change: &ViewChange) {
         let Some(interval) = self.config.heartbeat else { return };
         let own = &mut self.groups.get_mut(ix).own;
-        if own.joiners().next().is_some() {
+        if change.kind == ViewChangeKind::Joined && own.is_joiner(change.node) {
             own.joiners_interval = interval;
             // Not all senders at once.
             let at = now + interval / 2 + interval.mul_f64(self.rng.fraction() / 2.0);
@@ -298,7 +299,7 @@ impl Lateral {
         group.own.joiners_interval = (interval * 2).min(first_interval * LONGEST_HEARTBEAT);
         self.timers.set(TimerKey::Joiners(ix), now + interval);
         // One multicast where that is less than a copy for each.
-        let is_most = joiners.len() > 1 && joiners.len() * 2 > group.own.members().len();
+        let is_most = joiners.len() > 1 && joiners.len() * 2 > group.own.count();
         let destinations = match is_most {
             true => vec![Destination::Group(id)],
             false => joiners.into_iter().map(Destination::Node).collect(),

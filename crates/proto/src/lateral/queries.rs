@@ -1,14 +1,16 @@
-//! Questions to the sender of a stream, and its answers: from where on it is owed, how far it has
-//! come, and which start of the sender it is.
+//! Queries to the sender of a stream, and its answers: the first number that this node is owed, the
+//! next number, and the current incarnation of the sender.
 //!
-//! Data, repairs and heartbeats can be forged by anybody who hears the group. So nothing is settled
-//! on their word alone: a step far ahead, another incarnation of the sender, and a packet that is
-//! to be reported lost wait for the sender's own answer to an *open*, which repeats a nonce that
-//! only the sender was sent. A sender that does not answer is believed in what is heard of it.
+//! Data, repairs and heartbeats can be forged by anybody who hears the group. Alone they are not
+//! enough to settle packets: a jump to a number far ahead, another incarnation of the sender, and a
+//! packet that is about to be reported lost wait for the sender's answer to an *open*. The answer
+//! repeats a nonce that was sent to nobody else. If a sender does not answer, what is heard of its
+//! stream is believed.
 
 use core::time::Duration;
 
 use super::groups::GroupIx;
+use super::heard::Former;
 use super::packet::Packet;
 use super::streams::{Query, StreamIx};
 use super::{Lateral, StreamStart, TimerKey};
@@ -105,10 +107,15 @@ impl Lateral {
     /// sender is no member of the view, it does not answer, or nobody is ever asked.
     pub(super) fn is_believed(&self, now: Time, ix: StreamIx) -> bool {
         let stream = self.streams.get(ix);
-        let is_silent = |since: Time| now < since + self.config.give_up_after;
+        self.is_silent(now, ix) || !self.groups.get(stream.group).members.contains(stream.sender)
+    }
+
+    /// Returns `true` if the sender does not answer, or nobody is ever asked. Until then only it
+    /// can say which of its starts is the current one.
+    fn is_silent(&self, now: Time, ix: StreamIx) -> bool {
+        let is_recent = |since: Time| now < since + self.config.give_up_after;
         self.config.stream_start == StreamStart::FromFirst
-            || stream.silent_since.is_some_and(is_silent)
-            || !self.groups.get(stream.group).members.contains(stream.sender)
+            || self.streams.get(ix).silent_since.is_some_and(is_recent)
     }
 
     /// How long a missing packet has to wait for the word of its sender; `None` if it need not:
@@ -144,9 +151,13 @@ impl Lateral {
         self.cancel_open(ix);
         let is_other = self.streams.get(ix).incarnation.is_none_or(|known| known != incarnation);
         if is_other && !self.is_that_of(ix, next) {
-            self.restart_stream(ix, incarnation, next);
-        } else if query.end.is_after(next) {
-            self.take_back(ix, query, next);
+            self.restart_stream(now, ix, incarnation, next);
+        } else {
+            // A message that this node was told of in part before it left the group ends later.
+            let known = self.streams.get(ix).owed_from(next);
+            if query.end.is_after(known) {
+                self.take_back(ix, query, known);
+            }
         }
         let stream = self.streams.get_mut(ix);
         stream.incarnation = Some(incarnation);
@@ -160,7 +171,7 @@ impl Lateral {
         let stream = self.streams.get_mut(ix);
         let ahead = next.distance_from(stream.end());
         if ahead > self.config.max_gap as i32 {
-            // What came after the jump is owed, if it is not too much as well.
+            // Packets sent after the jump are owed, unless they are too many as well.
             let near = |doubted: &SeqNo| {
                 let behind = next.distance_from(*doubted);
                 doubted.is_after(stream.end()) && (0..=self.config.max_gap as i32).contains(&behind)
@@ -180,15 +191,14 @@ impl Lateral {
         }
     }
 
-    /// Takes back what was claimed of the stream before its sender was asked, and what it says not
-    /// to have sent.
+    /// Forgets the numbers that were claimed before the sender was asked and that it has not sent.
     fn take_back(&mut self, ix: StreamIx, query: Query, next: SeqNo) {
         self.counters.claims_refuted += 1;
         for missing in self.streams.forget_unsent(ix, next, query.asked_at) {
             self.missing.remove(missing);
         }
         if self.streams.get(ix).base_is_after(next) {
-            // Everything up to there was taken for settled: the stream has to go back.
+            // Everything before that was considered settled, so the stream has to go back.
             for (_, missing) in self.streams.get(ix).all_missing() {
                 self.missing.remove(missing);
             }
@@ -198,35 +208,50 @@ impl Lateral {
         }
     }
 
-    /// The sender was started again: what is missing of its former stream is lost.
-    fn restart_stream(&mut self, ix: StreamIx, incarnation: Incarnation, next: SeqNo) {
+    /// The sender was started again: what is missing of its former stream is lost. Late packets of
+    /// that may make it seem the current one once more, and nothing of it is delivered twice.
+    fn restart_stream(&mut self, now: Time, ix: StreamIx, incarnation: Incarnation, next: SeqNo) {
         self.counters.streams_restarted += 1;
-        self.move_to(ix, next);
-        self.streams.get_mut(ix).restart(incarnation, next);
+        let stream = self.streams.get(ix);
+        let (group, sender, former) = (stream.group, stream.sender, stream.incarnation);
+        let former_to = self.move_to(ix, next);
+        let heard = &mut self.groups.get_mut(group).heard;
+        let resumed = heard.take_start(sender, incarnation);
+        let over = Former { to: former_to, over_since: Some(now) };
+        heard.note(sender, former, over, self.config.streams_per_group);
+        let stream = self.streams.get_mut(ix);
+        stream.restart(incarnation, next);
+        if let Some(to) = resumed.filter(|to| next.is_near(*to)) {
+            stream.resume_at(to);
+        }
     }
 
-    /// A number further ahead than [`Config::max_gap`](super::Config::max_gap) is believed when a
-    /// second one agrees with it; then this node does not try to catch up with what lies before
-    /// the first of the two. What lies between them came after the jump, and is owed.
+    /// Handles a number that is more than [`Config::max_gap`](super::Config::max_gap) ahead. It is
+    /// believed once a second number confirms it. The packets before the first of the two numbers
+    /// are then reported lost; those between them were sent after the jump, and are owed.
     pub(super) fn on_jump(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
         let max_gap = self.config.max_gap as i32;
         let stream = self.streams.get_mut(ix);
         let agrees = |doubted: &SeqNo| (0..=max_gap).contains(&end.distance_from(*doubted));
         let end_here = stream.end();
+        let (group, sender) = (stream.group, stream.sender);
+        if self.groups.get(group).heard.is_late(now, sender, end) {
+            return false;
+        }
+        let stream = self.streams.get_mut(ix);
         let Some(doubted) = stream.doubted.filter(agrees) else {
             stream.doubted = Some(end);
             self.counters.jumps_doubted += 1;
             return false;
         };
-        if self.config.stream_start == StreamStart::FromFirst || self.is_near(doubted, end_here) {
+        if self.config.stream_start == StreamStart::FromFirst || doubted.is_near(end_here) {
             self.streams.get_mut(ix).doubted = None;
             self.skip_to(ix, doubted);
             return self.notice_believed(now, ix, end);
         }
-        let stream = self.streams.get(ix);
-        if self.groups.get(stream.group).members.contains(stream.sender) {
-            // It may be another start of the sender, which counts from elsewhere: nobody can say
-            // what is lost in between but the sender itself.
+        if !self.is_silent(now, ix) {
+            // It may be another start of the sender, whose numbers begin elsewhere. Only the sender
+            // knows what was lost in between.
             self.want_word(now, ix);
             return false;
         }
@@ -235,22 +260,18 @@ impl Lateral {
         self.notice_believed(now, ix, end)
     }
 
-    /// Whether two numbers can be of one stream of one start of its sender, as far as they tell:
-    /// each start counts from elsewhere.
-    pub(super) fn is_near(&self, one: SeqNo, other: SeqNo) -> bool {
-        one.distance_from(other).unsigned_abs() <= MOST_APART
-    }
-
-    /// Goes on with the stream at `end`, which may be of another start of its sender. What is
-    /// missing is lost; what may lie in between is nobody's.
-    pub(super) fn move_to(&mut self, ix: StreamIx, end: SeqNo) {
+    /// Continues the stream at `end`, which may belong to another start of its sender. Missing
+    /// packets are reported lost. Returns the number before which every packet was delivered or
+    /// reported lost.
+    fn move_to(&mut self, ix: StreamIx, end: SeqNo) -> SeqNo {
         self.end_messages_of(ix, LossCause::TooFarBehind);
         for (seqno, missing) in self.streams.get(ix).all_missing() {
             self.missing.remove(missing);
             self.lose(ix, seqno, seqno, LossCause::TooFarBehind);
         }
+        let told_to = self.forget_messages_of(ix, self.streams.get(ix).end());
         self.streams.skip_to(ix, end);
-        self.forget_messages_of(ix, end);
+        told_to
     }
 
     /// Whether a stream of another start of the sender, which is at `next`, is what is heard of
@@ -258,7 +279,7 @@ impl Lateral {
     /// start counts from elsewhere.
     fn is_that_of(&self, ix: StreamIx, next: SeqNo) -> bool {
         self.config.stream_start == StreamStart::AskSender
-            && self.is_near(next, self.streams.get(ix).end())
+            && next.is_near(self.streams.get(ix).end())
     }
 
     /// The stream of a sender that was heard itself; `None` if there is no room for it, or if it is
@@ -281,12 +302,12 @@ impl Lateral {
             return Some(ix);
         }
         self.counters.other_incarnations += 1;
-        if self.is_believed(now, ix) && self.is_that_of(ix, base) {
+        if self.is_silent(now, ix) && self.is_that_of(ix, base) {
             self.streams.get_mut(ix).incarnation = Some(from.incarnation);
             return Some(ix);
         }
-        if self.is_believed(now, ix) {
-            self.restart_stream(ix, from.incarnation, base);
+        if self.is_silent(now, ix) {
+            self.restart_stream(now, ix, from.incarnation, base);
             self.ask_to_open(now, ix);
             return Some(ix);
         }
@@ -303,6 +324,3 @@ const MAX_OPENS: u8 = 20;
 const CREDIBLE_CLAIMS: u32 = 64;
 /// The largest step of a stream that is believed without its sender's word.
 pub(super) const CREDIBLE_STEP: u32 = 256;
-/// Numbers of one start of a sender are not so far apart that both matter; those of two starts,
-/// which begin at random, are farther apart.
-const MOST_APART: u32 = 1 << 16;

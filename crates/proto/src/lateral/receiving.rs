@@ -6,7 +6,6 @@ use super::asking;
 use super::block::{Block, xor_into};
 use super::data_buffer::Came;
 use super::groups::GroupIx;
-use super::left_groups::Heard;
 use super::missing::{Missing, MissingIx};
 use super::packet::{ID_BYTES, REPAIR_BYTES, WireId};
 use super::queries::CREDIBLE_STEP;
@@ -144,6 +143,10 @@ impl Lateral {
             }
             return Some(ix);
         }
+        if self.groups.get(group).heard.is_late(now, sender, base) {
+            self.counters.other_incarnations += 1;
+            return None;
+        }
         let is_full = self.groups.get(group).streams >= self.config.streams_per_group;
         if is_full && !self.forget_a_departed_sender(group) {
             self.counters.streams_refused += 1;
@@ -151,17 +154,14 @@ impl Lateral {
         }
         let joined = self.groups.get_mut(group);
         joined.streams += 1;
-        let (id, heard) = (joined.id, joined.heard.remove(&sender));
         let from_first = self.config.stream_start == StreamStart::FromFirst;
         let base = if from_first { self.config.first_number } else { base };
+        let (id, heard) = (joined.id, joined.heard.take_near(sender, base));
         let ix = self.streams.open(sender, group, id, base, from_first);
-        // Far from there the sender counts as another start of it does, or so much later that
-        // nothing from before can come twice.
-        let is_near = |heard: &Heard| self.is_near(base, heard.to);
-        if let Some(heard) = heard.filter(is_near) {
+        if let Some((incarnation, to)) = heard {
             let stream = self.streams.get_mut(ix);
-            stream.resume_at(heard.to);
-            stream.incarnation = heard.incarnation;
+            stream.resume_at(to);
+            stream.incarnation = incarnation;
         }
         if !from_first {
             self.ask_to_open(now, ix);
@@ -182,15 +182,13 @@ impl Lateral {
         let stream = self.streams.remove(ix);
         let joined = self.groups.get_mut(group);
         joined.streams -= 1;
-        if joined.heard.len() >= self.config.streams_per_group {
-            joined.heard.pop_first();
-        }
-        joined.heard.insert(stream.sender, Heard { to, incarnation: stream.incarnation });
+        let limit = self.config.streams_per_group;
+        joined.heard.leave(stream.sender, stream.incarnation, to, limit);
         true
     }
 
-    /// Notes every number of the stream before `end` that has not been heard of as missing; says
-    /// whether that was believed. A large step is not believed before the sender has confirmed it.
+    /// Records every unknown number of the stream before `end` as missing. Returns `false` if `end`
+    /// is not believed: a jump needs the sender's confirmation.
     pub(super) fn notice_up_to(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
         let stream = self.streams.get(ix);
         let ahead = end.distance_from(stream.end());
@@ -208,7 +206,7 @@ impl Lateral {
         self.notice_believed(now, ix, end)
     }
 
-    /// The same of numbers that the sender has confirmed, or that are believed.
+    /// Like [`Self::notice_up_to`], for numbers that the sender has confirmed or that are believed.
     pub(super) fn notice_believed(&mut self, now: Time, ix: StreamIx, end: SeqNo) -> bool {
         let stream = self.streams.get_mut(ix);
         let ahead = end.distance_from(stream.end());
@@ -344,8 +342,8 @@ impl Lateral {
         Intake::New
     }
 
-    /// A packet came whose number lies before the window. If it lies far before, this node may have
-    /// believed something that was never sent: the sender is asked.
+    /// Handles a packet whose number lies before the window. If it lies far before, this node may
+    /// have believed numbers that were never sent, and queries the sender.
     fn on_number_before(&mut self, now: Time, ix: StreamIx, seqno: SeqNo) {
         let behind = self.streams.get(ix).settled_to().distance_from(seqno);
         let is_far = !(0..=self.config.max_gap as i32).contains(&behind);
@@ -474,7 +472,7 @@ enum Known {
 }
 
 /// Packets that came out of equations and are taken in at once.
-const MAX_SOLVED_AT_ONCE: usize = 32;
+const MAX_SOLVED_AT_ONCE: usize = 16;
 
 /// Missing packets looked after at once. A node that lacks more is not going to catch up.
 const MAX_MISSING: usize = 1 << 18;

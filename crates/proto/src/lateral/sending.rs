@@ -1,6 +1,6 @@
 //! A node's own stream in one group: numbers, what the members have confirmed, and who is slow.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
 use crate::{NodeId, SeqNo, Time};
@@ -20,8 +20,7 @@ pub(super) struct OwnStream {
     /// The position after those of all messages that were taken: beyond `next` while packets of
     /// them wait.
     pub(super) taken_to: Position,
-    /// In the order of their ids.
-    members: Vec<Member>,
+    members: BTreeMap<NodeId, Member>,
     /// What the members are asked to confirm: everything before this number.
     pub(super) confirm: Option<Position>,
     /// Since when sending is held back.
@@ -107,7 +106,7 @@ impl OwnStream {
             start,
             next: start,
             taken_to: start,
-            members: Vec::new(),
+            members: BTreeMap::new(),
             confirm: None,
             held_back_since: None,
             heartbeat_interval: Duration::ZERO,
@@ -141,36 +140,32 @@ impl OwnStream {
 
     /// `node` is owed everything from the next message on: nothing of those that were taken before.
     pub(super) fn add_member(&mut self, node: NodeId) {
-        if let Err(place) = self.place(node) {
-            let (first, settled_to) = (self.taken_to, self.taken_to);
-            let join_end = (self.next > self.start).then_some(self.next);
-            let (acked_to, lost, slow) = (None, 0, false);
-            let member = Member { node, first, settled_to, acked_to, join_end, lost, slow };
-            self.members.insert(place, member);
-        }
+        let (first, settled_to) = (self.taken_to, self.taken_to);
+        let join_end = (self.next > self.start).then_some(self.next);
+        let (acked_to, lost, slow) = (None, 0, false);
+        let member = Member { node, first, settled_to, acked_to, join_end, lost, slow };
+        self.members.entry(node).or_insert(member);
     }
 
     pub(super) fn remove_member(&mut self, node: NodeId) {
-        if let Ok(place) = self.place(node) {
-            let member = self.members.remove(place);
-            if member.acked_to.is_some() {
-                self.departed.truncate(MAX_DEPARTED - 1);
-                self.departed.push_front(member);
-            }
+        if let Some(member) = self.members.remove(&node)
+            && member.acked_to.is_some()
+        {
+            self.departed.truncate(MAX_DEPARTED - 1);
+            self.departed.push_front(member);
         }
     }
 
     /// From where on the stream is owed to `node`: what its record says, or if it is not known
     /// as a member, from now on.
     pub(super) fn first_for(&self, node: NodeId) -> SeqNo {
-        self.place(node).map_or(self.taken_to, |place| self.members[place].first).seqno()
+        self.members.get(&node).map_or(self.taken_to, |member| member.first).seqno()
     }
 
     /// A member has told how far it has come.
     pub(super) fn on_ack(&mut self, node: NodeId, settled_to: SeqNo, lost: u32, window: u32) {
         let next = self.next;
-        let Ok(place) = self.place(node) else { return };
-        let member = &mut self.members[place];
+        let Some(member) = self.members.get_mut(&node) else { return };
         // A number beyond the next stands for a position long ago.
         let settled_to = next.latest(settled_to);
         member.acked_to = member.acked_to.max(Some(settled_to));
@@ -189,17 +184,17 @@ impl OwnStream {
     /// Returns `true` if every member is known to know the end of the stream.
     pub(super) fn are_all_informed(&self) -> bool {
         self.next == self.start
-            || self.members.iter().all(|member| member.acked_to >= Some(self.next))
+            || self.members.values().all(|member| member.acked_to >= Some(self.next))
     }
 
     /// Members that are not known to know where the stream ended when they joined.
     pub(super) fn joiners(&self) -> impl Iterator<Item = NodeId> {
-        self.members.iter().filter(|it| it.join_end.is_some()).map(|member| member.node)
+        self.members.values().filter(|it| it.join_end.is_some()).map(|member| member.node)
     }
 
     /// The member that is furthest behind, among those that are waited for, with by how much.
     pub(super) fn furthest_behind(&self) -> Option<(NodeId, u32)> {
-        let waited_for = self.members.iter().filter(|member| !member.slow);
+        let waited_for = self.members.values().filter(|member| !member.slow);
         waited_for
             .map(|member| (member.node, member.behind(self.next)))
             .max_by_key(|(_, behind)| *behind)
@@ -230,7 +225,7 @@ impl OwnStream {
     pub(super) fn give_up_waiting(&mut self, window: u32) -> Vec<(NodeId, u32)> {
         let next = self.next;
         let mut slow = Vec::new();
-        for member in self.members.iter_mut().filter(|member| !member.slow) {
+        for member in self.members.values_mut().filter(|member| !member.slow) {
             let behind = member.behind(next);
             if behind >= (window / 2).max(1) {
                 member.slow = true;
@@ -243,7 +238,7 @@ impl OwnStream {
     /// Members that have not confirmed everything before `up_to`.
     pub(super) fn unconfirmed(&self, up_to: Position) -> impl Iterator<Item = NodeId> {
         let behind = move |member: &&Member| up_to > member.settled_to;
-        self.members.iter().filter(behind).map(|member| member.node)
+        self.members.values().filter(behind).map(|member| member.node)
     }
 
     /// Returns how many members have confirmed all that they were owed before `up_to`, those that
@@ -257,27 +252,29 @@ impl OwnStream {
 
     /// Members that lost packets, and how many each; those that have gone are told once.
     pub(super) fn take_incomplete(&mut self) -> Vec<(NodeId, u32)> {
-        let here = self.members.iter().filter(|member| member.lost > 0);
+        let here = self.members.values().filter(|member| member.lost > 0);
         let mut all: Vec<_> = here.map(|member| (member.node, member.lost)).collect();
         let gone = self.departed.drain(..).filter(|member| member.lost > 0);
         all.extend(gone.map(|member| (member.node, member.lost)));
         all
     }
 
-    pub(super) fn members(&self) -> &[Member] {
-        &self.members
+    /// Returns `true` if `node` is not known to know where the stream ended when it joined.
+    pub(super) fn is_joiner(&self, node: NodeId) -> bool {
+        self.members.get(&node).is_some_and(|member| member.join_end.is_some())
+    }
+
+    /// How many members there are.
+    pub(super) fn count(&self) -> usize {
+        self.members.len()
     }
 
     pub(super) fn check(&self) {
-        assert!(self.members.is_sorted_by_key(|member| member.node), "members are out of order");
-        for member in &self.members {
+        for (node, member) in &self.members {
+            assert_eq!(*node, member.node, "a member is listed under another id");
             assert!(member.settled_to <= self.taken_to, "a member confirmed the future");
         }
         assert!(self.next <= self.taken_to, "a packet went out that nobody gave");
-    }
-
-    fn place(&self, node: NodeId) -> Result<usize, usize> {
-        self.members.binary_search_by_key(&node, |member| member.node)
     }
 }
 
@@ -368,7 +365,8 @@ mod tests {
         own.on_ack(NodeId(1), SeqNo(3), 0, WINDOW);
         own.on_ack(NodeId(1), SeqNo(4).plus(1 << 31), 0, WINDOW);
         own.on_ack(NodeId(1), SeqNo(6).plus(1 << 31), 0, WINDOW);
-        assert_eq!((own.members()[0].settled_to.seqno(), own.members()[0].lost), (SeqNo(4), 1));
+        let member = own.members[&NodeId(1)];
+        assert_eq!((member.settled_to.seqno(), member.lost), (SeqNo(4), 1));
         own.check();
     }
 

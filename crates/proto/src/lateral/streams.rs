@@ -146,6 +146,12 @@ impl Stream {
         self.base.plus(self.slots.len() as u32)
     }
 
+    /// The number after the last that was delivered or reported lost.
+    pub(super) fn told_to(&self) -> SeqNo {
+        let missing = self.slots.iter().rev().take_while(|slot| matches!(slot, Slot::Missing(_)));
+        self.end().minus(missing.count() as u32)
+    }
+
     /// Everything before this number is delivered or lost.
     pub(super) fn settled_to(&self) -> SeqNo {
         self.settled_to

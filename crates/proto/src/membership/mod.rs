@@ -45,7 +45,7 @@ pub trait Membership: Send {
     /// A datagram of an engine arrived whole from `node`, which is alive therefore. It may change
     /// what the provider concludes later, but gives it nothing to send or to tell at once. It is
     /// called for every packet and has to be done in a few nanoseconds. The default forgets it.
-    fn heard(&mut self, _now: Time, _node: NodeId) {}
+    fn heard(&mut self, _now: Time, _source: Endpoint, _node: NodeId) {}
 
     /// Time has passed.
     fn handle_timeout(&mut self, now: Time);

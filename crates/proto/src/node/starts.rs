@@ -1,10 +1,11 @@
 //! Which start of each node is the current one.
 
 use alloc::collections::BTreeMap;
-use core::time::Duration;
 
+use crate::incarnations::Incarnations;
+pub use crate::incarnations::Start;
 use crate::wire::{Header, Peek};
-use crate::{Endpoint, Incarnation, NodeId, Time};
+use crate::{Endpoint, NodeId, Time};
 
 /// The nodes that were met, with the incarnations that their datagrams carry.
 #[derive(Debug, Default)]
@@ -15,28 +16,13 @@ pub struct Starts {
 #[derive(Debug)]
 struct Known {
     endpoint: Endpoint,
-    current: Option<Incarnation>,
-    /// The one before, whose last datagrams may still be on their way.
-    over: Option<Incarnation>,
-    /// When the current one was heard last.
-    heard_at: Time,
-}
-
-/// What a datagram's incarnation says of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// It is the current one, or nothing is known of the node.
-    Known,
-    /// The node was started again.
-    New,
-    /// It is over, or cannot be believed.
-    Over,
+    incarnations: Incarnations,
 }
 
 impl Starts {
     /// The node is reached there.
     pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
-        let known = Known { endpoint, current: None, over: None, heard_at: Time::ZERO };
+        let known = Known { endpoint, incarnations: Incarnations::default() };
         self.nodes.entry(node).or_insert(known).endpoint = endpoint;
     }
 
@@ -46,42 +32,22 @@ impl Starts {
     }
 
     /// Returns which start a datagram comes from. A new one is believed only if the datagram is
-    /// whole and came from the address at which the node is reached. One that was taken for over is
-    /// the current one after all if the other is silent: what was heard of that came late.
+    /// whole and came from the address at which the node is reached.
     pub fn look(&mut self, now: Time, source: Endpoint, peek: Peek, datagram: &[u8]) -> Start {
         let Some(known) = self.nodes.get_mut(&peek.sender) else { return Start::Known };
-        if known.current == Some(peek.incarnation) {
-            known.heard_at = now;
-            return Start::Known;
-        }
-        let is_credible = source == known.endpoint && Header::decode(datagram).is_ok();
-        let is_over = known.over == Some(peek.incarnation) && now < known.heard_at + LATE_FOR;
-        match known.current {
-            None if is_credible => {
-                (known.current, known.heard_at) = (Some(peek.incarnation), now);
-                Start::Known
-            }
-            None => Start::Known,
-            Some(_) if is_over || !is_credible => Start::Over,
-            Some(before) => {
-                known.over = Some(before);
-                (known.current, known.heard_at) = (Some(peek.incarnation), now);
-                Start::New
-            }
-        }
+        let endpoint = known.endpoint;
+        let is_credible = || source == endpoint && Header::decode(datagram).is_ok();
+        known.incarnations.look(now, peek.incarnation, is_credible)
     }
 }
-
-/// Datagrams of a start that is over are on their way no longer than this.
-const LATE_FOR: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use alloc::vec::Vec;
 
     use super::*;
-    use crate::GroupId;
     use crate::wire::{self, Protocol};
+    use crate::{GroupId, Incarnation};
 
     const AT: Endpoint = Endpoint(core::net::SocketAddr::new(
         core::net::IpAddr::V4(core::net::Ipv4Addr::LOCALHOST),

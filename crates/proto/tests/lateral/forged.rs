@@ -213,3 +213,26 @@ fn naks_in_the_name_of_another_bring_it_no_packets() {
     world.run_for(5 * SECOND);
     assert_eq!(sent(&world).0, before.0);
 }
+
+#[test]
+fn flood_of_unknown_senders_keeps_bounded_state() {
+    const SENDERS: u64 = 5_000;
+    let mut world = world(100);
+    let limit = Config::default().streams_per_group as u64;
+    let block = Block::of_message(&mut Arena::default(), world.now, None, b"a stranger's");
+    for sender in (10_000..).map(NodeId).take(SENDERS as usize) {
+        let mut datagram = Vec::new();
+        let packet = Packet::Data { seqno: SeqNo(9), confirm: true, block: block.bytes() };
+        packet.encode(sender, group(0), 1, &mut datagram);
+        (1..3).for_each(|host| world.inject(host, &datagram));
+    }
+    for host in 1..3 {
+        let engine = &world.hosts[host].engine;
+        assert!(engine.counters().streams_refused >= SENDERS - limit);
+        assert!(engine.held_bytes() < 2 << 20, "{} bytes", engine.held_bytes());
+    }
+    world.run_for(60 * SECOND);
+    send(&mut world, 100);
+    world.run_for(20 * SECOND);
+    assert_all_arrived(&world, 200);
+}

@@ -4,7 +4,7 @@ use carom_proto::lateral::Config;
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND, World, payload};
+use crate::rig::{MILLISECOND, SECOND, World, payload, payload_of};
 use crate::{RATE, group};
 
 #[test]
@@ -97,4 +97,50 @@ fn what_a_crashed_sender_left_behind_is_repaired_by_the_others() {
     let got = world.hosts[1].got(NodeId(1), group(0));
     assert_eq!(got, all[20 - got.len()..]);
     assert!(got.len() >= 12, "{got:?}");
+}
+
+/// Host 1 leaves and returns at once while large messages come, and only it notices: the others
+/// are told later, or never.
+#[test]
+fn member_that_leaves_and_returns_within_a_message_loses_none_twice() {
+    let variants = [(0, 1 << 16), (64 << 20, 5), (64 << 20, 1 << 16)];
+    for (seed, (buffer_bytes, max_gap)) in (0..60).flat_map(|seed| variants.map(|it| (seed, it))) {
+        let config = Config {
+            buffer_bytes,
+            max_gap,
+            flight: 3,
+            stagger: 3,
+            window: 64,
+            pace_bytes_per_second: 1 << 20,
+            ..Config::default()
+        };
+        let mut world = World::new(3, &config, Loss::Burst { rate: 0.05, length: 10 }, seed);
+        (0..3).for_each(|host| world.join(host, group(0), RATE));
+        for number in 0..6 {
+            let sent = world.send(0, group(0), &payload_of(number, 20_000));
+            sent.expect("nobody holds back");
+        }
+        world.run_for(23 * MILLISECOND);
+        let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
+        let now = world.now;
+        let engine = &mut world.hosts[1].engine;
+        engine.leave(now, group(0));
+        world.run_for(MILLISECOND);
+        let now = world.now;
+        world.hosts[1].engine.join(now, group(0), settings).expect("it is not in the group");
+        for other in [0, 2] {
+            let node = world.hosts[other].id;
+            world.change(1, group(0), node, ViewChangeKind::Joined);
+        }
+        world.run_for(30 * SECOND);
+        let host = &world.hosts[1];
+        let mut told = std::collections::BTreeMap::<u32, u32>::new();
+        for lost in &host.lost {
+            (lost.first.0..=lost.last.0).for_each(|number| *told.entry(number).or_default() += 1);
+        }
+        for message in &host.messages {
+            *told.entry(message.seqno.0).or_default() += 1;
+        }
+        assert!(told.values().all(|count| *count == 1), "seed {seed}: {:?}", host.lost);
+    }
 }

@@ -3,7 +3,7 @@
 use carom_proto::membership::gossip::Config;
 use carom_proto::{Time, ViewChangeKind};
 
-use crate::net::{Net, node_id, with_seeds};
+use crate::net::{Net, endpoint, node_id, with_seeds};
 use crate::{agreed, millis, seconds};
 
 /// Two hosts that are in one group and agree.
@@ -32,8 +32,8 @@ fn a_node_that_is_heard_is_not_suspected_though_it_does_not_answer() {
         for _ in 0..120 {
             net.run_for(millis(50));
             let now = net.now;
-            net.hosts[0].membership.heard(now, node_id(1));
-            net.hosts[0].membership.heard(now, node_id(9));
+            net.hosts[0].membership.heard(now, endpoint(1), node_id(1));
+            net.hosts[0].membership.heard(now, endpoint(9), node_id(9));
         }
         if !heartbeats {
             assert_eq!(failures(&net, 0).len(), 1, "nothing but answers counts");
@@ -57,7 +57,7 @@ fn a_suspicion_ends_when_the_suspected_is_heard() {
     assert!(net.run_until(seconds(1), |net| net.stat(0, "suspicions") > 0));
     net.run_for(millis(1300));
     let now = net.now;
-    net.hosts[0].membership.heard(now, node_id(1));
+    net.hosts[0].membership.heard(now, endpoint(1), node_id(1));
     net.run_for(seconds(4));
     assert!(net.stat(0, "suspicions_withdrawn") > 0);
     let failed = failures(&net, 0);

@@ -259,3 +259,17 @@ fn nobody_takes_the_address_of_a_node_that_answers() {
     forger.assert_nothing_moved();
     forger.assert_at_most_twice_to(ATTACKER);
 }
+
+#[test]
+fn datagrams_of_engines_in_the_name_of_a_dead_node_keep_it_in_no_view() {
+    let mut forger = Forger::new();
+    forger.net.hosts[1].crashed = true;
+    for _ in 0..60 {
+        forger.net.run_for(millis(100));
+        for host in [0, 2, 3] {
+            let now = forger.net.now;
+            forger.net.hosts[host].membership.heard(now, endpoint(ATTACKER), node_id(1));
+        }
+    }
+    forger.assert_whole_after(seconds(1));
+}

@@ -33,6 +33,11 @@ impl Violation {
     pub(crate) fn new(rule: &'static str, what: String) -> Self {
         Self { rule, what }
     }
+
+    /// Returns `true` if it holds whatever nodes are made to believe.
+    pub(crate) fn concerns_memory(&self) -> bool {
+        self.rule == "memory is bounded"
+    }
 }
 
 impl fmt::Display for Violation {

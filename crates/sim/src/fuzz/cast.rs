@@ -5,6 +5,7 @@ use core::time::Duration;
 use carom_proto::loss::Loss;
 use carom_proto::{GroupId, Rng};
 
+use super::attacker::Forgery;
 use super::scenario::{Act, Kind, Scenario};
 use crate::{Disturbance, Fault, HostIx};
 
@@ -50,6 +51,26 @@ impl Cast {
             (at, Act::Bounce(self.any_host(&mut rng)))
         };
         Some((0..count).map(|_| bounce()).collect())
+    }
+
+    /// What an attacker sends in some scenarios, while other things happen.
+    pub(crate) fn attacks<T>(
+        self,
+        seed: u64,
+        others: &[(Duration, T)],
+    ) -> Option<Vec<(Duration, Act)>> {
+        let mut rng = Rng::new(seed ^ 0xf026_ed00);
+        if others.is_empty() || !rng.chance(0.15) {
+            return None;
+        }
+        let kinds: Vec<Forgery> = Forgery::ALL.into_iter().filter(|_| rng.chance(0.5)).collect();
+        let mut attack = |forgery| {
+            let near = others[rng.below(others.len())].0;
+            let at = near + Duration::from_micros(rng.below(20_000) as u64);
+            (at, Act::Forge(self.any_host(&mut rng), 1 + rng.below(30) as u32, forgery))
+        };
+        let each = kinds.into_iter().flat_map(|forgery| [forgery; 6]);
+        Some(each.map(&mut attack).collect())
     }
 
     /// A fault, and the end of it if it has one.

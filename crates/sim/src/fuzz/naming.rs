@@ -14,16 +14,6 @@ pub(crate) fn keeps_ids(seed: u64) -> bool {
     Rng::new(seed ^ 0xf1ed_1d50).chance(0.4)
 }
 
-/// Like [`keeps_ids`], but `false` for seeds below [`FIXED_IDS_FROM`], for protocols in which such
-/// restarts still break rules.
-pub(crate) fn keeps_ids_late(seed: u64) -> bool {
-    seed >= FIXED_IDS_FROM && keeps_ids(seed)
-}
-
-/// Lateral and bulk groups still fail some scenarios in which hosts restart under their ids. From
-/// this seed on they are drawn, so that the seeds below find what is new.
-const FIXED_IDS_FROM: u64 = 790_000_000;
-
 /// Names each start of each node.
 #[derive(Debug)]
 pub(crate) struct Naming {

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use carom_proto::loss::Loss;
 use carom_proto::{Engine, Event, GroupId, NodeId, PacketId, Rng, SendError, SendOptions, Time};
 
+use super::attacker::Craft;
 use super::scenario::{Act, Scenario};
 use super::stage::{Book, Kit, Stage};
 use super::subject::{Setup, Subject};
@@ -46,7 +47,10 @@ impl<'a> Player<'a> {
             group: Box::new(move |name| groups.group(name)),
         };
         let ledger = Ledger::new(setup.owed_from());
-        let stage = Stage::new(scenario.cast(), scenario.views, kit, ledger, rng);
+        let mut stage = Stage::new(scenario.cast(), scenario.views, kit, ledger, rng);
+        if setup.is_attacked() {
+            stage.expect_attacks();
+        }
         Self { scenario, setup, stage, messages: 0 }
     }
 
@@ -85,6 +89,11 @@ impl<'a> Player<'a> {
                 }
             }
             Act::Confirm(host, group) => self.confirm(*host, *group),
+            Act::Forge(host, count, forgery) => {
+                let setup = Rc::clone(&self.setup);
+                let craft = |rng: &mut Rng, heard: &[u8]| setup.forge(rng, heard);
+                self.stage.forge(*host, (*count, *forgery), &Craft(&craft));
+            }
             _ => self.stage.act(act),
         }
         self.stage.take_events();

@@ -7,8 +7,9 @@ use carom_proto::loss::Loss;
 use carom_proto::membership::service::CommitFailure;
 use carom_proto::{GroupId, Rng};
 
+use super::attacker::Forgery;
 use super::cast::Cast;
-use super::naming::keeps_ids_late;
+use super::naming::keeps_ids;
 use super::playing::{Play, write_scenario};
 use super::troubles::{Service, service_of};
 use crate::{Fault, HostIx};
@@ -108,6 +109,8 @@ pub enum Act {
     Trust(HostIx, HostIx),
     /// Something else goes wrong or right.
     Fault(Fault),
+    /// An attacker sends so many datagrams to the host.
+    Forge(HostIx, u32, Forgery),
     /// A control process is killed.
     KillProcess(u32),
     /// A control process is started, unless it runs.
@@ -131,6 +134,19 @@ impl Kind {
         Self::Suspicion,
         Self::Churn,
     ];
+}
+
+impl Act {
+    /// Returns `true` if somebody may not hear or not answer what it is asked.
+    fn can_silence(&self) -> bool {
+        match self {
+            Self::Crash(_) | Self::Stop(_) | Self::Restart(_) | Self::Bounce(_) => true,
+            Self::Suspect(..) | Self::KillProcess(_) | Self::Leave(..) => true,
+            Self::Fault(Fault::Heal | Fault::Resume(_) | Fault::Disturb(_)) => false,
+            Self::Fault(_) => true,
+            _ => false,
+        }
+    }
 }
 
 impl Scenario {
@@ -172,6 +188,7 @@ impl Scenario {
         }
         scenario.enlarge_some_messages();
         scenario.draw_bounces();
+        scenario.draw_attacks();
         scenario
     }
 
@@ -260,6 +277,23 @@ impl Scenario {
         }
     }
 
+    /// In some scenarios somebody who is no member sends datagrams of its own, drawn apart from
+    /// everything else.
+    fn draw_attacks(&mut self) {
+        if let Some(attacks) = self.cast().attacks(self.seed, &self.acts) {
+            self.acts.extend(attacks);
+            self.acts.sort_by_key(|(at, _)| *at);
+        }
+    }
+
+    /// Returns `true` if members are sent what they may take for the word of others: data that was
+    /// changed, or claims in the name of a node that cannot be asked.
+    pub(crate) fn is_deceived(&self) -> bool {
+        let is_any = |holds: fn(&Act) -> bool| self.acts.iter().any(|(_, act)| holds(act));
+        is_any(|act| matches!(act, Act::Forge(.., forgery) if forgery.can_deceive()))
+            || is_any(|act| matches!(act, Act::Forge(..))) && is_any(Act::can_silence)
+    }
+
     fn draw_use(&self, rng: &mut Rng) -> Act {
         let (host, group) = (self.cast().any_host(rng), self.cast().any_group(rng));
         if rng.chance(0.05) {
@@ -277,7 +311,7 @@ impl Scenario {
 
     /// Who may do something, or have something done to them.
     pub(super) fn cast(&self) -> Cast {
-        let keeps_ids = keeps_ids_late(self.seed);
+        let keeps_ids = keeps_ids(self.seed);
         Cast { hosts: self.hosts, groups: self.groups, loss: self.loss, keeps_ids }
     }
 }

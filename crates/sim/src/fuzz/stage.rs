@@ -9,6 +9,7 @@ use carom_proto::loss::Loss;
 use carom_proto::membership::gossip::{self, Gossip};
 use carom_proto::{Engine, Event, GroupId, GroupSettings, NodeId, Origin, Rng, Time};
 
+use super::attacker::{self, Attacker, Craft, Forgery};
 use super::cast::Cast;
 use super::naming::Naming;
 use super::scenario::{Act, Views};
@@ -56,6 +57,7 @@ pub(crate) struct Stage<E: Engine + ?Sized, B> {
     roster: Roster,
     ids: BTreeMap<HostIx, NodeId>,
     naming: Naming,
+    attacker: Attacker,
     /// Groups of a host that was killed, for when it comes back.
     groups_of_dead: BTreeMap<HostIx, Vec<GroupId>>,
     groups: BTreeMap<HostIx, BTreeSet<GroupId>>,
@@ -82,7 +84,8 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         };
         let start = world.now();
         let roster = Roster::new(delay, rng.next_u64());
-        let naming = Naming::new(cast.keeps_ids && kit.tells_starts, rng.clone().next_u64());
+        let seed = rng.clone().next_u64();
+        let naming = Naming::new(cast.keeps_ids && kit.tells_starts, seed);
         let services = match views {
             Views::Service(service) => {
                 Some(serving::start(service, cast.hosts, &mut world, &mut rng))
@@ -99,6 +102,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
             roster,
             ids: BTreeMap::new(),
             naming,
+            attacker: Attacker::new(seed),
             groups_of_dead: BTreeMap::new(),
             groups: BTreeMap::new(),
             suspicions: BTreeSet::new(),
@@ -163,7 +167,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
             Act::Fault(fault) => self.world.apply(fault),
             Act::KillProcess(_) | Act::StartProcess(_) | Act::Store(..) => self.act_on_service(act),
             // The application's, which is the player's affair.
-            Act::Send { .. } | Act::Confirm(..) => {}
+            Act::Send { .. } | Act::Confirm(..) | Act::Forge(..) => {}
         }
     }
 
@@ -297,6 +301,23 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         let groups = self.groups.remove(&host).unwrap_or_default();
         self.start(host);
         groups.into_iter().for_each(|group| self.join(host, group));
+    }
+
+    /// An attacker hears what is multicast from now on.
+    pub(crate) fn expect_attacks(&mut self) {
+        self.world.overhear(attacker::MEMORY);
+    }
+
+    /// The attacker sends so many datagrams to a host.
+    pub(crate) fn forge(
+        &mut self,
+        host: HostIx,
+        (count, forgery): (u32, Forgery),
+        craft: &Craft<'_>,
+    ) {
+        self.take_events();
+        self.attacker.strike(&mut self.world, host, (count, forgery), craft);
+        self.take_events();
     }
 
     /// Only the roster makes mistakes to order; gossip makes its own.

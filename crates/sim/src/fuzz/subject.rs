@@ -30,6 +30,16 @@ pub trait Setup {
         false
     }
 
+    /// Whether an attacker may take part. The others hear nothing of one.
+    fn is_attacked(&self) -> bool {
+        false
+    }
+
+    /// A datagram that an attacker makes of one that it has heard, if it can make any of that.
+    fn forge(&self, _rng: &mut Rng, _heard: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Bytes that an engine with these settings may keep.
     fn limit_bytes(&self) -> usize;
 

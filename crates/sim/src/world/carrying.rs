@@ -156,6 +156,9 @@ impl<M: Machine> World<M> {
 
     fn send_to(&mut self, source: HostIx, goal: Goal, class: Class, datagram: &[u8]) {
         self.note(SENT, source, datagram);
+        if self.overheard.count > 0 && !matches!(goal, Goal::Host(_)) {
+            self.overheard.note(datagram);
+        }
         let tree = self.network.tree(source, goal);
         let number = self.packets.add(datagram, source, class, goal, tree.clone());
         self.capture(source, number, true, None);

@@ -2,7 +2,7 @@
 //! or answers no ping.
 
 use carom_proto::membership::service::ServerConfig;
-use carom_proto::{ViewChange, ViewChangeKind};
+use carom_proto::{Incarnation, ViewChange, ViewChangeKind};
 
 use super::rig::{Rig, group, node_id};
 use super::{agreed, all_settled, default, millis, seconds};
@@ -32,6 +32,20 @@ fn a_node_that_stops_has_left_at_once() {
     let left = |change: &&ViewChange| change.kind == ViewChangeKind::Left;
     assert_eq!(rig.nodes[0].changes.iter().filter(left).count(), 5);
     rig.check();
+}
+
+#[test]
+fn memberships_of_a_former_start_end_when_the_next_one_comes() {
+    for processes in 1..=3 {
+        let mut rig = agreed(processes, 3, 5, default(), 8);
+        let again = rig.restart(1, Incarnation(7));
+        rig.join(again, group(2));
+        assert!(rig.run_until(seconds(4), Rig::agrees), "with {processes} processes");
+        rig.leave(again, group(2));
+        rig.run_for(millis(900));
+        assert!(rig.agrees() && all_settled(&rig));
+        rig.check();
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! process follows.
 
 use carom_proto::membership::service::{Change, CommitFailure, Member, Server, Unserved};
-use carom_proto::{JoinError, NodeId};
+use carom_proto::{Incarnation, JoinError, NodeId};
 
 use super::rig::{Rig, endpoint, group, partition, settings};
 use super::{agreed, all_settled, default, millis, seconds};
@@ -89,7 +89,8 @@ fn a_follower_keeps_up_with_the_stores_watch_until_there_is_a_gap() {
     let mut follower = Server::new(rig.config.clone(), 1);
     assert!(follower.state(part).is_none());
     follower.load(part, state.clone());
-    let member = Member { node: NodeId(5), incarnation: 0, endpoint: endpoint(5) };
+    let member =
+        Member { node: NodeId(5), incarnation: 0, start: Incarnation(0), endpoint: endpoint(5) };
     let change = Change::Join { group: group(0), settings: settings(8), member };
     let version = state.version();
     assert!(follower.handle_applied(rig.now, part, version, &[change]));

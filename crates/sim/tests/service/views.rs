@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use carom_proto::NodeId;
 use carom_proto::membership::Membership;
 use carom_proto::membership::link::{LinkEvent, LinkId};
 use carom_proto::membership::service::frame::{ChangeKind, MemberChange, Update};
 use carom_proto::membership::service::{Change, Frame, Member, ServerConfig};
+use carom_proto::{Incarnation, NodeId};
 
 use super::rig::{Rig, START, endpoint, group, node_id, partition, settings};
 use super::{agreed, all_settled, default, millis, seconds};
@@ -64,7 +64,8 @@ fn a_gap_in_the_updates_is_noticed_and_the_group_is_asked_for_again() {
     let mut rig = agreed(1, 2, 1, default(), 19);
     let it = group(0);
     let version = rig.store.state(partition(it)).version();
-    let member = Member { node: NodeId(77), incarnation: 0, endpoint: endpoint(77) };
+    let member =
+        Member { node: NodeId(77), incarnation: 0, start: Incarnation(0), endpoint: endpoint(77) };
     let changes = vec![MemberChange { kind: ChangeKind::Joined, member }];
     let update = Update { group: it, after: version + 1, version: version + 2, changes };
     let mut bytes = Vec::new();
@@ -118,7 +119,12 @@ fn a_large_group_comes_in_parts() {
     let it = group(0);
     let state = rig.store.state_mut(partition(it));
     for node in 0..9000 {
-        let member = Member { node: NodeId(node + 1), incarnation: 0, endpoint: endpoint(50) };
+        let member = Member {
+            node: NodeId(node + 1),
+            incarnation: 0,
+            start: Incarnation(0),
+            endpoint: endpoint(50),
+        };
         state.apply(&Change::Join { group: it, settings: settings(8), member });
     }
     rig.kill(0);

@@ -50,7 +50,6 @@ impl Stream {
         self.start = self.base;
         self.vouched_to = self.base;
         self.doubted = None;
-        self.floor = None;
     }
 
     /// The sender was started again: nothing of the former stream is left but its memory.

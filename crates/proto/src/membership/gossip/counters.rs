@@ -24,8 +24,10 @@ pub(super) struct Counters {
     pub(super) datagrams_malformed: u64,
     /// This node's own, come back by multicast or because it is its own seed.
     pub(super) datagrams_own: u64,
-    /// From nodes that have said goodbye.
+    /// From nodes that have said goodbye, or from starts of nodes that are over.
     pub(super) datagrams_late: u64,
+    /// Nodes that were started again under their ids.
+    pub(super) restarts: u64,
     /// Not sent for want of room in the queue.
     pub(super) queue_dropped: u64,
     /// Nodes that there was no room for, as often as they were heard of.
@@ -108,6 +110,7 @@ impl Counters {
             ("datagrams_malformed", self.datagrams_malformed),
             ("datagrams_own", self.datagrams_own),
             ("datagrams_late", self.datagrams_late),
+            ("restarts", self.restarts),
             ("queue_dropped", self.queue_dropped),
             ("nodes_refused", self.nodes_refused),
             ("datagrams_elsewhere", self.datagrams_elsewhere),

@@ -1,9 +1,9 @@
-//! What nodes report of others, and which of it counts.
+//! Reports of nodes about other nodes, and which of them are believed.
 //!
-//! A node's state changes only on its own word from its own address, or after it was asked there
-//! and did not answer. A report that a node is alive, has a new identity or has stopped is
-//! therefore a reason to ask it with a hello, and no more. The bytes of such questions to addresses
-//! that have not answered are at most twice those of the datagram that gave the reason.
+//! A node's state changes only if the node itself says so from its own address, or if it was
+//! queried there and did not answer. A report that another node is alive, has a new identity or has
+//! stopped therefore only causes a query (a hello) to that node. The queries that one datagram
+//! causes to addresses that have not answered have at most twice its bytes.
 
 use bytes::BufMut;
 use foca::{Codec as _, Header, Member, Message, State};
@@ -14,7 +14,7 @@ use super::packet::{Hello, Packet};
 use super::{Config, Gossip, Timer, codec};
 use crate::{Destination, Endpoint, NodeId, Time, ViewChangeKind};
 
-/// An address from which datagrams came in the name of a live peer that is reached elsewhere.
+/// An address that sends datagrams in the name of a live peer whose known address is another one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
     source: Endpoint,
@@ -23,7 +23,7 @@ pub(super) struct Claim {
     asks: u32,
 }
 
-/// A third node's report that a live peer has stopped.
+/// A report by another node that a live peer has stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Report {
     identity: Identity,
@@ -38,9 +38,9 @@ pub(super) struct Rejoins {
     refilled: Time,
 }
 
-/// How often a node is asked before a report or a claim about it is believed.
+/// Number of unanswered queries after which a report or a claim about a node is believed.
 const ASKS: u32 = 4;
-/// New identities that a node may take one after another; one more in each probe period.
+/// Number of new identities that a node may take in a row. Each probe period allows one more.
 const REJOINS: u32 = 8;
 
 impl Rejoins {
@@ -61,9 +61,9 @@ impl Rejoins {
 }
 
 impl Gossip {
-    /// Returns `true` if a datagram that came from `source` in the name of `sender` is its own
-    /// word. A live peer has one address. Another one takes its place only if the peer is asked at
-    /// the old one and does not answer, which is so after its interface got a new address.
+    /// Returns `true` if a datagram from `source` in the name of `sender` is believed to come from
+    /// that node. A live peer has one address. Another address replaces it only if the peer does
+    /// not answer queries at the old one, as after its interface got a new address.
     pub(super) fn is_own_word(&mut self, now: Time, source: Endpoint, sender: NodeId) -> bool {
         let is_live = self.is_live(sender);
         let (patience, retry) = (self.config.suspicion_time() / 2, self.config.retry_after);
@@ -93,7 +93,7 @@ impl Gossip {
         false
     }
 
-    /// `sender` has spoken from its own address: it has not stopped.
+    /// `sender` was heard from its own address, so it has not stopped.
     pub(super) fn drop_report(&mut self, sender: NodeId) {
         if self.reports.remove(&sender).is_some() {
             self.timers.cancel(Timer::Report(sender));
@@ -101,7 +101,7 @@ impl Gossip {
         }
     }
 
-    /// A third node reports that `node`, which is live, has stopped.
+    /// Handles a report by another node that the live peer `node` has stopped.
     pub(super) fn on_report(&mut self, now: Time, node: NodeId, kind: ViewChangeKind) {
         let identity = self.peers[&node].identity;
         let report = self.reports.entry(node).or_insert_with(|| {
@@ -129,7 +129,7 @@ impl Gossip {
         }
     }
 
-    /// Asks whoever is at `endpoint`, as far as the datagram that is the reason for it allows.
+    /// Queries the node at `endpoint`, if the datagram that causes this allows so many bytes.
     pub(super) fn ask(&mut self, endpoint: Endpoint) {
         let bytes = super::packet::hello_bytes(self.swim.identity());
         if self.bytes_to_ask < bytes {
@@ -181,8 +181,8 @@ impl Gossip {
         }
     }
 
-    /// Returns `payload` without the updates that only the nodes themselves can confirm, or `None`
-    /// if nothing of it may be acted on.
+    /// Returns `payload` without the updates that only the nodes concerned can confirm, or `None`
+    /// if the whole payload must be ignored.
     fn without_hearsay(
         &mut self,
         now: Time,
@@ -211,7 +211,7 @@ impl Gossip {
         Ok(Some(kept))
     }
 
-    /// Returns the update as far as it may be believed without asking.
+    /// Returns the part of an update that is believed without a query.
     fn believed(&mut self, now: Time, update: &Member<Identity>) -> Option<Member<Identity>> {
         let identity = *update.id();
         let node = identity.node;
@@ -239,7 +239,7 @@ impl Gossip {
         Some(Member::new(known, update.incarnation(), update.state()))
     }
 
-    /// A third node reports that `identity` is alive. If that is new, the node is asked.
+    /// Handles a report by another node that `identity` is alive. If that is new, queries the node.
     pub(super) fn on_news(&mut self, identity: Identity) {
         let known = self.peers.get(&identity.node).map(|peer| peer.identity);
         if known.is_some_and(|known| known.bump >= identity.bump)
@@ -267,7 +267,7 @@ impl Gossip {
     }
 }
 
-/// The third node that a message names, which its receiver may have to send to.
+/// The third node named in a message, to which the receiver may have to send something.
 fn third_of(message: &Message<Identity>) -> Option<Identity> {
     match message {
         Message::PingReq { target, .. } | Message::IndirectAck { target, .. } => Some(*target),

@@ -6,6 +6,7 @@ use super::identity::Identity;
 use super::packet::Packet;
 use super::table::{Difference, Table};
 use super::{Challenge, Config, Gossip, Peer, Timer};
+use crate::incarnations::{Incarnations, Start};
 use crate::membership::MembershipEvent;
 use crate::{Destination, Incarnation, NodeId, Origin, Time, ViewChangeKind};
 
@@ -42,7 +43,7 @@ impl Gossip {
         let patience = self.config.retry_after;
         let peer = self.peers.entry(node).or_insert_with(|| Peer {
             identity,
-            incarnation: None,
+            incarnations: Incarnations::default(),
             claim: None,
             table: Table::default(),
             confirmed: None,
@@ -163,12 +164,8 @@ impl Gossip {
 
     /// A node says that it stops, or another node says so of it.
     pub(super) fn on_goodbye(&mut self, now: Time, origin: Origin, node: NodeId) {
-        let known = self.peers.get(&node).map(|peer| peer.incarnation);
         if node == origin.node {
-            let is_former = known.flatten().is_some_and(|known| known != origin.incarnation);
-            if !is_former {
-                self.depart(now, node, Some(origin.incarnation));
-            }
+            self.depart(now, node, Some(origin.incarnation));
         } else if self.is_live(node) {
             self.on_report(now, node, ViewChangeKind::Left);
         }
@@ -176,7 +173,7 @@ impl Gossip {
 
     /// `node` has left, and is not to be brought back by what others still report of it.
     pub(super) fn depart(&mut self, now: Time, node: NodeId, incarnation: Option<Incarnation>) {
-        let known = self.peers.get(&node).map(|peer| (peer.identity, peer.incarnation));
+        let known = self.peers.get(&node).map(|peer| (peer.identity, peer.incarnations.current()));
         let incarnation = incarnation.or(known.and_then(|(_, incarnation)| incarnation));
         if !self.departed.insert(node, incarnation, self.config.max_nodes) {
             return;
@@ -195,10 +192,39 @@ impl Gossip {
         }
     }
 
-    /// `origin` has spoken: it is the present start of its node.
-    pub(super) fn note_incarnation(&mut self, origin: Origin) {
+    /// Returns `true` if a datagram of `origin` is from the current start of its node. If that is
+    /// a new one, nothing of what is known of the former one holds for it; a goodbye begins none.
+    pub(super) fn is_current(&mut self, now: Time, origin: Origin, packet: &Packet) -> bool {
+        let begins = !matches!(packet, Packet::Goodbye(node) if *node == origin.node);
+        let Some(peer) = self.peers.get_mut(&origin.node) else { return true };
+        match peer.incarnations.look(now, origin.incarnation, || begins) {
+            Start::Known => true,
+            Start::Over => false,
+            Start::New => {
+                self.counters.restarts += 1;
+                self.forget_start(now, origin.node);
+                true
+            }
+        }
+    }
+
+    /// The node, live or not, was started again and is in no group yet, as far as is known.
+    fn forget_start(&mut self, now: Time, node: NodeId) {
+        self.stop_pull(node);
+        self.start_pulls(now);
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let table = core::mem::take(&mut peer.table);
+        if self.is_live(node) {
+            let groups = table.subscriptions().map(|(group, _)| group);
+            self.views.remove_node(node, groups, ViewChangeKind::Failed);
+            self.greet(now, node);
+        }
+    }
+
+    /// `origin` has spoken, and its node may be known only since.
+    pub(super) fn note_incarnation(&mut self, now: Time, origin: Origin) {
         if let Some(peer) = self.peers.get_mut(&origin.node) {
-            peer.incarnation = Some(origin.incarnation);
+            peer.incarnations.look(now, origin.incarnation, || true);
         }
     }
 }

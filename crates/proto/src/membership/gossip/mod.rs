@@ -45,9 +45,10 @@ use self::sync::Exchange;
 use self::table::Table;
 use self::views::Views;
 use super::{Membership, MembershipEvent};
+use crate::incarnations::Incarnations;
 use crate::{
-    Class, Destination, Endpoint, GroupId, GroupSettings, Incarnation, JoinError, NodeId, Origin,
-    Rng, Time, Timers, Transmit, Wakeup,
+    Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Rng, Time,
+    Timers, Transmit, Wakeup,
 };
 
 /// Gossip membership of one node.
@@ -81,8 +82,7 @@ pub struct Gossip {
 
 struct Peer {
     identity: Identity,
-    /// Of the process that was heard last under this node's id.
-    incarnation: Option<Incarnation>,
+    incarnations: Incarnations,
     claim: Option<Claim>,
     table: Table,
     /// The version of this node's own table that the peer is known to have.
@@ -361,18 +361,23 @@ impl Membership for Gossip {
             self.counters.datagrams_late += 1;
         } else if !self.is_own_word(now, source, sender) {
             self.counters.datagrams_elsewhere += 1;
+        } else if !self.is_current(now, origin, &packet) {
+            self.counters.datagrams_late += 1;
         } else {
             self.swim.mind_stall(now);
             self.swim.hear(now, sender);
             self.drop_report(sender);
             self.dispatch(now, source, origin, packet);
             self.take_swim_events(now);
-            self.note_incarnation(origin);
+            self.note_incarnation(now, origin);
         }
     }
 
-    fn heard(&mut self, now: Time, node: NodeId) {
-        self.swim.hear(now, node);
+    /// Anybody can name a node: what counts comes from where the node is reached.
+    fn heard(&mut self, now: Time, source: Endpoint, node: NodeId) {
+        if self.peers.get(&node).is_some_and(|peer| peer.identity.endpoint == source) {
+            self.swim.hear(now, node);
+        }
     }
 
     fn handle_timeout(&mut self, now: Time) {

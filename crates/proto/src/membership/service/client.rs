@@ -106,9 +106,9 @@ impl Service {
     ) -> Self {
         config.validate();
         let origin = origin.into();
-        let id = origin.node;
+        let (id, start) = (origin.node, origin.incarnation);
         Self {
-            member: Member { node: id, incarnation: 0, endpoint },
+            member: Member { node: id, incarnation: 0, start, endpoint },
             rng: Rng::new(seed),
             paths: BTreeMap::new(),
             owners: None,

@@ -16,7 +16,7 @@ use super::frame::{Frame, Hello, Refusal, Role, Watched};
 use super::pinger::Pinger;
 use super::ways::{News, WaySettings, Ways};
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
-use crate::{Class, Destination, Endpoint, NodeId, Time, Transmit, Wakeup};
+use crate::{Class, Destination, Endpoint, Incarnation, NodeId, Time, Transmit, Wakeup};
 
 /// Settings of a failure detector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Detector {
     /// If there is no address, or a pause of zero.
     pub fn new(id: NodeId, endpoint: Endpoint, config: DetectorConfig, seed: u64) -> Self {
         let DetectorConfig { addresses, cluster, rack, .. } = config;
-        let member = Member { node: id, incarnation: 0, endpoint };
+        let member = Member { node: id, incarnation: 0, start: Incarnation(0), endpoint };
         let hello = Hello { role: Role::Detector, cluster, member, rack };
         let (greeting_time, retry_after) = (config.greeting_time, config.retry_after);
         let settings = WaySettings { addresses, greeting_time, retry_after };

@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use bytes::{Buf, BufMut};
 
 use super::frame::FrameError;
-use crate::{Endpoint, GroupId, GroupSettings, NodeId};
+use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId};
 
 /// A node in one of its incarnations, and where it is reached.
 ///
@@ -13,15 +13,18 @@ use crate::{Endpoint, GroupId, GroupSettings, NodeId};
 /// |---|---|---|---|
 /// | 0 | 8 | node | [`NodeId`] |
 /// | 8 | 4 | incarnation | how often the node came back after the service took it for dead |
-/// | 12 | 2 | port | UDP |
-/// | 14 | 1 | family | 4 or 6 |
-/// | 15 | 4 or 16 | address | all zero: the one that the node's link comes from |
+/// | 12 | 8 | start | [`Incarnation`]: random bits, drawn when the process started |
+/// | 20 | 2 | port | UDP |
+/// | 22 | 1 | family | 4 or 6 |
+/// | 23 | 4 or 16 | address | all zero: the one that the node's link comes from |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
     /// Who.
     pub node: NodeId,
     /// Which of its incarnations: what was said of an earlier one is no longer true.
     pub incarnation: u32,
+    /// The start of the process: two starts under one node id have different values.
+    pub start: Incarnation,
     /// Its UDP endpoint.
     pub endpoint: Endpoint,
 }
@@ -31,6 +34,7 @@ impl Member {
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u64(self.node.0);
         out.put_u32(self.incarnation);
+        out.put_u64(self.start.0);
         put_endpoint(out, self.endpoint);
     }
 
@@ -40,12 +44,24 @@ impl Member {
     /// If the bytes are too few, or of an unknown family.
     pub fn decode(bytes: &mut &[u8]) -> Result<Self, FrameError> {
         let (node, incarnation) = (take_node(bytes)?, take_u32(bytes)?);
-        Ok(Self { node, incarnation, endpoint: take_endpoint(bytes)? })
+        let start = Incarnation(take_u64(bytes)?);
+        Ok(Self { node, incarnation, start, endpoint: take_endpoint(bytes)? })
+    }
+
+    /// Returns `true` if this incarnation of the node is over, given that `other` exists: that is a
+    /// later one, or the same one of another start, of which neither is known to be the later.
+    pub(super) fn is_over(&self, other: &Self) -> bool {
+        self.incarnation <= other.incarnation && !self.is_same_life(other)
+    }
+
+    /// Returns `true` if both are the same incarnation of the same start.
+    pub(super) fn is_same_life(&self, other: &Self) -> bool {
+        (self.incarnation, self.start) == (other.incarnation, other.start)
     }
 }
 
 /// The smallest wire form of a [`Member`].
-pub(super) const MEMBER_BYTES: usize = 19;
+pub(super) const MEMBER_BYTES: usize = 27;
 /// The smallest wire form of an [`Endpoint`].
 pub(super) const ENDPOINT_BYTES: usize = 7;
 /// Bytes of the longest text in a frame.

@@ -1,7 +1,7 @@
 //! The frames of the protocol between nodes, detectors and control processes.
 //!
 //! Each is a length (u32, of what follows: 1 to [`MAX_FRAME_BYTES`]), a kind (u8) and fields. All
-//! numbers are big-endian; `settings` are the 8 bytes of [`GroupSettings`], `member` is 19 or 31
+//! numbers are big-endian; `settings` are the 8 bytes of [`GroupSettings`], `member` is 27 or 39
 //! bytes ([`Member`]), `endpoint` is port u16, family u8 and address, `text` is a length u8 and
 //! UTF-8, and a list is a count u32 and its elements. Offsets count from the kind's.
 //!
@@ -53,7 +53,7 @@ use crate::{Endpoint, GroupId, GroupSettings, NodeId, ViewChangeKind};
 /// The first field of a hello.
 pub const MAGIC: u32 = 0xCA70_6D73;
 /// The version of the protocol that this program speaks.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Bytes of the largest frame, its kind included and its length not.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
 /// As [`MAX_FRAME_BYTES`], of what nodes and detectors send: of thousands of links none can hold
@@ -64,7 +64,7 @@ pub const MAX_PARTITIONS: u16 = 4096;
 /// The owner of this partition has the multicast manager of all groups.
 pub const MANAGER_PARTITION: u16 = 0;
 /// Members in one frame at most; more are sent in parts.
-pub const MAX_MEMBERS_PER_FRAME: usize = 32_000;
+pub const MAX_MEMBERS_PER_FRAME: usize = 26_000;
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use super::frame::{
 };
 use super::ways::{News, WaySettings, Ways};
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
-use crate::{Endpoint, GroupId, GroupSettings, NodeId, Time, Wakeup};
+use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Time, Wakeup};
 
 /// Settings of an observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Observer {
     pub fn new(config: ObserverConfig, seed: u64) -> Self {
         let ObserverConfig { addresses, cluster, group, greeting_time, retry_after } = config;
         let endpoint = Endpoint(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
-        let member = Member { node: NodeId(seed), incarnation: 0, endpoint };
+        let member = Member { node: NodeId(seed), incarnation: 0, start: Incarnation(0), endpoint };
         let hello = Hello { role: Role::Observer, cluster, member, rack: String::new() };
         let settings = WaySettings { addresses, greeting_time, retry_after };
         Self {

@@ -170,7 +170,7 @@ mod tests {
 
     fn member(node: u64) -> Member {
         let endpoint = Endpoint(core::net::SocketAddr::from(([10, 0, 0, node as u8], 7400)));
-        Member { node: NodeId(node), incarnation: 2, endpoint }
+        Member { node: NodeId(node), incarnation: 2, start: Incarnation(0), endpoint }
     }
 
     const fn millis(count: u64) -> Duration {

@@ -40,12 +40,24 @@ impl Rig {
     }
 
     pub(crate) fn add_node_with(&mut self, config: ServiceConfig) -> usize {
+        self.add(node_id(self.nodes.len()).into(), config)
+    }
+
+    /// Ends a node without a word, and starts it again under its id elsewhere, in no group.
+    pub(crate) fn restart(&mut self, node: usize, incarnation: Incarnation) -> usize {
+        self.nodes[node].is_crashed = true;
+        let addresses = (0..self.processes.len()).map(address).collect();
+        let origin = Origin { node: self.nodes[node].id, incarnation };
+        self.add(origin, ServiceConfig { addresses, ..ServiceConfig::default() })
+    }
+
+    fn add(&mut self, origin: Origin, config: ServiceConfig) -> usize {
         let node = self.nodes.len();
         let bound = Endpoint(SocketAddr::from(([0, 0, 0, 0], 7400)));
-        let service = Service::new(node_id(node), bound, config, self.rng.next_u64());
+        let service = Service::new(origin, bound, config, self.rng.next_u64());
         self.nodes.push(Host {
             service,
-            id: node_id(node),
+            id: origin.node,
             is_crashed: false,
             is_paused: false,
             is_deaf: false,

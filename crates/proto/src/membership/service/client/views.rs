@@ -50,7 +50,7 @@ impl Views {
         }
         match self.peers.get_mut(&member.node) {
             None => self.meet(member),
-            Some(peer) if member.incarnation <= peer.member.incarnation => {}
+            Some(peer) if !peer.member.is_over(&member) => {}
             Some(peer) if member.endpoint == peer.member.endpoint => peer.member = member,
             Some(_) => self.move_peer(member),
         }

@@ -2,12 +2,12 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::super::reader::FrameReader;
 use super::*;
-use crate::{Profile, RateOfFire};
+use crate::{Incarnation, Profile, RateOfFire};
 use proptest::prelude::*;
 
 fn member(node: u64) -> Member {
     let endpoint = Endpoint(SocketAddr::from(([10, 0, 0, 7], 7400)));
-    Member { node: NodeId(node), incarnation: 3, endpoint }
+    Member { node: NodeId(node), incarnation: 3, start: Incarnation(0xD), endpoint }
 }
 
 fn settings(r: u8) -> GroupSettings {
@@ -30,8 +30,8 @@ fn hex(frame: &Frame) -> String {
 }
 
 /// The wire forms of member 1 or 2 of these tests, and of their settings.
-const ONE: &str = "0000000000000001000000031ce8040a000007";
-const TWO: &str = "0000000000000002000000031ce8040a000007";
+const ONE: &str = "000000000000000100000003000000000000000d1ce8040a000007";
+const TWO: &str = "000000000000000200000003000000000000000d1ce8040a000007";
 const SETTINGS: &str = "01080500aabbccdd";
 
 #[test]
@@ -39,10 +39,10 @@ fn the_frames_that_open_a_link_are_this_on_the_wire() {
     let hello =
         Hello { role: Role::Node, cluster: "lab".into(), member: member(1), rack: "r7".into() };
     let golden = [
-        (Frame::Hello(hello), format!("01ca706d73000201036c6162{ONE}027237")),
+        (Frame::Hello(hello), format!("01ca706d73000301036c6162{ONE}027237")),
         (
             Frame::Welcome(Welcome { process: 9, lease_ms: 3000, owners: owners() }),
-            "020002000000000000000900000bb80010\
+            "020003000000000000000900000bb80010\
              0000000200001d38040a00000100021d39040a000001"
                 .into(),
         ),
@@ -114,7 +114,7 @@ fn the_frames_about_a_group_are_this_on_the_wire() {
             Frame::Snapshot(snapshot),
             format!(
                 "0b01020304000000000000000701{SETTINGS}00000002{ONE}\
-                 0000000000000002000000030001060000000000000000\
+                 000000000000000200000003000000000000000d0001060000000000000000\
                  0000000000000001"
             ),
         ),
@@ -205,11 +205,14 @@ fn any_endpoint() -> impl Strategy<Value = Endpoint> {
 }
 
 fn any_member() -> impl Strategy<Value = Member> {
-    (any::<u64>(), any::<u32>(), any_endpoint()).prop_map(|(node, incarnation, endpoint)| Member {
-        node: NodeId(node),
-        incarnation,
-        endpoint,
-    })
+    (any::<u64>(), any::<u32>(), any::<u64>(), any_endpoint()).prop_map(
+        |(node, incarnation, start, endpoint)| Member {
+            node: NodeId(node),
+            incarnation,
+            start: Incarnation(start),
+            endpoint,
+        },
+    )
 }
 
 fn any_settings() -> impl Strategy<Value = GroupSettings> {

@@ -141,10 +141,11 @@ impl Server {
     }
 
     /// The incarnation up to which the node is over, if this one is among them: it was taken for
-    /// dead, or a later one is known.
+    /// dead, a later one is known, or the node was started again and has to go on from this one.
     fn over(&self, member: Member) -> Option<u32> {
-        let known = self.sessions.nodes.get(&member.node).map(|it| it.member.incarnation);
-        let later = known.filter(|known| *known > member.incarnation);
+        let known = self.sessions.nodes.get(&member.node).map(|it| it.member);
+        let other = known.filter(|known| member.is_over(known));
+        let later = other.map(|other| other.incarnation);
         let over = self.expired.get(&member.node).copied();
         later.max(over.filter(|over| *over >= member.incarnation))
     }
@@ -161,7 +162,7 @@ impl Server {
         if let Some(peer) = self.sessions.links.get_mut(&link) {
             peer.standing = Standing::Node(node);
         }
-        let earlier = old.filter(|old| old.member.incarnation < member.incarnation);
+        let earlier = old.filter(|old| old.member.is_over(&member));
         if let Some(earlier) = earlier {
             self.wish_out(node, earlier.member.incarnation, true);
         }
@@ -179,17 +180,17 @@ impl Server {
     pub(super) fn hold_lease(&mut self, now: Time, group: GroupId, member: Member) {
         let Member { node, incarnation, .. } = member;
         let session = self.sessions.nodes.get(&node);
-        let known = session.map(|session| (session.member.incarnation, session.link));
-        if known.is_some_and(|(known, _)| known == incarnation) {
+        let known = session.map(|session| (session.member, session.link));
+        if known.is_some_and(|(known, _)| known.is_same_life(&member)) {
             return;
         }
-        let is_later = known.is_some_and(|(known, _)| known > incarnation);
-        if is_later || self.expired.get(&node).is_some_and(|over| *over >= incarnation) {
+        let has_later = known.is_some_and(|(known, _)| member.is_over(&known));
+        if has_later || self.expired.get(&node).is_some_and(|over| *over >= incarnation) {
             let wish = Wish::Part { node, incarnation, has_failed: true };
             return self.wish(Request { group, wish, origin: None });
         }
         if let Some((earlier, Some(link))) = known {
-            self.expire_link_of(link, earlier);
+            self.expire_link_of(link, earlier.incarnation);
         }
         let grace = now + self.config.adoption_time.max(self.config.detection_time);
         let (rack, link, heard) = (String::new(), None, Time::ZERO);
@@ -242,7 +243,7 @@ impl Server {
         let known = ledger.state.member(group, asking.node);
         let state = ledger.state.group(group);
         let (Some(known), Some(state)) = (known, state) else { return self.expire_link(link) };
-        if known.incarnation != asking.incarnation {
+        if !known.is_same_life(&asking) {
             return self.expire_link(link);
         }
         if let Some(peer) = self.sessions.links.get_mut(&link) {

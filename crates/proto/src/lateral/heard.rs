@@ -1,0 +1,132 @@
+//! How far this node had come with streams that it does not follow at the moment: of senders from
+//! before it left a group, and of former starts of senders, whose last packets may come late.
+
+use alloc::collections::BTreeMap;
+use core::time::Duration;
+
+use crate::{Incarnation, NodeId, SeqNo, Time};
+
+/// The former streams of one group, by sender and, where that is known, its incarnation.
+#[derive(Debug, Default)]
+pub(super) struct Heard(BTreeMap<(NodeId, Option<Incarnation>), Former>);
+
+/// One stream that is not followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Former {
+    /// Everything before this number was delivered or reported lost.
+    pub(super) to: SeqNo,
+    /// When another start of the sender took its place, if that is why it is not followed.
+    pub(super) over_since: Option<Time>,
+}
+
+impl Former {
+    /// Returns `true` if its last packets may still be in flight, so that what is heard of it does
+    /// not mean that it is the current one after all.
+    fn is_late(&self, now: Time) -> bool {
+        self.over_since.is_some_and(|since| now < since + LATE_FOR)
+    }
+}
+
+impl Heard {
+    /// This node leaves the group, or has no room for the stream. At most `limit` are remembered.
+    pub(super) fn leave(
+        &mut self,
+        sender: NodeId,
+        incarnation: Option<Incarnation>,
+        to: SeqNo,
+        limit: usize,
+    ) {
+        self.note(sender, incarnation, Former { to, over_since: None }, limit);
+    }
+
+    /// A stream is not followed any more. At most `limit` streams are remembered.
+    pub(super) fn note(
+        &mut self,
+        sender: NodeId,
+        incarnation: Option<Incarnation>,
+        former: Former,
+        limit: usize,
+    ) {
+        self.0.insert((sender, incarnation), former);
+        while self.0.len() > limit {
+            self.0.pop_first();
+        }
+    }
+
+    /// Returns `true` if `number` can be one of a start of `sender` that is over.
+    pub(super) fn is_late(&self, now: Time, sender: NodeId, number: SeqNo) -> bool {
+        self.near(sender, number).any(|(_, former)| former.is_late(now))
+    }
+
+    /// Removes and returns the stream of `sender` that `number` can belong to.
+    pub(super) fn take_near(
+        &mut self,
+        sender: NodeId,
+        number: SeqNo,
+    ) -> Option<(Option<Incarnation>, SeqNo)> {
+        let (incarnation, former) = self.near(sender, number).next()?;
+        self.0.remove(&(sender, incarnation));
+        Some((incarnation, former.to))
+    }
+
+    /// Removes and returns the stream of this start of `sender`.
+    pub(super) fn take_start(&mut self, sender: NodeId, incarnation: Incarnation) -> Option<SeqNo> {
+        self.0.remove(&(sender, Some(incarnation))).map(|former| former.to)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn near(
+        &self,
+        sender: NodeId,
+        number: SeqNo,
+    ) -> impl Iterator<Item = (Option<Incarnation>, Former)> {
+        let all = (sender, None)..=(sender, Some(Incarnation(u64::MAX)));
+        let near = self.0.range(all).filter(move |(_, former)| number.is_near(former.to));
+        near.map(|((_, incarnation), former)| (*incarnation, *former))
+    }
+}
+
+/// Datagrams of a start that is over are in flight no longer than this.
+const LATE_FOR: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_start_of_a_sender_is_found_by_its_numbers_and_once() {
+        let mut heard = Heard::default();
+        let (sender, other) = (NodeId(4), NodeId(5));
+        let former = |to| Former { to: SeqNo(to), over_since: None };
+        heard.note(sender, Some(Incarnation(1)), former(1000), 3);
+        heard.note(sender, Some(Incarnation(2)), former(1 << 31), 3);
+        heard.note(other, None, former(500), 3);
+        assert_eq!(heard.take_near(sender, SeqNo(1 << 20)), None);
+        let near = heard.take_near(sender, SeqNo(u32::MAX));
+        assert_eq!(near, Some((Some(Incarnation(1)), SeqNo(1000))), "the numbers wrap");
+        assert_eq!(heard.take_start(other, Incarnation(1)), None);
+        assert_eq!(heard.take_near(other, SeqNo(500)), Some((None, SeqNo(500))));
+        assert_eq!(heard.len(), 1);
+        (0..9).for_each(|node| heard.note(NodeId(node), None, former(1), 3));
+        assert_eq!(heard.len(), 3);
+    }
+
+    #[test]
+    fn start_is_over_for_a_second_after_another_took_its_place() {
+        let mut heard = Heard::default();
+        let (sender, start) = (NodeId(4), Incarnation(1));
+        let former = Former { to: SeqNo(9), over_since: Some(Time(5)) };
+        heard.note(sender, Some(start), former, 3);
+        let [soon, later] = [999_999_999, 1_000_000_005].map(Time);
+        assert!(heard.is_late(soon, sender, SeqNo(50)));
+        assert!(!heard.is_late(soon, sender, SeqNo(1 << 20)));
+        assert!(!heard.is_late(later, sender, SeqNo(50)));
+    }
+}

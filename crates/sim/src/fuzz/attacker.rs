@@ -1,0 +1,149 @@
+//! Somebody on the network who is no member: hears what is multicast, and sends what it likes from
+//! an address of its own, with right checksums. Nothing of it may end a node or fill its memory,
+//! and what names others without being their word may change nothing.
+
+use carom_proto::wire::{self, HEADER_BYTES};
+use carom_proto::{Endpoint, Rng};
+
+use crate::machine::Machine;
+use crate::{HostIx, World};
+
+/// Makes a datagram of one that was heard, if it can.
+pub(crate) struct Craft<'a>(pub(crate) &'a dyn Fn(&mut Rng, &[u8]) -> Option<Vec<u8>>);
+
+/// The attacker of one run, with randomness of its own.
+#[derive(Debug)]
+pub(crate) struct Attacker {
+    rng: Rng,
+}
+
+/// What an attacker sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgery {
+    /// A datagram that it has just heard, as it was.
+    Replay,
+    /// A datagram that it has just heard with other bytes or another length.
+    Mutation,
+    /// Nothing but a right header.
+    Garbage,
+    /// What the protocol's subject makes of a datagram that was heard; see
+    /// [`Setup::forge`](super::Setup::forge).
+    Crafted,
+}
+
+impl Forgery {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Replay, Self::Mutation, Self::Garbage, Self::Crafted];
+
+    /// Returns `true` if members may take it for the word of another: without keys nothing tells
+    /// data that was changed from data that was sent.
+    pub fn can_deceive(self) -> bool {
+        self == Self::Mutation
+    }
+}
+
+impl Attacker {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { rng: Rng::new(seed ^ 0xa77a_c4e2) }
+    }
+
+    /// The address that it sends from: of no host of any scenario.
+    pub(crate) fn endpoint() -> Endpoint {
+        HostIx(0xff_0000).endpoint()
+    }
+
+    /// Sends so many datagrams of this kind to a host, made of what the world was set to
+    /// [overhear](World::overhear).
+    pub(crate) fn strike<M: Machine>(
+        &mut self,
+        world: &mut World<M>,
+        host: HostIx,
+        (count, forgery): (u32, Forgery),
+        craft: &Craft<'_>,
+    ) {
+        let overheard: Vec<Vec<u8>> = world.overheard().cloned().collect();
+        if overheard.is_empty() || world.is_paused(host) {
+            return;
+        }
+        for _ in 0..count {
+            let heard = &overheard[self.rng.below(overheard.len())];
+            let Some(datagram) = self.make(forgery, heard, craft) else { continue };
+            let source = Self::endpoint();
+            world.with(host, |machine, now| machine.handle_datagram(now, source, &datagram));
+        }
+    }
+
+    fn make(&mut self, forgery: Forgery, heard: &[u8], craft: &Craft<'_>) -> Option<Vec<u8>> {
+        match forgery {
+            Forgery::Replay => Some(heard.to_vec()),
+            Forgery::Mutation => Some(self.mutated(heard.to_vec())),
+            Forgery::Garbage => {
+                let mut datagram = heard.to_vec();
+                datagram.truncate(HEADER_BYTES);
+                let length = self.rng.below(300);
+                datagram.extend((0..length).map(|_| self.rng.next_u64() as u8));
+                datagram[KIND_OFFSET] = self.rng.below(20) as u8;
+                Some(sealed(datagram))
+            }
+            Forgery::Crafted => (craft.0)(&mut self.rng, heard),
+        }
+    }
+
+    /// Some bits, a byte or a field of the datagram are others, or it ends elsewhere.
+    fn mutated(&mut self, mut datagram: Vec<u8>) -> Vec<u8> {
+        let rng = &mut self.rng;
+        for _ in 0..1 + rng.below(3) {
+            let at = BEHIND_CHECKSUM + rng.below(datagram.len() - BEHIND_CHECKSUM);
+            match rng.below(5) {
+                0 => datagram[at] ^= 1 << rng.below(8),
+                1 => datagram[at] = rng.next_u64() as u8,
+                2 => datagram[at] = [0, 0xff][rng.below(2)],
+                3 => datagram[KIND_OFFSET] = rng.below(20) as u8,
+                _ => datagram.truncate(at.max(HEADER_BYTES)),
+            }
+        }
+        sealed(datagram)
+    }
+}
+
+/// The datagram with the length and the checksum that it should have.
+fn sealed(mut datagram: Vec<u8>) -> Vec<u8> {
+    wire::seal(&mut datagram, 0);
+    datagram
+}
+
+const KIND_OFFSET: usize = 4;
+const BEHIND_CHECKSUM: usize = 12;
+/// How many datagrams it remembers, the last ones.
+pub(crate) const MEMORY: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_proto::wire::{Header, Protocol};
+    use carom_proto::{GroupId, Incarnation, NodeId};
+
+    #[test]
+    fn forged_datagrams_are_whole_and_mutations_differ() {
+        let mut attacker = Attacker::new(1);
+        let (protocol, group, sender) = (Protocol::Lateral, GroupId(1), NodeId(2));
+        let incarnation = Incarnation(3);
+        let header = Header { protocol, kind: 1, flags: 0, group, sender, incarnation, view: 0 };
+        let mut heard = Vec::new();
+        header.begin(&mut heard);
+        heard.extend([7; 60]);
+        wire::seal(&mut heard, 0);
+        let mut make = |forgery| {
+            let made =
+                attacker.make(forgery, &heard, &Craft(&|_, heard| Some(heard[1..].to_vec())));
+            made.expect("it was heard")
+        };
+        assert_eq!(make(Forgery::Replay), heard);
+        assert_eq!(make(Forgery::Crafted), heard[1..]);
+        for _ in 0..200 {
+            assert!(Header::decode(&make(Forgery::Garbage)).is_ok());
+        }
+        let differ = (0..200).filter(|_| make(Forgery::Mutation) != heard).count();
+        assert!(differ > 190, "{differ}");
+    }
+}
