@@ -23,6 +23,12 @@ impl Having {
         self.next
     }
 
+    /// The first packet from `from` on that is not there.
+    pub fn next_from(&self, from: u64) -> u64 {
+        let from = from.max(self.next);
+        self.later.get(&from).map_or(from, |range| range.end)
+    }
+
     /// The number after the highest packet that is there.
     pub fn end(&self) -> u64 {
         self.later.last().map_or(self.next, |range| range.end)
@@ -131,6 +137,10 @@ mod tests {
             for start in 0..70 {
                 let is_all = (start..start + 7).all(|it| model.contains(&it));
                 prop_assert_eq!(having.contains_all(start..start + 7), is_all);
+            }
+            for start in 0..70 {
+                let lacking = (start..).find(|packet| !model.contains(packet));
+                prop_assert_eq!(Some(having.next_from(start)), lacking);
             }
             let listed: Vec<u64> = (0..having.next()).chain(having.later().flatten()).collect();
             prop_assert_eq!(listed, model.iter().copied().collect::<Vec<u64>>());

@@ -126,21 +126,15 @@ impl Successor {
         self.has.contains(number)
     }
 
-    /// The first packet that it lacks.
-    pub(super) fn next(&self) -> u64 {
-        self.has.next()
-    }
-
     /// Until when it is served; `None` if nobody else serves it.
     pub(super) fn until(&self) -> Option<Time> {
         let Lingering { after, at_most } = self.lingering?;
         Some(at_most.min(self.heard_at + after))
     }
 
-    /// Packets below `base` are not kept here any more. If the successor lacks some of them, it
-    /// requests them from the sender.
-    pub(super) fn skip_to(&mut self, base: u64) {
-        self.has.insert_range(0..base);
+    /// The first packet that it lacks from `from` on.
+    pub(super) fn next_from(&self, from: u64) -> u64 {
+        self.has.next_from(from)
     }
 
     /// It is served in an epoch of places.

@@ -287,9 +287,10 @@ impl RepairWindow {
         // What a former successor lacks must not stop the stream: it may be one that the others
         // wait for no longer. It asks the sender for what is let go here.
         let most_behind = self.own.next().saturating_sub(self.capacity / FORMER_PART);
+        // What was released while somebody was silent holds nobody up once it is heard again.
         let served = heard.map(|it| match it.until() {
-            Some(_) => it.next().max(most_behind),
-            None => it.next(),
+            Some(_) => it.next_from(self.base).max(most_behind),
+            None => it.next_from(self.base),
         });
         let all = served.chain(self.branch_next());
         let edge = all.fold(self.own.next().min(self.taken_to), u64::min);
@@ -299,20 +300,16 @@ impl RepairWindow {
             }
             self.base += 1;
         }
-        // What was released while somebody was silent holds nobody up once it is heard again.
-        self.successors.iter_mut().for_each(|it| it.skip_to(self.base));
-        if let Some(children) = &mut self.children {
-            children.insert_range(0..self.base);
-        }
     }
 
     /// Whether the receiver keeps something for its branch.
     pub fn branch_lacks(&self) -> bool {
-        self.children.as_ref().is_some_and(|children| children.next() < self.own.next())
+        self.children.as_ref().is_some_and(|it| it.next_from(self.base) < self.own.next())
     }
 
     fn branch_next(&self) -> Option<u64> {
-        self.children.as_ref().filter(|_| self.is_branch_heard).map(Having::next)
+        let children = self.children.as_ref().filter(|_| self.is_branch_heard)?;
+        Some(children.next_from(self.base))
     }
 
     /// Asserts the invariants.
