@@ -230,8 +230,9 @@ impl Group {
                 tries => cx.backed_off(tries - 1),
             };
             cx.set_no_later(Timer::Ask, wait);
-        } else if !ring.is_quiet() && ring.token() != self.me {
-            // The token is on its way. If nobody has it any more, somebody has to notice.
+        } else if ring.token() != self.me && (!ring.is_quiet() || self.requests.has_of_members()) {
+            // The token is on its way, or would be. If nobody has it any more, somebody has to
+            // notice.
             cx.set_no_later(Timer::Ask, cx.config.idle_after + cx.config.largest_timeout);
         } else {
             cx.cancel(Timer::Ask);
