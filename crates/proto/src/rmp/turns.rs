@@ -138,6 +138,19 @@ impl Group {
         ring.offer(round);
     }
 
+    /// Returns `true` unless somebody who is not in the ring repeats what another has said.
+    pub(super) fn may_say(&self, sender: NodeId, packet: &Packet) -> bool {
+        let author = match packet {
+            Packet::Data(data) => data.source,
+            Packet::Ack { round, .. } | Packet::NewList(NewList::Change { round, .. }) => {
+                round.site
+            }
+            _ => return true,
+        };
+        let Some(ring) = &self.ring else { return true };
+        author.node == sender || ring.view().process_of(sender).is_some()
+    }
+
     pub(super) fn on_round_packet(
         &mut self,
         cx: &mut Around<'_>,
