@@ -225,7 +225,6 @@ fn packets_in_a_members_name_from_elsewhere_change_nothing() {
         for (_, packet) in forgeries(&net.view(0)).iter().filter(|(it, _)| *it == name) {
             net.forge(origin(1), packet);
         }
-        println!("{name}");
         net.assert_unharmed();
     }
 }
@@ -241,7 +240,6 @@ fn what_strangers_repeat_in_their_own_names_changes_nothing() {
                 net.forge(stranger, packet);
             }
         }
-        println!("{name}");
         net.assert_unharmed();
     }
 }
