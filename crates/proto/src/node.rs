@@ -71,8 +71,8 @@ pub struct NodeCounters {
     pub datagrams_received: u64,
     /// Datagrams of groups that this node is not in: they share an address or a host with ours.
     pub datagrams_foreign: u64,
-    /// Datagrams of a start of a node that is over, or of another start than the known one that
-    /// did not come from the node's address.
+    /// Datagrams of a start of a node that is over; and those that did not come from the node's
+    /// address and are of another start than the known one, or of an ordered group.
     pub datagrams_of_other_starts: u64,
     /// Datagrams that are not Carom's, or of a version or protocol that is not known here.
     pub datagrams_unknown: u64,
@@ -215,6 +215,10 @@ impl Node {
             Some((Protocol::Ordered, group))
                 if self.concerns(group) || self.ordered.calls(group) =>
             {
+                if !peek.is_some_and(|peek| self.starts.is_credible(source, peek.sender)) {
+                    self.counters.datagrams_of_other_starts += 1;
+                    return None;
+                }
                 self.counters.datagrams_received += 1;
                 let sender = self.ordered.handle_datagram(now, datagram);
                 self.forget_ended(now);

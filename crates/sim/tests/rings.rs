@@ -46,4 +46,18 @@ fn scenarios_reach_what_they_are_for() {
 }
 
 /// Seeds that have found something.
-const FOUND: [u64; 9] = [1693, 5162, 5706, 6013, 6313, 7029, 10646, 14877, 15161];
+const FOUND: [u64; 11] = [
+    1693,
+    5162,
+    5706,
+    6013,
+    6313,
+    7029,
+    10646,
+    14877,
+    15161,
+    // A ring without a quorum whose token site has left unheard.
+    790_000_263,
+    // Two halves of an electorate went on, and a leaver was given what one of them had ordered.
+    790_000_189,
+];

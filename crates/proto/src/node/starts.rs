@@ -31,6 +31,15 @@ impl Starts {
         self.nodes.remove(&node);
     }
 
+    /// Returns `true` unless a datagram in the name of a node that is heard from its own address
+    /// comes from another one. Another node may have passed it on.
+    pub fn is_credible(&self, source: Endpoint, sender: NodeId) -> bool {
+        let Some(known) = self.nodes.get(&sender).filter(|it| it.current.is_some()) else {
+            return true;
+        };
+        known.endpoint == source || self.nodes.values().any(|other| other.endpoint == source)
+    }
+
     /// Returns which start a datagram comes from. A new one is believed only if the datagram is
     /// whole and came from the address at which the node is reached.
     pub fn look(&mut self, now: Time, source: Endpoint, peek: Peek, datagram: &[u8]) -> Start {

@@ -50,7 +50,10 @@ impl Group {
             }
             return;
         }
-        if !self.requests.enter_life(change.process) {
+        let former = ring.view().process_of(sender).filter(|it| it.follows(change.process));
+        let is_old = former.is_some() || ring.is_over(change.process);
+        if (is_joining && is_old) || !self.requests.enter_life(change.process) {
+            cx.counters.foreign += u64::from(is_joining && is_old);
             return;
         }
         if is_joining && self.cannot_change_members() && self.answers_joiners(cx) {
@@ -337,6 +340,13 @@ impl Group {
             // The sender has not heard that the ring goes on without it.
             return self.notify(cx, sender);
         }
+        self.meet_ring(cx, sender, &snapshot);
+    }
+
+    /// There is another ring of this group: one of the two ends, if both are not to be.
+    fn meet_ring(&mut self, cx: &mut Around<'_>, sender: NodeId, snapshot: &Snapshot) {
+        let Some(ring) = &self.ring else { return };
+        let (ours, theirs) = (ring.view(), &snapshot.view);
         let is_working = self.reforming.is_idle();
         let is_descendant = theirs.origin == ours.origin;
         if is_descendant && !is_working && theirs.epoch.version > ours.epoch.version {
@@ -348,12 +358,25 @@ impl Group {
             return self.suspect(cx, "members of the ring are in another");
         }
         let is_theirs_larger = is_larger((theirs, snapshot.ordered), (ours, ring.ordered()));
-        if self.is_leaving || !snapshot.is_working {
-            // A ring that may not go on has to join this one.
+        let has_electorate = ours.electorate().is_some();
+        if self.is_leaving {
             return;
         }
+        if !snapshot.is_working {
+            // A ring that may not go on has to join this one. But one of an electorate that has
+            // ordered something waits for its voters: one that has not gives way to it.
+            let waits = has_electorate && snapshot.ordered > Timestamp(0) && is_theirs_larger;
+            if waits && self.has_done_nothing() {
+                self.merging = Some(theirs.epoch);
+                self.on_removed(cx, Removal::Merged);
+            }
+            return;
+        }
+        let is_stronger = is_descendant || is_theirs_larger;
         let is_patient = self.reforming.is_minority_for(cx.now) < cx.config.patience;
-        if self.reforming.is_minority() && (is_descendant || is_theirs_larger || !is_patient) {
+        if self.reforming.is_minority() && has_electorate && !is_stronger && !theirs.has_quorum() {
+            self.notify_anyway(cx, sender);
+        } else if self.reforming.is_minority() && (is_stronger || !is_patient) {
             self.merging = Some(theirs.epoch);
             self.on_removed(cx, Removal::Merged);
         } else if is_working && is_theirs_larger && self.merging.is_none() {

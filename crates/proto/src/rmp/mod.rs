@@ -407,7 +407,10 @@ impl Engine for Rmp {
         {
             return Some(sender);
         }
-        self.with(now, header.group, |state, around| state.on_packet(around, sender, packet));
+        self.with(now, header.group, |state, cx| match state.may_say(sender, &packet) {
+            true => state.on_packet(cx, sender, packet),
+            false => cx.counters.foreign += 1,
+        });
         Some(sender)
     }
 

@@ -7,9 +7,13 @@
 //! # Why two rings never both work
 //!
 //! A process is in one ring at a time, and counts once it has taken that ring's token. Two rings
-//! that work have more voters between them than the electorate has. Views that follow each other
-//! by reformation need not have a quorum, only so many voters that no quorum is left without them
-//! ([`RingView::least`]): so each message that a quorum holds is known where the order continues.
+//! that work have more voters between them than the electorate has.
+//!
+//! That is so at one time. A voter that is started again has no memory of the ring that it was in,
+//! and may be counted in another one that lacks what the first has acknowledged. So rings follow
+//! each other in one line: more than half of the voters of a view must continue
+//! ([`RingView::least`]), even if they are no quorum yet, and every voter that is started joins
+//! behind them.
 
 use alloc::vec::Vec;
 

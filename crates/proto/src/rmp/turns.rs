@@ -138,6 +138,19 @@ impl Group {
         ring.offer(round);
     }
 
+    /// Returns `true` unless somebody who is not in the ring repeats what another has said.
+    pub(super) fn may_say(&self, sender: NodeId, packet: &Packet) -> bool {
+        let author = match packet {
+            Packet::Data(data) => data.source,
+            Packet::Ack { round, .. } | Packet::NewList(NewList::Change { round, .. }) => {
+                round.site
+            }
+            _ => return true,
+        };
+        let Some(ring) = &self.ring else { return true };
+        author.node == sender || ring.view().process_of(sender).is_some()
+    }
+
     pub(super) fn on_round_packet(
         &mut self,
         cx: &mut Around<'_>,
@@ -230,8 +243,9 @@ impl Group {
                 tries => cx.backed_off(tries - 1),
             };
             cx.set_no_later(Timer::Ask, wait);
-        } else if !ring.is_quiet() && ring.token() != self.me {
-            // The token is on its way. If nobody has it any more, somebody has to notice.
+        } else if ring.token() != self.me && (!ring.is_quiet() || self.requests.has_of_members()) {
+            // The token is on its way, or would be. If nobody has it any more, somebody has to
+            // notice.
             cx.set_no_later(Timer::Ask, cx.config.idle_after + cx.config.largest_timeout);
         } else {
             cx.cancel(Timer::Ask);

@@ -220,14 +220,11 @@ impl RingView {
     /// How many [voters](Self::voters) of this view a part of it must have to form a ring: the
     /// largest of what the members ask for.
     ///
-    /// Of an electorate those are so many that no quorum is left without them: each message that a
-    /// quorum holds is held by one of them. If they are fewer than a quorum they form a ring that
-    /// does not work until more voters join.
+    /// Of an electorate those are more than half, so that at most one part continues, and it holds
+    /// each message that a quorum holds. If they are fewer than a quorum they form a ring that does
+    /// not work until more voters join.
     pub fn least(&self) -> usize {
         let voters = self.voters().count();
-        if let Some(quorum) = self.quorum() {
-            return (voters + 1).saturating_sub(quorum).max(1);
-        }
         let needs = self.members.iter().map(|member| match member.partition {
             Partition::AtLeast(least) => usize::from(least).min(voters),
             Partition::Majority | Partition::QuorumOf(_) => voters / 2 + 1,
@@ -299,13 +296,13 @@ mod tests {
     }
 
     #[test]
-    fn a_part_meets_every_quorum_of_the_electorate_before_it() {
+    fn one_part_of_an_electorate_continues_and_meets_every_quorum() {
         for electorate in 1..=9_u16 {
             let quorum = usize::from(electorate) / 2 + 1;
             let mut view = RingView::founded_by(member(1, Partition::QuorumOf(electorate)), 0);
             for voters in 1..=usize::from(electorate) {
                 assert_eq!(view.voters().count(), voters);
-                assert!(view.least() <= quorum);
+                assert!(2 * view.least() > voters && view.least() <= quorum);
                 assert!(view.least() + quorum > voters, "{voters} of {electorate}");
                 assert_eq!(view.has_quorum(), voters >= quorum);
                 view.members.push(member(voters as u64 + 1, Partition::QuorumOf(electorate)));

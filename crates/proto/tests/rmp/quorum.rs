@@ -184,7 +184,29 @@ fn a_voter_that_leaves_below_the_quorum_stops_the_ring() {
 }
 
 #[test]
-fn a_voter_that_dies_is_followed_by_another_of_two_of_three() {
+fn voter_that_dies_is_followed_by_another_one() {
+    for seed in 0..10 {
+        let mut world = world(3, 3, seed, &[0; 3]);
+        (0..3).for_each(|number| world.join(number));
+        world.run_for(3000 * MS);
+        for round in 0..5 {
+            let (oldest, alive) = (round, world.hosts.len() - 1);
+            world.crash(oldest);
+            world.send(alive, Qos::MajorityResilient, 50);
+            world.run_for(3000 * MS);
+            let next = world.add();
+            world.join(next);
+            world.run_for(3000 * MS);
+            assert!(is_working(&world, next), "seed {seed}, round {round}");
+        }
+        assert_eq!(payloads(&world, 2).len(), 2, "seed {seed}");
+        checks::check_safety(&world);
+    }
+}
+
+/// Voter 1 may be in the other part of the network, and go on with voter 2.
+#[test]
+fn half_of_the_voters_wait_for_the_others_or_for_an_operator() {
     for seed in 0..10 {
         let mut world = world(3, 3, seed, &[0; 3]);
         (0..2).for_each(|number| world.join(number));
@@ -193,14 +215,50 @@ fn a_voter_that_dies_is_followed_by_another_of_two_of_three() {
         world.run_for(1000 * MS);
         world.crash(1);
         world.send(0, Qos::MajorityResilient, 50);
-        world.run_for(3000 * MS);
+        world.join(2);
+        world.run_for(30_000 * MS);
         assert_eq!(payloads(&world, 0).len(), 1, "seed {seed}");
         assert!(waits(&world, 0, 1, 2), "seed {seed}: {:?}", world.hosts[0].story);
-        world.join(2);
-        world.run_for(3000 * MS);
+        assert!(!is_working(&world, 2), "seed {seed}");
+        let (epoch, now) = (world.hosts[0].engine.view(GROUP).expect("its ring").epoch, world.now);
+        world.hosts[2].engine.force_quorum(now, GROUP, epoch, vec![NodeId(2)]);
+        world.run_for(5000 * MS);
         assert_eq!(payloads(&world, 0).len(), 2, "seed {seed}");
         assert!(is_working(&world, 2), "seed {seed}");
         checks::check_safety(&world);
+    }
+}
+
+/// Two voters of three are cut off from each other; the third works with one of them, dies, and is
+/// started again on the other side, without its memory.
+#[test]
+fn voter_started_again_makes_no_quorum_with_those_that_lack_what_it_knew() {
+    for seed in 0..20 {
+        let mut world = world(3, 3, seed, &[0; 3]);
+        (0..2).for_each(|number| world.join(number));
+        world.run_for(2000 * MS);
+        world.send(0, Qos::MajorityResilient, 50);
+        world.run_for(1000 * MS);
+        world.part = vec![0, 1, 1];
+        world.send(1, Qos::MajorityResilient, 50);
+        world.join(2);
+        world.run_for(5000 * MS);
+        world.crash(2);
+        let again = world.add();
+        world.part[again] = 0;
+        world.join(again);
+        world.run_for(3000 * MS);
+        (0..2).for_each(|number| world.send(number, Qos::MajorityResilient, 50));
+        world.run_for(20_000 * MS);
+        let [first, second] = [0, 1].map(|number| payloads(&world, number));
+        let is_one_order = first.starts_with(&second) || second.starts_with(&first);
+        assert!(is_one_order, "seed {seed}: {first:?} and {second:?}");
+        world.part = vec![0; 4];
+        world.tell_views();
+        world.run_for(20_000 * MS);
+        checks::check_safety(&world);
+        assert_eq!(world.ring(0).map(|ring| ring.len()), Some(3), "seed {seed}");
+        [0, 1, again].iter().for_each(|number| assert!(is_working(&world, *number), "{seed}"));
     }
 }
 

@@ -87,7 +87,7 @@ impl Scenario {
     /// The scenario of `seed`: 3 to 9 hosts, some of the kinds of faults, some seconds.
     pub fn of_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x7074_656b);
-        let hosts = 3 + rng.below(7) as u32;
+        let hosts = 3 + rng.below(7) as u32 + crowd(seed);
         let groups = if rng.chance(0.8) { 1 } else { 2 };
         let delay = Duration::from_micros([0, 0, 5_000, 100_000][rng.below(4)]);
         let detection = Duration::from_millis([3000, 1000][rng.below(2)]);
@@ -107,6 +107,7 @@ impl Scenario {
         let mut scenario = Self { seed, hosts, groups, views, loss, kinds, deeds: Vec::new() };
         scenario.draw_deeds(&mut rng);
         scenario.draw_bounces();
+        scenario.draw_storms();
         scenario
     }
 
@@ -180,6 +181,35 @@ impl Scenario {
         }
     }
 
+    /// In some scenarios all hosts ask for one of few locks at once, again and again, and in crowds
+    /// most hosts join at one time.
+    fn draw_storms(&mut self) {
+        if self.seed < STORMS_FROM {
+            return;
+        }
+        let mut rng = Rng::new(self.seed ^ 0x570_6a11);
+        if crowd(self.seed) > 0 {
+            let at = Duration::from_millis(rng.below(2000) as u64);
+            for (joined, deed) in &mut self.deeds {
+                if matches!(deed, Deed::Act(Act::Join(..))) && rng.chance(0.8) {
+                    *joined = at + Duration::from_micros(rng.below(1000) as u64);
+                }
+            }
+        }
+        for _ in 0..[0, 0, 0, 1, 5][rng.below(5)] {
+            let near = self.deeds[rng.below(self.deeds.len())].0;
+            let (group, name) =
+                (self.cast().any_group(&mut rng), LockName(rng.below(2) as u64 + 4));
+            for host in (0..self.hosts).map(HostIx) {
+                let at = near + Duration::from_micros(rng.below(2000) as u64);
+                self.deeds.push((at, Deed::Lock(host, group, name, rng.chance(0.9))));
+                let end = at + Duration::from_millis(rng.below(40) as u64);
+                self.deeds.push((end, Deed::Unlock(host, group, name)));
+            }
+        }
+        self.deeds.sort_by_key(|(at, _)| *at);
+    }
+
     fn any_kind(&self, rng: &mut Rng) -> Option<Kind> {
         (!self.kinds.is_empty()).then(|| self.kinds[rng.below(self.kinds.len())])
     }
@@ -245,6 +275,17 @@ impl Scenario {
         self.deeds.push((at, Deed::Act(act)));
     }
 }
+
+/// Hosts beside the usual ones: in one of ten scenarios there are many. The draw is separate from
+/// all others.
+fn crowd(seed: u64) -> u32 {
+    let mut rng = Rng::new(seed ^ 0xc20_3d00);
+    if seed >= STORMS_FROM && rng.chance(0.1) { 7 + rng.below(8) as u32 } else { 0 }
+}
+
+/// From this seed on there are crowds and storms of requests for locks. The seeds below keep the
+/// scenarios that they had.
+const STORMS_FROM: u64 = 800_000_000;
 
 impl Play for Scenario {
     type Act = Deed;

@@ -140,9 +140,6 @@ impl Group {
     /// Of two majorities, with and without the one joiner that there can be, a member is in both.
     fn may_go_on(&self, view: &RingView, members: &[Process]) -> bool {
         let Some(ring) = &self.ring else { return false };
-        if view.quorum().is_some() {
-            return view.voters_among(members) >= view.least();
-        }
         let mut before = view.clone();
         before.members.retain(|member| ring.has_spoken(member.process));
         let has_all = view.voters_among(members) >= view.least();
@@ -228,6 +225,12 @@ impl Group {
             if voters == 0 && since >= cx.config.patience {
                 // Clients alone keep nobody from beginning a ring.
                 return self.on_removed(cx, Removal::Removed);
+            }
+            if self.has_done_nothing() && since >= cx.config.patience {
+                // Nothing is lost with this ring, in which others may wait to be let in.
+                self.dissolve(cx);
+                self.elsewhere = None;
+                return;
             }
         }
         self.give_up(cx);
