@@ -34,7 +34,8 @@ impl Starts {
     /// Returns `true` unless a datagram in the name of a node that is heard from its own address
     /// comes from another one. Another node may have passed it on.
     pub fn is_credible(&self, source: Endpoint, sender: NodeId) -> bool {
-        let Some(known) = self.nodes.get(&sender).filter(|it| it.current.is_some()) else {
+        let Some(known) = self.nodes.get(&sender).filter(|it| it.incarnations.current().is_some())
+        else {
             return true;
         };
         known.endpoint == source || self.nodes.values().any(|other| other.endpoint == source)
