@@ -87,6 +87,8 @@ struct Receiver {
     /// The epoch from which on it is what it is now: what it reports of an earlier place is of a
     /// time before it began anew.
     since: Option<u32>,
+    /// When its place was last told in another epoch, because it reported one that it was not told.
+    corrected_at: Option<Time>,
     /// How often it held the others up of late: each time it is out for twice as long.
     delays: u32,
     /// It is out for so long after it was left behind.
@@ -160,6 +162,7 @@ impl Placing {
                 taken: None,
                 // What a node of that id has reported in an earlier life does not count.
                 since: Some(epochs::after(self.epoch)),
+                corrected_at: None,
                 delays: 0,
                 out_for: Duration::ZERO,
                 admitted_at: around.now,
@@ -349,6 +352,10 @@ impl Placing {
             let place = seated.place.clone().filter(|_| is_waited_for);
             let first = receiver.state.first;
             receiver.place = place.map(|place| Place { epoch, first, receivers: count, ..place });
+            // A correction may have told it a later epoch, after one that was forged.
+            if receiver.since.is_some_and(|since| epochs::is_after(since, epoch)) {
+                receiver.since = Some(epoch);
+            }
         }
         self.children = self.find_children(around.node);
         let is_rearranged = self.arrange_relays(around);

@@ -50,6 +50,8 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
         (780_008_121, "a receiver that had ended the stream asked for what was released"),
         (831_001_313, "a loss of one stream was counted for a later one, by the checker"),
         (831_003_690, "a gap released while a successor was silent held up all that followed"),
+        (833_000_139, "a place that was corrected for a forged report hid all reports after it"),
+        (833_000_256, "a forged report kept the true one from being answered"),
         (4947, "who had been left behind and had all was not among those who had confirmed"),
     ];
     for (seed, what) in found {

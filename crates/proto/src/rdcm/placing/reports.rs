@@ -70,8 +70,9 @@ impl Placing {
     fn correct(&mut self, around: &Around<'_>, node: NodeId, epoch: u32) {
         let every = around.config.report_every;
         let Some(receiver) = self.receivers.get_mut(&node) else { return };
-        let is_recent = receiver.told.is_some_and(|(_, at)| around.now < at + every);
+        let is_recent = receiver.corrected_at.is_some_and(|at| around.now < at + every);
         let Some(place) = receiver.place.as_mut().filter(|_| !is_recent) else { return };
+        receiver.corrected_at = Some(around.now);
         // A restarted receiver may have taken a place meant for its former start: no epoch that was
         // used before replaces that one.
         if epochs::is_after(epoch, self.epoch) {
