@@ -65,6 +65,8 @@ pub struct Counters {
     pub forces_refused: u64,
     /// Requests to join of voters that were more than the electorate.
     pub voters_refused: u64,
+    /// Lists of reformations that were not accepted, because too many others may hold already.
+    pub lists_refused: u64,
     pub delivered: u64,
     pub bytes_delivered: u64,
     pub foreign: u64,
@@ -128,6 +130,7 @@ impl Counters {
             ("quorums_forced", self.quorums_forced),
             ("forces_refused", self.forces_refused),
             ("voters_refused", self.voters_refused),
+            ("lists_refused", self.lists_refused),
             ("removals", self.removals),
             ("delivered", self.delivered),
             ("bytes_delivered", self.bytes_delivered),

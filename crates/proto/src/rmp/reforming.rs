@@ -117,6 +117,11 @@ impl Reforming {
         !self.accepted.is_empty()
     }
 
+    /// Returns `true` if no other list can be accepted until one of them is refuted.
+    fn is_full(&self) -> bool {
+        self.accepted.len() >= MAX_ACCEPTED
+    }
+
     /// Whether this member's partition may not go on.
     pub(super) fn is_minority(&self) -> bool {
         self.minority_since.is_some()
@@ -166,9 +171,14 @@ impl Reforming {
     fn drop_refuted(&mut self, refuted: &[Epoch]) {
         self.accepted.retain(|proposal| !refuted.contains(&proposal.view.epoch));
         for epoch in refuted {
-            if !self.refuted.contains(epoch) && self.refuted.len() < MAX_ACCEPTED {
-                self.refuted.push(*epoch);
+            if self.refuted.contains(epoch) {
+                continue;
             }
+            if self.refuted.len() == MAX_ACCEPTED {
+                // Promises exclude the oldest ballot by now, unlike this one.
+                self.refuted.remove(0);
+            }
+            self.refuted.push(*epoch);
         }
     }
 }
@@ -274,8 +284,13 @@ impl Group {
         if !is_known && position != proposal.position {
             return self.vote(cx);
         }
-        if !is_known && self.reforming.accepted.len() < MAX_ACCEPTED {
+        if !is_known {
             self.reforming.drop_refuted(&proposal.refuted);
+            if self.reforming.is_full() {
+                // A list that is not remembered must not be acknowledged.
+                cx.counters.lists_refused += 1;
+                return;
+            }
             self.reforming.accepted.push(proposal);
         }
         let patience = self.patience(cx);
