@@ -100,6 +100,8 @@ struct Vote {
 const ANCESTORS: usize = 32;
 /// Lists of one ring that are remembered.
 const MAX_ACCEPTED: usize = 32;
+/// So many members of these lists, and no other list is remembered.
+const MAX_LISTED: usize = 3 * RingView::MAX_MEMBERS;
 
 impl Reforming {
     /// A ring of this epoch that works.
@@ -117,9 +119,11 @@ impl Reforming {
         !self.accepted.is_empty()
     }
 
-    /// Returns `true` if no other list can be accepted until one of them is refuted.
+    /// Returns `true` if no other list can be accepted until one of them is refuted: they are too
+    /// many, or have too many members for a vote.
     fn is_full(&self) -> bool {
-        self.accepted.len() >= MAX_ACCEPTED
+        let listed: usize = self.accepted.iter().map(|proposal| proposal.view.len()).sum();
+        self.accepted.len() >= MAX_ACCEPTED || listed >= MAX_LISTED
     }
 
     /// Whether this member's partition may not go on.
