@@ -358,7 +358,7 @@ impl Engine for Rmp {
         let is_in = self.is_in(group);
         let state = self.groups.get(&group).filter(|_| is_in).ok_or(SendError::NotJoined)?;
         let qos = options.qos.unwrap_or_default();
-        if !state.allows(qos) {
+        if !state.terms.allows(qos) {
             return Err(SendError::Qos { asked: qos });
         }
         let limit = match qos {

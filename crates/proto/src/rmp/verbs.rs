@@ -158,7 +158,7 @@ impl Rmp {
             let waiting_bytes = state.sending.waiting_bytes();
             if state.is_leaving {
                 return Err(RequestError::Leaving);
-            } else if !state.is_of_guest() && !state.allows(qos) {
+            } else if !state.is_of_guest() && !state.terms.allows(qos) {
                 return Err(RequestError::Qos { asked: qos });
             } else if number.wrapping_sub(state.calling.oldest(number)) >= calls::MAX_WAITING {
                 return Err(RequestError::TooMany { waiting: state.calling.len() });

@@ -260,6 +260,7 @@ impl World {
                 other => panic!("{other:?}"),
             };
             self.hosts[number].story.push(told);
+                    RingNews::Rejoined { missed } => Told::Rejoined { missed },
         }
         self.hosts[number].engine.check();
     }
