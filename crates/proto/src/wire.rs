@@ -7,7 +7,7 @@
 //! | 3 | 1 | protocol | [`Protocol`] |
 //! | 4 | 1 | kind | the packet's type, as its protocol numbers them |
 //! | 5 | 1 | flags | as its protocol and type define them |
-//! | 6 | 2 | length | bytes of the whole datagram |
+//! | 6 | 2 | length | bytes of the whole datagram, modulo 2^16 of a packet that is sent in parts |
 //! | 8 | 4 | checksum | CRC-32 (IEEE) of the whole datagram without this field |
 //! | 12 | 4 | group | [`GroupId`], 0 where the packet concerns none or several |
 //! | 16 | 8 | sender | [`NodeId`] of the node that sent this datagram |
@@ -164,7 +164,7 @@ impl Header {
         if raw.version != VERSION {
             return Err(DecodeError::Version);
         }
-        if usize::from(raw.length.get()) != datagram.len() {
+        if raw.length.get() != datagram.len() as u16 {
             return Err(DecodeError::Length);
         }
         if raw.checksum.get() != checksum(datagram) {
@@ -216,9 +216,18 @@ impl Protocol {
 /// # Panics
 /// If there is no header at `start`, or the datagram is longer than [`MAX_DATAGRAM_BYTES`].
 pub fn seal(out: &mut [u8], start: usize) {
+    let bytes = out.len() - start;
+    assert!(bytes <= MAX_DATAGRAM_BYTES, "a datagram was sealed that UDP cannot carry");
+    seal_in_parts(out, start);
+}
+
+/// Like [`seal`], for a packet that is sent in parts if UDP cannot carry it.
+///
+/// # Panics
+/// If there is no header at `start`.
+pub(crate) fn seal_in_parts(out: &mut [u8], start: usize) {
     let datagram = &mut out[start..];
     assert!(datagram.len() >= HEADER_BYTES, "a datagram was sealed that has no header");
-    assert!(datagram.len() <= MAX_DATAGRAM_BYTES, "a datagram was sealed that UDP cannot carry");
     let length = datagram.len() as u16;
     datagram[6..8].copy_from_slice(&length.to_be_bytes());
     let sum = checksum(datagram);

@@ -75,6 +75,12 @@ impl RingWatch {
                 let then = if *rejoins { "joining again as a new member" } else { "out of it" };
                 Some(format!("removed from the ring: {}{doubt}; {then}", because(*why)))
             }
+            RingNews::Rejoined { missed: Some(missed) } => {
+                Some(format!("in the ring again; missed {missed} places of the order"))
+            }
+            RingNews::Rejoined { missed: None } => {
+                Some("in a ring again; how much was missed is not known".to_owned())
+            }
             _ => None,
         }
     }
@@ -158,6 +164,9 @@ pub(crate) fn object(news: &RingNews) -> Option<Value> {
             },
             "in_doubt": unsent.map(|(first, last)| json!({ "first": first.0, "last": last.0 })),
             "rejoins": rejoins,
+        })),
+        RingNews::Rejoined { missed } => Some(json!({
+            "event": "ring", "news": "rejoined", "missed": missed,
         })),
         RingNews::Stable { up_to, members } => Some(json!({
             "event": "ring", "news": "stable", "up_to": place(*up_to), "members": members,
@@ -274,6 +283,19 @@ mod tests {
         assert!(watch.is_minority);
         let object = object(&news).expect("it has a form");
         assert_eq!((&object["voters"], &object["needed"]), (&json!(1), &json!(2)));
+    }
+
+    #[test]
+    fn member_that_rejoins_is_told_what_it_missed() {
+        let mut watch = RingWatch::new(NodeId(1));
+        let news = RingNews::Rejoined { missed: Some(17) };
+        let line = watch.words(&news).expect("it is for people");
+        assert!(line.contains("missed 17 places"), "{line}");
+        assert_eq!(object(&news).expect("it has a form")["missed"], 17);
+        let news = RingNews::Rejoined { missed: None };
+        let line = watch.words(&news).expect("it is for people");
+        assert!(line.contains("not known"), "{line}");
+        assert!(object(&news).expect("it has a form")["missed"].is_null());
     }
 
     #[test]

@@ -243,7 +243,7 @@ impl Group {
             NonMemberData::Data { epoch, is_first, data } => (epoch, is_first, data),
         };
         let DataPacket { source, seqno, data } = data;
-        let is_allowed = self.allows(data.qos);
+        let is_allowed = self.terms.allows(data.qos);
         let Some(ring) = &mut self.ring else { return };
         let ours = ring.view().epoch;
         if epoch.is_some_and(|epoch| epoch != ours && !self.reforming.is_ancestor(epoch)) {

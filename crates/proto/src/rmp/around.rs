@@ -164,6 +164,10 @@ impl Around<'_> {
             return;
         }
         let whole = self.outbox.take_back(bytes);
+        if whole.len() > parts::MAX_PARTS * (largest - PART_BYTES) {
+            self.counters.packets_too_large += 1;
+            return;
+        }
         let id = self.rng.next_u64() as u32;
         for part in parts::cut(id, &whole, largest - PART_BYTES) {
             let part = Packet::Part(part);

@@ -65,6 +65,12 @@ pub struct Counters {
     pub forces_refused: u64,
     /// Requests to join of voters that were more than the electorate.
     pub voters_refused: u64,
+    /// Requests to join a ring that has as many members as it can have.
+    pub members_refused: u64,
+    /// Lists of reformations that were not accepted, because too many others may hold already.
+    pub lists_refused: u64,
+    /// Packets that were not sent, because the parts of a packet are not enough for them.
+    pub packets_too_large: u64,
     pub delivered: u64,
     pub bytes_delivered: u64,
     pub foreign: u64,
@@ -128,6 +134,9 @@ impl Counters {
             ("quorums_forced", self.quorums_forced),
             ("forces_refused", self.forces_refused),
             ("voters_refused", self.voters_refused),
+            ("members_refused", self.members_refused),
+            ("lists_refused", self.lists_refused),
+            ("packets_too_large", self.packets_too_large),
             ("removals", self.removals),
             ("delivered", self.delivered),
             ("bytes_delivered", self.bytes_delivered),

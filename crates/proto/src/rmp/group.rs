@@ -27,11 +27,11 @@ use super::reach::Reach;
 use super::reforming::{Reforming, Start};
 use super::repairs::Repairs;
 use super::requests::Answering;
-use super::ring::{Lacks, Ring};
+use super::ring::{Former, Lacks, Ring};
 use super::sending::{Outgoing, Sending};
 use super::stream::{Arrival, Data, Stream, Whole};
 use super::turns::Batch;
-use super::view::{Member, Partition};
+use super::view::Member;
 use super::{RingNews, Terms};
 use crate::{Event, How, Message, NodeId, SeqNo, Time};
 
@@ -76,6 +76,8 @@ pub(super) struct Group {
     pub(super) lacked: Lacks,
     pub(super) repairs: Repairs,
     pub(super) notices: Notices,
+    /// The ring from which this node was removed, until a view of another is delivered.
+    pub(super) former: Option<Former>,
     /// When this node has last known of a ring that it is not in.
     pub(super) elsewhere: Option<Time>,
     pub(super) quorum: Quorum,
@@ -131,6 +133,7 @@ impl Group {
             lacked: Lacks::default(),
             repairs: Repairs::default(),
             notices: Notices::default(),
+            former: None,
             elsewhere: None,
             quorum: Quorum::default(),
             is_leaving: false,
@@ -352,6 +355,9 @@ impl Group {
     fn on_view(&mut self, cx: &mut Around<'_>, event: ViewEvent) {
         let is_out = !event.view.contains(self.me);
         tracing::info!(me = ?self.me, view = ?event.view, "view");
+        if let Some(former) = self.former.take() {
+            cx.tell(RingNews::Rejoined { missed: former.missed_before(&event) });
+        }
         self.on_locks_shown(&event);
         cx.tell(RingNews::View(Box::new(event)));
         if is_out {
@@ -463,17 +469,6 @@ impl Group {
         self.locks.check();
         self.answering.check();
         assert!(self.wishes.len() <= MAX_WISHES + MAX_OWN + 1, "too many wishes");
-    }
-
-    /// Returns `true` if messages of this level can be sent. None are resilient to 0 failures, and
-    /// none resilient by majority where a partition as small as this member accepts would be a
-    /// minority.
-    pub(super) fn allows(&self, qos: Qos) -> bool {
-        if qos == Qos::Resilient(0) {
-            return false;
-        }
-        let has_parts = matches!(self.terms.partition, Partition::AtLeast(_));
-        !has_parts || qos != Qos::MajorityResilient
     }
 
     /// Whether this member may ask for another lock now. It may always leave, and give back what it

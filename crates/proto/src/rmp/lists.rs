@@ -11,6 +11,7 @@ use super::names::{Epoch, Timestamp};
 use super::packet::{NewList, Packet, Snapshot};
 use super::quorum::is_larger;
 use super::ring::Ring;
+use super::view::RingView;
 use crate::NodeId;
 
 impl Group {
@@ -186,6 +187,12 @@ impl Group {
                 Some(old) if ring.may_change_members() => {
                     let request = ring.answered(old) + 1;
                     Some(ListChange { process: old, request, kind: ListChangeKind::Leave })
+                }
+                None if view.len() >= RingView::MAX_MEMBERS => {
+                    self.requests.remove(change.process);
+                    cx.counters.members_refused += 1;
+                    self.notify_anyway(cx, change.process.node);
+                    None
                 }
                 None if ring.may_change_members() => Some(change),
                 _ => None,

@@ -60,8 +60,8 @@ pub struct Looked {
 /// Why this node does not look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookError {
-    /// So many looks are not over.
-    #[error("{open} looks at groups are not over")]
+    /// So many looks are not over, or were not [fetched](Rmp::poll_looked).
+    #[error("{open} looks at groups are not over or were not fetched")]
     TooMany {
         /// How many.
         open: usize,
@@ -197,14 +197,14 @@ impl Rmp {
     /// A node that is in a ring of the group knows it, and asks nobody.
     ///
     /// # Errors
-    /// Too many of this node's looks are not over.
+    /// Too many of this node's looks are not over, or were not fetched.
     pub fn look(
         &mut self,
         now: Time,
         group: GroupId,
         options: LookOptions,
     ) -> Result<LookId, LookError> {
-        let open = self.looks.open.len();
+        let open = self.looks.open.len() + self.looks.over.len();
         if open >= MAX_LOOKS {
             return Err(LookError::TooMany { open });
         }
@@ -312,7 +312,7 @@ impl Group {
     }
 }
 
-/// Looks that are open at a time.
+/// Maximum number of looks that are not over or were not fetched.
 const MAX_LOOKS: usize = 64;
 /// Rings that one look sees; others are counted.
 const MAX_RINGS: usize = 64;

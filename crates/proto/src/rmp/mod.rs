@@ -144,6 +144,7 @@ mod quorum;
 mod reach;
 mod reforming;
 mod repairs;
+mod request_numbers;
 mod requests;
 mod ring;
 mod sending;
@@ -170,6 +171,7 @@ pub use self::news::{Removal, RingEvent, RingNews};
 use self::packet::{NewList, NonMemberData, Packet};
 use self::parts::Parts;
 pub use self::qos::Qos;
+use self::request_numbers::RequestNumbers;
 pub use self::stream::Data;
 pub use self::terms::JoinOptions;
 use self::terms::Terms;
@@ -192,8 +194,7 @@ pub struct Rmp {
     lives: u32,
     /// What this node decides for itself where [`Engine::join`] is used.
     joining: JoinOptions,
-    /// The number of the next request to each group that this node has ever called.
-    requests: BTreeMap<GroupId, u32>,
+    requests: RequestNumbers,
     parts: Parts,
     looks: Looks,
     /// Groups that are not there any more, and of which nobody was told so.
@@ -221,7 +222,7 @@ impl Rmp {
             counters: Counters::default(),
             lives: Process::lives_before(origin.incarnation),
             joining: JoinOptions::default(),
-            requests: BTreeMap::new(),
+            requests: RequestNumbers::new(origin),
             parts: Parts::default(),
             looks: Looks::default(),
             ended: BTreeSet::new(),
@@ -358,7 +359,7 @@ impl Engine for Rmp {
         let is_in = self.is_in(group);
         let state = self.groups.get(&group).filter(|_| is_in).ok_or(SendError::NotJoined)?;
         let qos = options.qos.unwrap_or_default();
-        if !state.allows(qos) {
+        if !state.terms.allows(qos) {
             return Err(SendError::Qos { asked: qos });
         }
         let limit = match qos {

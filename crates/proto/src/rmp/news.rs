@@ -69,6 +69,15 @@ pub enum RingNews {
         /// Whether this node asks to be let in again, as a new member.
         rejoins: bool,
     },
+    /// This node is in a ring again after it was [removed](Self::Removed), as a new member. The
+    /// view follows.
+    Rejoined {
+        /// Number of places of the order that were not delivered here: those of messages, of
+        /// changes of the view and of ACKs, so at least as many as the messages that were missed.
+        /// `None` if this ring does not continue the order of the former one, or may not because
+        /// of [`Partition::AtLeast`](super::Partition::AtLeast): then the number is not known.
+        missed: Option<u64>,
+    },
 }
 
 /// Why a member is not in the ring any more.

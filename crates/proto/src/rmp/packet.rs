@@ -379,7 +379,7 @@ impl Packet {
         let header = Header { protocol, kind, flags, group, sender, incarnation, view: version };
         let start = header.begin(out);
         encoding::put_body(self, is_foreign, out);
-        wire::seal(out, start);
+        wire::seal_in_parts(out, start);
     }
 
     /// Reads the body of a datagram.

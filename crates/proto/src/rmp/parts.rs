@@ -53,10 +53,13 @@ impl Parts {
     }
 }
 
+/// Maximum number of parts of one packet: the wire has a byte for it.
+pub(super) const MAX_PARTS: usize = u8::MAX as usize;
+
 /// The parts of a datagram, each of at most `largest` bytes.
 pub(super) fn cut(id: u32, datagram: &[u8], largest: usize) -> impl Iterator<Item = Part> {
     let count = datagram.len().div_ceil(largest);
-    debug_assert!(count <= usize::from(u8::MAX), "a packet of {} bytes", datagram.len());
+    assert!(count <= MAX_PARTS, "a packet of {} bytes was cut", datagram.len());
     datagram.chunks(largest).enumerate().map(move |(index, bytes)| Part {
         id,
         index: index as u8,

@@ -100,6 +100,8 @@ struct Vote {
 const ANCESTORS: usize = 32;
 /// Lists of one ring that are remembered.
 const MAX_ACCEPTED: usize = 32;
+/// So many members of these lists, and no other list is remembered.
+const MAX_LISTED: usize = 3 * RingView::MAX_MEMBERS;
 
 impl Reforming {
     /// A ring of this epoch that works.
@@ -115,6 +117,13 @@ impl Reforming {
     /// Whether this member has accepted a list, and applies no rounds until one holds.
     pub(super) fn has_accepted(&self) -> bool {
         !self.accepted.is_empty()
+    }
+
+    /// Returns `true` if no other list can be accepted until one of them is refuted: they are too
+    /// many, or have too many members for a vote.
+    fn is_full(&self) -> bool {
+        let listed: usize = self.accepted.iter().map(|proposal| proposal.view.len()).sum();
+        self.accepted.len() >= MAX_ACCEPTED || listed >= MAX_LISTED
     }
 
     /// Whether this member's partition may not go on.
@@ -166,9 +175,14 @@ impl Reforming {
     fn drop_refuted(&mut self, refuted: &[Epoch]) {
         self.accepted.retain(|proposal| !refuted.contains(&proposal.view.epoch));
         for epoch in refuted {
-            if !self.refuted.contains(epoch) && self.refuted.len() < MAX_ACCEPTED {
-                self.refuted.push(*epoch);
+            if self.refuted.contains(epoch) {
+                continue;
             }
+            if self.refuted.len() == MAX_ACCEPTED {
+                // Promises exclude the oldest ballot by now, unlike this one.
+                self.refuted.remove(0);
+            }
+            self.refuted.push(*epoch);
         }
     }
 }
@@ -274,8 +288,13 @@ impl Group {
         if !is_known && position != proposal.position {
             return self.vote(cx);
         }
-        if !is_known && self.reforming.accepted.len() < MAX_ACCEPTED {
+        if !is_known {
             self.reforming.drop_refuted(&proposal.refuted);
+            if self.reforming.is_full() {
+                // A list that is not remembered must not be acknowledged.
+                cx.counters.lists_refused += 1;
+                return;
+            }
             self.reforming.accepted.push(proposal);
         }
         let patience = self.patience(cx);

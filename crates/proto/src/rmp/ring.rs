@@ -26,7 +26,7 @@ mod lacking;
 
 use self::guests::Guest;
 pub(super) use self::guests::GuestArrival;
-pub(super) use self::lacking::Lacks;
+pub(super) use self::lacking::{Former, Lacks};
 
 /// A ring as one member knows it.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! On which terms a node is in a group.
 
-use super::Partition;
+use super::{Partition, Qos};
 use crate::NodeId;
 
 /// What a node decides for itself when it joins a group.
@@ -30,6 +30,19 @@ pub(super) struct Terms {
     pub(super) via: Option<NodeId>,
     pub(super) is_voter: bool,
     pub(super) name_check: u32,
+}
+
+impl Terms {
+    /// Returns `true` if messages of this level can be sent. None are resilient to 0 failures, and
+    /// none resilient by majority where a partition as small as this member accepts would be a
+    /// minority.
+    pub(super) fn allows(&self, qos: Qos) -> bool {
+        if qos == Qos::Resilient(0) {
+            return false;
+        }
+        let has_parts = matches!(self.partition, Partition::AtLeast(_));
+        !has_parts || qos != Qos::MajorityResilient
+    }
 }
 
 impl Default for JoinOptions {

@@ -14,16 +14,7 @@ use super::names::Process;
 use super::qos::Qos;
 use super::view::Partition;
 use super::{JoinOptions, Rmp, Terms, packet};
-use crate::{GroupId, GroupSettings, Incarnation, JoinError, Origin, Profile, Time};
-
-/// Where a node begins to count its requests: elsewhere after each start, so that none is taken for
-/// one of the start before.
-fn first_request(origin: Origin) -> u32 {
-    match origin.incarnation {
-        Incarnation(0) => 1,
-        Incarnation(bits) => (bits >> 13) as u32,
-    }
-}
+use crate::{GroupId, GroupSettings, JoinError, Profile, Time};
 
 impl Rmp {
     /// Joins groups with these options where [`Engine::join`](crate::engine::Engine::join) is used.
@@ -152,13 +143,12 @@ impl Rmp {
         if payload.len() > limit {
             return Err(RequestError::TooLarge { bytes: payload.len(), limit });
         }
-        let number =
-            self.requests.get(&group).copied().unwrap_or_else(|| first_request(self.origin));
+        let number = self.requests.next(group);
         if let Some(state) = self.groups.get(&group) {
             let waiting_bytes = state.sending.waiting_bytes();
             if state.is_leaving {
                 return Err(RequestError::Leaving);
-            } else if !state.is_of_guest() && !state.allows(qos) {
+            } else if !state.is_of_guest() && !state.terms.allows(qos) {
                 return Err(RequestError::Qos { asked: qos });
             } else if number.wrapping_sub(state.calling.oldest(number)) >= calls::MAX_WAITING {
                 return Err(RequestError::TooMany { waiting: state.calling.len() });
@@ -180,7 +170,7 @@ impl Rmp {
             state.calling = Calling::of_guest();
             self.groups.insert(group, state);
         }
-        self.requests.insert(group, number.wrapping_add(1));
+        self.requests.advance(group, |group| self.groups.contains_key(&group));
         self.with(now, group, |state, around| state.request(around, number, payload, options));
         Ok(RequestId { caller: self.id, number })
     }

@@ -128,6 +128,10 @@ const MAJORITY: u16 = u16::MAX - 1;
 const ALL: u16 = u16::MAX;
 
 impl RingView {
+    /// Maximum number of members. A snapshot of a ring with as many members, locks and callers as
+    /// it can have fits the parts of one packet if the path MTU is 1280 bytes or more.
+    pub const MAX_MEMBERS: usize = 4096;
+
     /// The view of a ring that `founder` begins alone.
     pub fn founded_by(founder: Member, name_check: u32) -> Self {
         let epoch = Epoch::created_by(founder.process);

@@ -54,7 +54,8 @@ pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
             | Told::Lost { .. }
             | Told::Minority
             | Told::Waiting { .. }
-            | Told::Full { .. } => {}
+            | Told::Full { .. }
+            | Told::Rejoined { .. } => {}
             Told::Removed => lives.push(Vec::new()),
         }
     }

@@ -166,6 +166,43 @@ fn a_minority_stops_and_comes_back() {
     }
 }
 
+/// What a member was told that it missed, when it was cut off for 40 messages.
+fn missed_in_a_cut(partition: Partition, seed: u64) -> Vec<Option<u64>> {
+    let mut world = World::new(4, partition, seed);
+    (0..4).for_each(|number| world.join(number));
+    world.run_for(2000 * MS);
+    world.part[3] = 1;
+    for _ in 0..40 {
+        world.send(0, Qos::TotallyOrdered, 50);
+        world.run_for(50 * MS);
+    }
+    assert_eq!(payloads(&world, 3), []);
+    world.part[3] = 0;
+    world.tell_views();
+    world.run_for(5000 * MS);
+    world.send(0, Qos::TotallyOrdered, 50);
+    world.run_for(500 * MS);
+    assert_eq!((payloads(&world, 3).len(), payloads(&world, 0).len()), (1, 41), "seed {seed}");
+    let others = (0..3).flat_map(|number| &world.hosts[number].story);
+    assert!(!others.into_iter().any(|told| matches!(told, Told::Rejoined { .. })));
+    let told = world.hosts[3].story.iter().filter_map(|told| match told {
+        Told::Rejoined { missed } => Some(*missed),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn member_that_rejoins_is_told_how_many_places_it_missed() {
+    for seed in 0..10 {
+        let told = missed_in_a_cut(Partition::Majority, seed);
+        // Each message takes a place, and so do the ACKs and views with which they were ordered.
+        assert!(matches!(told[..], [Some(missed)] if (40..400).contains(&missed)), "{told:?}");
+        // Each part has an order of its own.
+        assert_eq!(missed_in_a_cut(Partition::AtLeast(1), seed), [None]);
+    }
+}
+
 #[test]
 fn who_does_not_want_to_come_back_is_out_when_it_was_removed() {
     let mut world = World::new(4, Partition::Majority, 1);

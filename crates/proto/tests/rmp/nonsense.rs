@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use carom_proto::rmp::packet::{NewList, Packet};
-use carom_proto::rmp::{Config, Partition, Qos, Rmp};
+use carom_proto::rmp::packet::{NewList, Packet, Snapshot, SourceState};
+use carom_proto::rmp::{
+    Config, ListChangeKind, LockName, Member, Partition, Process, Qos, RingView, Rmp, Round,
+    Timestamp, What,
+};
 use carom_proto::wire::Header;
-use carom_proto::{Engine, GroupSettings, JoinError, Profile, RateOfFire, SendError, SendOptions};
+use carom_proto::{
+    Engine, GroupSettings, JoinError, NodeId, Profile, RateOfFire, SendError, SendOptions, SeqNo,
+};
 
 use crate::checks;
-use crate::rig::{GROUP, MS, World};
+use crate::rig::{GROUP, MS, World, packet};
 
 fn busy(seed: u64) -> World {
     let mut world = World::new(4, Partition::Majority, seed);
@@ -161,7 +166,7 @@ fn a_snapshot_of_a_ring_that_this_node_is_not_in_makes_it_no_member() {
         let packet = Packet::decode(&header, body);
         matches!(packet, Ok(Packet::NewList(NewList::Whole(_))))
     });
-    let mut stranger = Rmp::new(carom_proto::NodeId(99), Config::default(), 1);
+    let mut stranger = Rmp::new(NodeId(99), Config::default(), 1);
     let settings = GroupSettings { profile: world.profile, name_check: 0 };
     stranger.join(world.now, GROUP, settings).expect("it is new to it");
     let mut count = 0;
@@ -171,4 +176,81 @@ fn a_snapshot_of_a_ring_that_this_node_is_not_in_makes_it_no_member() {
         count += 1;
     }
     assert!(count > 0, "nobody has sent one");
+}
+
+/// A ring of as many members and locks as there can be, which `founder` has begun; `last` is the
+/// last member, and has the token.
+fn largest_ring(founder: Process, last: Process) -> Snapshot {
+    let member = |process| Member {
+        process,
+        partition: Partition::Majority,
+        is_multicast: true,
+        is_voter: true,
+    };
+    let mut view = RingView::founded_by(member(founder), 0);
+    let others = (1..RingView::MAX_MEMBERS as u64 - 1)
+        .map(|number| member(Process { node: NodeId(1000 + number), life: 1 }));
+    view.members.extend(others.chain([member(last)]));
+    (0..4096).for_each(|name| view.locks.ask(LockName(name), founder));
+    let sources = view.processes().map(|source| SourceState {
+        source,
+        open_from: SeqNo(1),
+        ordered_to: SeqNo(1),
+        request: 0,
+    });
+    Snapshot {
+        sources: sources.collect(),
+        next: Timestamp(1),
+        ordered: Timestamp(0),
+        token: last,
+        is_working: true,
+        guests: Vec::new(),
+        seen: Vec::new(),
+        view,
+    }
+}
+
+#[test]
+fn joiner_of_the_largest_ring_is_refused_and_told_of_it() {
+    let mut world = World::new(3, Partition::Majority, 1);
+    world.held_back = Some(Vec::new());
+    world.record = Some(Vec::new());
+    world.join(0);
+    world.join(1);
+    let is_join = |packet: &Packet| {
+        matches!(packet, Packet::ListChangeRequest { change, .. }
+            if matches!(change.kind, ListChangeKind::Join { .. }))
+    };
+    let sent = world.record.take().expect("it was kept");
+    let me = sent.iter().find_map(|datagram| match packet(datagram) {
+        Packet::ListChangeRequest { change, .. } if change.process.node == NodeId(1) => {
+            Some(change.process)
+        }
+        _ => None,
+    });
+    let (me, founder) = (me.expect("it asks"), Process { node: NodeId(3), life: 1 });
+    let ring = largest_ring(founder, me);
+    let epoch = ring.view.epoch;
+    world.forge(2, 0, &Packet::NewList(NewList::Whole(ring)));
+    assert_eq!(world.ring(0).map(|ring| ring.len()), Some(RingView::MAX_MEMBERS));
+    world.hand_over(1, 0, is_join);
+    world.held_back = Some(Vec::new());
+    // It has passed the token on, and has it again now.
+    let at = world.hosts[0].engine.reached(GROUP).expect("it is in a ring").at.0 + 1;
+    let what = What::Order(Vec::new());
+    let round = Round { at: Timestamp(at), site: founder, next: me, what };
+    world.forge(2, 0, &Packet::Ack { epoch, round });
+    assert_eq!(world.hosts[0].engine.counters().members_refused, 1);
+    assert_eq!(world.ring(0).map(|ring| ring.len()), Some(RingView::MAX_MEMBERS));
+    // The list comes in parts, which are more than a datagram can be together.
+    let sent = world.held_back.take().expect("datagrams are held back");
+    let parts = sent
+        .iter()
+        .filter(|(_, to, datagram)| *to == 1 && matches!(packet(datagram), Packet::Part(_)));
+    let parts: Vec<&Vec<u8>> = parts.map(|(_, _, datagram)| datagram).collect();
+    assert!(parts.iter().map(|datagram| datagram.len()).sum::<usize>() > 1 << 16);
+    parts.into_iter().for_each(|datagram| world.arrive(1, datagram));
+    world.crash(0);
+    world.run_for(2000 * MS);
+    assert_eq!(world.ring(1), None, "it knows of the ring, and begins none of its own");
 }

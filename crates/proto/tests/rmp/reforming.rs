@@ -1,10 +1,10 @@
 //! Reformations in which what is sent comes at the worst moments.
 
-use carom_proto::rmp::packet::Packet;
-use carom_proto::rmp::{Counters, Qos};
+use carom_proto::rmp::packet::{NewList, Packet, Position, Proposal};
+use carom_proto::rmp::{Counters, Epoch, Qos};
 
 use super::joined;
-use super::rig::{MS, World};
+use super::rig::{GROUP, MS, World, packet};
 
 #[test]
 fn the_round_by_which_a_member_learns_that_a_list_holds_is_not_lost() {
@@ -51,4 +51,87 @@ fn what_comes_after_a_list_was_accepted_stops_nobody() {
     let ring = world.ring(0);
     assert_eq!(ring.as_ref().map(Vec::len), Some(3));
     assert!((1..3).all(|number| world.ring(number) == ring), "{ring:?}");
+}
+
+/// Lists of one ring that a member remembers.
+const MAX_ACCEPTED: usize = 32;
+
+/// Member 0 begins a ballot, as member `to` hears it; returns the ballot and the list of the last
+/// two members that it might propose.
+fn begin_ballot(world: &mut World, to: usize, version: u32) -> (Epoch, Packet) {
+    let ring = world.hosts[0].engine.view(GROUP).cloned().expect("it is in a ring");
+    let ballot = Epoch { version, creator: world.process(0).expect("it is in a ring") };
+    let (epoch, refuted, position) = (ring.epoch, Vec::new(), Position::default());
+    world.forge(0, to, &Packet::RecoveryStart { epoch, ballot, position, refuted });
+    let mut view = ring;
+    view.members.retain(|member| member.process != ballot.creator);
+    view.epoch = ballot;
+    let sent = world.held_back.iter().flatten().rev();
+    let position = sent.map(|(_, _, datagram)| packet(datagram)).find_map(|packet| match packet {
+        Packet::RecoveryVote { position, .. } => Some(position),
+        _ => None,
+    });
+    let position = position.expect("it votes");
+    let proposal = Proposal { base: epoch, position, view, refuted: Vec::new() };
+    (ballot, Packet::NewList(NewList::Formation { proposal, is_committed: false }))
+}
+
+fn acknowledged(world: &World, number: usize) -> usize {
+    let sent = world.held_back.iter().flatten().filter(|(from, ..)| *from == number);
+    let packets = sent.map(|(_, _, datagram)| packet(datagram));
+    packets.filter(|packet| matches!(packet, Packet::RecoveryAckNewList { .. })).count()
+}
+
+#[test]
+fn list_is_not_acknowledged_when_it_cannot_be_remembered() {
+    let mut world = joined(3, 1);
+    world.held_back = Some(Vec::new());
+    let mut ballots = Vec::new();
+    for version in 1000..=1000 + MAX_ACCEPTED as u32 {
+        let (ballot, list) = begin_ballot(&mut world, 1, version);
+        world.forge(0, 1, &list);
+        ballots.push(ballot);
+    }
+    assert_eq!(acknowledged(&world, 1), MAX_ACCEPTED);
+    assert_eq!(world.hosts[1].engine.counters().lists_refused, 1);
+    // There is room again once one of them cannot hold any more.
+    world.forge(0, 1, &Packet::RecoveryAbort { ballot: ballots[0], seen: ballots[0] });
+    let (_, list) = begin_ballot(&mut world, 1, 2000);
+    world.forge(0, 1, &list);
+    assert_eq!(acknowledged(&world, 1), MAX_ACCEPTED + 1);
+}
+
+#[test]
+fn initiator_proposes_no_list_that_it_cannot_remember() {
+    let mut world = joined(3, 1);
+    world.held_back = Some(Vec::new());
+    for version in 1000..1000 + MAX_ACCEPTED as u32 {
+        for member in 1..3 {
+            let (_, list) = begin_ballot(&mut world, member, version);
+            world.forge(0, member, &list);
+        }
+    }
+    let is_start = |packet: &Packet| matches!(packet, Packet::RecoveryStart { .. });
+    world.time_out_until(1, is_start);
+    world.held_back.iter_mut().for_each(|held_back| held_back.retain(|(from, ..)| *from == 1));
+    world.hand_over(1, 2, is_start);
+    // The vote names all these lists, and comes in parts.
+    let parts = world.held_back.iter().flatten().filter(|(from, ..)| *from == 2).count();
+    (0..parts).for_each(|_| world.hand_over(2, 1, |_| true));
+    world.time_out_until(1, |packet| matches!(packet, Packet::RecoveryAbort { .. }));
+    assert_eq!(world.hosts[1].engine.counters().lists_refused, 1);
+    let mut sent = world.held_back.iter().flatten().map(|(_, _, datagram)| packet(datagram));
+    assert!(!sent.any(|packet| matches!(packet, Packet::NewList(_))));
+}
+
+#[test]
+fn late_list_of_a_ballot_that_was_given_up_is_not_acknowledged() {
+    let mut world = joined(3, 1);
+    world.held_back = Some(Vec::new());
+    for version in 1000..1000 + 2 * MAX_ACCEPTED as u32 {
+        let (ballot, list) = begin_ballot(&mut world, 1, version);
+        world.forge(0, 1, &Packet::RecoveryAbort { ballot, seen: ballot });
+        world.forge(0, 1, &list);
+        assert_eq!(acknowledged(&world, 1), 0, "version {version}");
+    }
 }

@@ -154,6 +154,10 @@ impl Group {
         members: Vec<Process>,
     ) {
         let Some(ballot) = self.reforming.promised else { return };
+        if self.reforming.is_full() {
+            cx.counters.lists_refused += 1;
+            return self.give_up(cx);
+        }
         let mut new = view.clone();
         for gone in view.processes().filter(|process| !members.contains(process)) {
             new.remove(gone);

@@ -2,10 +2,12 @@
 
 use alloc::vec::Vec;
 
+use super::super::delivery::ViewEvent;
 use super::super::log::{Round, Run};
-use super::super::names::{Place, Process, Timestamp};
+use super::super::names::{Epoch, Place, Process, Timestamp};
 use super::super::packet::Position;
 use super::super::stream::Stream;
+use super::super::view::{Member, Partition, RingView};
 use super::Ring;
 use crate::SeqNo;
 
@@ -20,8 +22,30 @@ pub(in crate::rmp) struct Lacks {
     pub(in crate::rmp) runs: Vec<Run>,
 }
 
+/// A ring from which this node was removed.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rmp) struct Former {
+    epoch: Epoch,
+    origin: Epoch,
+    /// The last place that was delivered here.
+    delivered: Timestamp,
+}
+
 /// Packets that are asked for at once, at most.
 const LACKS_LIMIT: usize = 256;
+
+impl Former {
+    /// Returns the number of places before the first view of another ring that were not delivered
+    /// here; `None` if that ring may have an order of its own.
+    pub(in crate::rmp) fn missed_before(&self, first: &ViewEvent) -> Option<u64> {
+        let view = &first.view;
+        // Of such a ring several parts may have continued.
+        let has_parts = |it: &Member| matches!(it.partition, Partition::AtLeast(_));
+        let is_one = view.origin == self.origin && !view.members.iter().any(has_parts);
+        let missed = first.place.at.0.saturating_sub(self.delivered.0 + 1);
+        (is_one || view.epoch == self.epoch).then_some(missed)
+    }
+}
 
 impl Ring {
     /// Whether all that has a place is here. A joiner is given the beginnings of open messages
@@ -53,6 +77,13 @@ impl Ring {
     /// Everything up to here was applied.
     pub(in crate::rmp) fn reached(&self) -> Place {
         Place { ring: self.view.epoch, at: Timestamp(self.log.next().0.saturating_sub(1)) }
+    }
+
+    /// Returns what is remembered of the ring once this node was removed.
+    pub(in crate::rmp) fn as_former(&self) -> Former {
+        let RingView { epoch, origin, .. } = self.view;
+        // Nothing was delivered yet to a joiner that has seen no view.
+        Former { epoch, origin, delivered: self.delivered.max(self.told_stable) }
     }
 
     /// All members have everything that was delivered here up to this place.

@@ -49,6 +49,7 @@ pub(crate) enum Told {
     Waiting { voters: usize, needed: usize },
     Full { voters: usize },
     Removed,
+    Rejoined { missed: Option<u64> },
 }
 
 impl Host {

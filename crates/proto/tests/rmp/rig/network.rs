@@ -6,7 +6,7 @@ use carom_proto::Engine;
 use carom_proto::rmp::packet::Packet;
 use carom_proto::wire::Header;
 
-use super::{MS, World};
+use super::{GROUP, MS, World};
 
 impl World {
     /// A datagram arrives at a host, wherever it comes from.
@@ -14,6 +14,13 @@ impl World {
         let now = self.clock(number);
         self.hosts[number].engine.handle_datagram(now, datagram);
         self.drain(number);
+    }
+
+    /// A packet arrives at a host, and seems to come from another.
+    pub(crate) fn forge(&mut self, from: usize, to: usize, packet: &Packet) {
+        let mut datagram = Vec::new();
+        packet.encode(&mut datagram, GROUP, self.hosts[from].id, 0);
+        self.arrive(to, &datagram);
     }
 
     pub(super) fn carry(&mut self, from: usize, to: usize, datagram: &[u8]) {

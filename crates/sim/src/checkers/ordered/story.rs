@@ -187,7 +187,7 @@ impl Story {
                 RingNews::Request(request) if request.is_ours => {
                     self.to_reply.push_back((node, event.group, request.id, request.payload));
                 }
-                RingNews::Request(_) | RingNews::Stable { .. } => {}
+                RingNews::Request(_) | RingNews::Stable { .. } | RingNews::Rejoined { .. } => {}
                 RingNews::Answer(answer) => {
                     let call = self.calls.entry((event.group, answer.id)).or_default();
                     call.answers.push(answer.outcome);
