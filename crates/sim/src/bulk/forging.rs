@@ -81,7 +81,7 @@ fn draw_of_receiver(rng: &mut Rng, ring: u32, nodes: &[NodeId]) -> Packet {
     match rng.below(6) {
         0 => Packet::Report(Report { epoch, next, limit, by_tree, by_repair }),
         1 => Packet::Release { ring, epoch, from: next },
-        2 => Packet::Ask(vec![first..first.saturating_add(next)]),
+        2 => Packet::Ask(core::iter::once(first..first.saturating_add(next)).collect()),
         3 => Packet::Silent { successor: any(rng, nodes) },
         4 => Packet::Cut { ring, successor: any(rng, nodes) },
         _ => {

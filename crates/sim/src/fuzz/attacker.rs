@@ -9,7 +9,10 @@ use crate::machine::Machine;
 use crate::{HostIx, World};
 
 /// Makes a datagram of one that was heard, if it can.
-pub(crate) struct Craft<'a>(pub(crate) &'a dyn Fn(&mut Rng, &[u8]) -> Option<Vec<u8>>);
+pub(crate) struct Craft<'a>(pub(crate) &'a Crafter<'a>);
+
+/// The function of a [`Craft`].
+pub(crate) type Crafter<'a> = dyn Fn(&mut Rng, &[u8]) -> Option<Vec<u8>> + 'a;
 
 /// The attacker of one run, with randomness of its own.
 #[derive(Debug)]
