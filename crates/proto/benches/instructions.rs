@@ -107,8 +107,8 @@ fn take_up_1000_changes(mut workload: Workload) -> Workload {
 // One repair that makes all pending repairs give their packets, of which so many are delivered at
 // once.
 #[library_benchmark]
-#[bench::of_8_packets(args = (Shortage::with_avalanche(8)), config = limit(330_000))]
-#[bench::of_32_packets(args = (Shortage::with_avalanche(32)), config = limit(330_000))]
+#[bench::of_8_packets(args = (Shortage::with_avalanche(8)), config = limit(590_000))]
+#[bench::of_32_packets(args = (Shortage::with_avalanche(32)), config = limit(590_000))]
 fn solve_all_by_one_repair(mut shortage: Shortage) -> Shortage {
     assert_eq!(black_box(shortage.run()), 16);
     shortage
@@ -141,8 +141,8 @@ fn fail_rack_in_50_groups(mut crowd: Crowd) -> Crowd {
 
 // So many nodes join the node's only group.
 #[library_benchmark]
-#[bench::of_10_000_nodes(args = (Crowd::new(1, 0, 0), 10_000), config = limit(25_000_000))]
-#[bench::of_100_000_nodes(args = (Crowd::new(1, 0, 0), 100_000), config = limit(250_000_000))]
+#[bench::of_10_000_nodes(args = (Crowd::new(1, 0, 0), 10_000), config = limit(31_000_000))]
+#[bench::of_100_000_nodes(args = (Crowd::new(1, 0, 0), 100_000), config = limit(351_000_000))]
 fn join_one_group(mut crowd: Crowd, members: u64) -> Crowd {
     crowd.admit(members);
     crowd
