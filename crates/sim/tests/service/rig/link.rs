@@ -6,7 +6,7 @@ use carom_proto::Time;
 use carom_proto::membership::link::{LinkEnd, LinkEvent, LinkId};
 use carom_proto::membership::service::{Frame, FrameReader};
 
-use super::{Happening, Process, Rig, endpoint, node_id};
+use super::{Happening, Process, Rig, endpoint};
 
 pub(super) struct Link {
     pub(super) node: usize,
@@ -55,7 +55,7 @@ impl Rig {
         to_node.push(bytes);
         while let Some(frame) = to_node.next_frame().expect("a process sends frames") {
             if let Frame::Joined { group, .. } = frame {
-                let node = node_id(*node);
+                let node = self.nodes[*node].id;
                 let is_stored = self.store.was_member(group, node);
                 assert!(is_stored, "{node:?} was told of a join that is not stored");
             }
