@@ -2,7 +2,6 @@
 
 use carom::Profile;
 
-use crate::faults::Fault;
 use crate::run::MEMBERS;
 
 /// A kind of group under test.
@@ -34,14 +33,6 @@ impl Kind {
             Self::Ordered => Profile::ordered().quorum_of(MEMBERS),
             Self::Bulk => Profile::bulk(),
         }
-    }
-
-    /// The faults that are played by default.
-    pub(crate) fn faults(self) -> Vec<Fault> {
-        // Known: where members of an ordered group are killed, some messages still get places in
-        // two rings. `--faults kill,...` plays it.
-        let is_played = |fault: &Fault| self != Self::Ordered || *fault != Fault::Kill;
-        Fault::ALL.into_iter().filter(is_played).collect()
     }
 
     /// Returns `true` if the member on this host publishes.

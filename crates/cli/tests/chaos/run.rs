@@ -19,7 +19,7 @@ pub(crate) struct Run {
     pub(crate) members: usize,
     /// Messages a second of each member.
     pub(crate) rate: u32,
-    /// What can go wrong; what the kind of group withstands if nothing is given.
+    /// What can go wrong; everything if nothing is given.
     pub(crate) faults: Option<Vec<Fault>>,
     /// Where the records are kept; a temporary folder, kept only after a failure, if none is given.
     pub(crate) records: Option<PathBuf>,
@@ -73,7 +73,7 @@ impl Run {
     /// Lets faults begin and end; returns how many there were.
     fn disturb(&self, kind: Kind, sites: &mut [Site<'_>]) -> usize {
         let mut draw = Draw::new(self.seed);
-        let faults = self.faults.clone().unwrap_or_else(|| kind.faults());
+        let faults = self.faults.clone().unwrap_or_else(|| Fault::ALL.to_vec());
         let mut ongoing: Vec<Ongoing> = Vec::new();
         let (mut count, begun) = (0, Instant::now());
         // The only sender of a bulk group is not killed: the others would have nothing to expect.
