@@ -32,11 +32,11 @@ use crate::published::Published;
 /// | [`Shared::Give`] | calls [`SharedState::give`] with its state as it is now |
 /// | [`Shared::Take`] | makes this its state |
 /// | [`Shared::Forget`] | has no state any more: the others have gone on without this node |
-/// | [`Shared::NoHolder`] | waits for a member that has the state, or leaves: nobody here has it |
+/// | [`Shared::NoHolder`] | waits for a member that has the state, or leaves: no member has it |
 /// | [`Shared::NotGiven`] | joins again if it wants the state: this is the end of the group here |
 ///
 /// The state exists since one member [founded](SharedState::founding) it. All others join, those
-/// that come back too: one that finds nobody waits, is told [`Shared::NoHolder`], and does not
+/// that come back too: one that finds nobody receives [`Shared::NoHolder`], waits, and does not
 /// begin another state. All members must use the group in this way: it writes before each message
 /// what it is.
 pub struct SharedState {
@@ -57,8 +57,8 @@ pub enum Shared {
     Take(Bytes),
     /// There is no state here any more.
     Forget,
-    /// No member of the view has the state: those that had it are gone. It is told at the same
-    /// place in the order at all members. This member waits for one that has the state.
+    /// No member of the view has the state: those that had it are gone. All members receive this
+    /// at the same place in the order. This member waits for one that has the state.
     NoHolder,
     /// Nobody gave this member the state, while more was ordered than it keeps
     /// ([`SharedState::keeping`]): it has left the group. Who joins again is let in by a new view,
