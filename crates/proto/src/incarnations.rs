@@ -59,4 +59,4 @@ impl Incarnations {
 }
 
 /// Datagrams of a start that is over are in flight no longer than this.
-const LATE_FOR: Duration = Duration::from_secs(1);
+pub(crate) const LATE_FOR: Duration = Duration::from_secs(1);

@@ -145,8 +145,8 @@ fn view_of(epoch: Epoch, members: &[u64]) -> RingView {
     }
 }
 
-#[test]
-fn transfer_continues_when_the_view_changes() {
+/// Members 1 and 2 have a state of three bytes, and member 3 has just joined.
+fn ring_with_a_newcomer() -> Ring {
     let mut ring = Ring::of(&[1, 2], Some(1));
     ring.read();
     let given = ring.sharings[0].1.given_as_of(NodeId(1)).expect("2 lacks it");
@@ -155,6 +155,12 @@ fn transfer_continues_when_the_view_changes() {
     ring.read();
     ring.add(3, false);
     ring.tell_view(&[1, 2, 3], &[]);
+    ring
+}
+
+#[test]
+fn transfer_continues_when_the_view_changes() {
+    let mut ring = ring_with_a_newcomer();
     let [giver] = &ring.read()[..] else { panic!("one gives") };
     let giver = giver.clone();
     ring.give(&giver, [0, 1]);
@@ -176,14 +182,7 @@ fn transfer_continues_when_the_view_changes() {
 
 #[test]
 fn next_holder_gives_the_state_when_the_giver_dies() {
-    let mut ring = Ring::of(&[1, 2], Some(1));
-    ring.read();
-    let given = ring.sharings[0].1.given_as_of(NodeId(1)).expect("2 lacks it");
-    ring.tell(NodeId(1), put_before(LAST_PIECE, given, 0, &[]));
-    [1, 2, 3].into_iter().for_each(|byte| ring.apply(byte));
-    ring.read();
-    ring.add(3, false);
-    ring.tell_view(&[1, 2, 3], &[]);
+    let mut ring = ring_with_a_newcomer();
     let giver = ring.read()[0].clone();
     ring.give(&giver, [0, 2]);
     ring.apply(4);

@@ -2,8 +2,8 @@
 //! before it left a group, and of former starts of senders, whose last packets may come late.
 
 use alloc::collections::BTreeMap;
-use core::time::Duration;
 
+use crate::incarnations::LATE_FOR;
 use crate::{Incarnation, NodeId, SeqNo, Time};
 
 /// The former streams of one group, by sender and, where that is known, its incarnation.
@@ -92,9 +92,6 @@ impl Heard {
         near.map(|((_, incarnation), former)| (*incarnation, *former))
     }
 }
-
-/// Datagrams of a start that is over are in flight no longer than this.
-const LATE_FOR: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

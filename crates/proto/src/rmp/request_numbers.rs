@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::{GroupId, Incarnation, Origin};
+use crate::{GroupId, Incarnation, Origin, SeqNo};
 
 /// The number of the next request to each group.
 #[derive(Debug)]
@@ -40,8 +40,7 @@ impl RequestNumbers {
         }
         let idle = self.next.keys().copied().find(|it| *it != group && !is_open(*it));
         if let Some(number) = idle.and_then(|idle| self.next.remove(&idle)) {
-            let is_later = number.wrapping_sub(self.first) < 1 << 31;
-            self.first = if is_later { number } else { self.first };
+            self.first = SeqNo(self.first).later(SeqNo(number)).0;
         }
     }
 }

@@ -23,7 +23,7 @@ fn identity(node: NodeId, bump: u32, at: Endpoint) -> Vec<u8> {
 }
 
 fn datagram(kind: u8, flags: u8, sender: NodeId, body: &[u8]) -> Vec<u8> {
-    let header = Header {
+    let header = wire::Header {
         protocol: wire::Protocol::Membership,
         kind,
         flags,

@@ -5,12 +5,13 @@
 mod detection;
 mod forged;
 mod net;
+mod restarts;
 
 use std::time::Duration;
 
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::membership::{Membership, MembershipEvent};
-use carom_proto::wire::{HEADER_BYTES, Header};
+use carom_proto::wire::HEADER_BYTES;
 use carom_proto::*;
 
 use net::{Net, START, endpoint, node_id, settings, with_seeds};
@@ -475,69 +476,4 @@ fn a_node_in_too_many_groups_is_told_the_limit() {
     assert_eq!(join("b"), Err(JoinError::AlreadyJoined));
     gossip.leave(Time(2), GroupId::of_name("a"));
     assert_eq!(gossip.join(Time(3), GroupId::of_name("c"), settings("c")), Ok(()));
-}
-
-#[test]
-fn a_node_that_left_is_a_member_again_when_it_restarts() {
-    let mut net = agreed(3, 0.0, 6);
-    net.shut_down(1);
-    net.run_for(seconds(2));
-    assert_eq!(net.view(0, "all").members().len(), 1);
-    let origin = Origin { node: node_id(1), incarnation: Incarnation(9) };
-    let again = Gossip::new(origin, endpoint(1), with_seeds(&[0]), 99);
-    net.restart(1, Box::new(again));
-    net.join(1, "all").unwrap();
-    net.join(1, "b").unwrap();
-    let done = net.run_until(seconds(5), |net| net.agrees(&GROUPS, in_group));
-    assert!(done, "the second start is ignored");
-    net.check();
-}
-
-/// Restarts host 1 at once, under its id and at its address, which nobody is told.
-fn bounced(net: &mut Net, incarnation: u64) {
-    let origin = Origin { node: node_id(1), incarnation: Incarnation(incarnation) };
-    let again = Gossip::new(origin, endpoint(1), with_seeds(&[0]), 99);
-    net.restart(1, Box::new(again));
-}
-
-#[test]
-fn subscriptions_of_a_former_start_end_with_it() {
-    let mut net = agreed(3, 0.0, 6);
-    for host in 0..2 {
-        net.join(host, "shared").unwrap();
-    }
-    net.run_for(seconds(1));
-    assert_eq!(net.view(0, "shared").members(), [node_id(1)]);
-    bounced(&mut net, 9);
-    // As many changes as the former start had made, but other ones.
-    net.join(1, "elsewhere").unwrap();
-    net.join(1, "all").unwrap();
-    net.run_for(seconds(2));
-    let is_in = |host: usize, name: &str| in_group(host, name) && (host != 1 || name == "all");
-    assert!(net.agrees(&GROUPS, is_in));
-    assert_eq!(net.view(0, "shared").members(), [], "the former start was in it");
-    assert_eq!(net.stat(0, "restarts"), 1);
-    net.check();
-}
-
-#[test]
-fn late_datagrams_of_a_former_start_change_nothing() {
-    let mut net = agreed(3, 0.0, 6);
-    net.keep_datagrams = true;
-    net.join(1, "late").unwrap();
-    net.run_for(seconds(1));
-    net.keep_datagrams = false;
-    let mut late = std::mem::take(&mut net.kept);
-    late.retain(|it| Header::peek(it).is_some_and(|peek| peek.sender == node_id(1)));
-    assert!(!late.is_empty());
-    bounced(&mut net, 9);
-    net.join(1, "all").unwrap();
-    net.run_for(millis(500));
-    let before = net.hosts[0].changes.len();
-    late.iter().for_each(|datagram| net.feed(0, endpoint(1), datagram));
-    net.run_for(seconds(2));
-    let is_in = |host: usize, name: &str| in_group(host, name) && (host != 1 || name == "all");
-    assert!(net.agrees(&GROUPS, is_in));
-    assert_eq!(net.hosts[0].changes.len(), before, "the former start is not the current one");
-    net.check();
 }

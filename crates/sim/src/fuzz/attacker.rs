@@ -9,10 +9,7 @@ use crate::machine::Machine;
 use crate::{HostIx, World};
 
 /// Makes a datagram of one that was heard, if it can.
-pub(crate) struct Craft<'a>(pub(crate) &'a Crafter<'a>);
-
-/// The function of a [`Craft`].
-pub(crate) type Crafter<'a> = dyn Fn(&mut Rng, &[u8]) -> Option<Vec<u8>> + 'a;
+pub(crate) type Craft<'a> = dyn Fn(&mut Rng, &[u8]) -> Option<Vec<u8>> + 'a;
 
 /// The attacker of one run, with randomness of its own.
 #[derive(Debug)]
@@ -88,7 +85,7 @@ impl Attacker {
                 datagram[KIND_OFFSET] = self.rng.below(20) as u8;
                 Some(sealed(datagram))
             }
-            Forgery::Crafted => (craft.0)(&mut self.rng, heard),
+            Forgery::Crafted => craft(&mut self.rng, heard),
         }
     }
 
@@ -137,8 +134,7 @@ mod tests {
         heard.extend([7; 60]);
         wire::seal(&mut heard, 0);
         let mut make = |forgery| {
-            let made =
-                attacker.make(forgery, &heard, &Craft(&|_, heard| Some(heard[1..].to_vec())));
+            let made = attacker.make(forgery, &heard, &|_, heard| Some(heard[1..].to_vec()));
             made.expect("it was heard")
         };
         assert_eq!(make(Forgery::Replay), heard);

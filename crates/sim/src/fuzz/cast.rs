@@ -46,8 +46,7 @@ impl Cast {
         }
         let count = 1 + rng.below(4);
         let mut bounce = || {
-            let near = others[rng.below(others.len())].0;
-            let at = near + Duration::from_micros(rng.below(20_000) as u64);
+            let at = soon_after_any(others, &mut rng);
             (at, Act::Bounce(self.any_host(&mut rng)))
         };
         Some((0..count).map(|_| bounce()).collect())
@@ -65,8 +64,7 @@ impl Cast {
         }
         let kinds: Vec<Forgery> = Forgery::ALL.into_iter().filter(|_| rng.chance(0.5)).collect();
         let mut attack = |forgery| {
-            let near = others[rng.below(others.len())].0;
-            let at = near + Duration::from_micros(rng.below(20_000) as u64);
+            let at = soon_after_any(others, &mut rng);
             (at, Act::Forge(self.any_host(&mut rng), 1 + rng.below(30) as u32, forgery))
         };
         let each = kinds.into_iter().flat_map(|forgery| [forgery; 6]);
@@ -119,4 +117,10 @@ impl Cast {
             }
         }
     }
+}
+
+/// Up to 20 ms after something else that happens.
+fn soon_after_any<T>(others: &[(Duration, T)], rng: &mut Rng) -> Duration {
+    let near = others[rng.below(others.len())].0;
+    near + Duration::from_micros(rng.below(20_000) as u64)
 }

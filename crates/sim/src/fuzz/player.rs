@@ -8,7 +8,6 @@ use std::rc::Rc;
 use carom_proto::loss::Loss;
 use carom_proto::{Engine, Event, GroupId, NodeId, PacketId, Rng, SendError, SendOptions, Time};
 
-use super::attacker::Craft;
 use super::scenario::{Act, Scenario};
 use super::stage::{Book, Kit, Stage};
 use super::subject::{Setup, Subject};
@@ -92,7 +91,7 @@ impl<'a> Player<'a> {
             Act::Forge(host, count, forgery) => {
                 let setup = Rc::clone(&self.setup);
                 let craft = |rng: &mut Rng, heard: &[u8]| setup.forge(rng, heard);
-                self.stage.forge(*host, (*count, *forgery), &Craft(&craft));
+                self.stage.forge(*host, (*count, *forgery), &craft);
             }
             _ => self.stage.act(act),
         }
