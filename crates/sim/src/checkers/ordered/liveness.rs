@@ -44,9 +44,10 @@ pub(super) fn is_one_ring(standings: &[&Standing]) -> bool {
     members == nodes && standings.iter().all(|it| it.view.as_ref() == Some(first))
 }
 
-/// Whether there are rings, and none of them can go on, because members are gone for good: too many
-/// of them, or one that may have gone on with a list that the others have accepted. Of that they
-/// were told.
+/// Returns `true` if there are rings and none of them can continue. Members of a ring are gone for
+/// good: too many of them, or one that may have gone on with a list that the others have accepted.
+/// Or too few voters are free for a quorum, because the others are held in such rings. All members
+/// were notified of that.
 pub(super) fn is_stuck(standings: &[&Standing]) -> bool {
     let is_there = |process: &Process| {
         standings.iter().any(|it| {
@@ -54,12 +55,23 @@ pub(super) fn is_stuck(standings: &[&Standing]) -> bool {
             own == Some(*process)
         })
     };
+    let is_held = |standing: &Standing, view: &RingView| {
+        let lives: Vec<Process> = view.processes().filter(is_there).collect();
+        let is_too_few = view.voters_among(&lives) < view.least();
+        is_too_few || (lives.len() < view.len() && standing.is_minority)
+    };
+    // A node without a ring may be a voter.
+    let is_free = |it: &&&Standing| {
+        it.view.as_ref().is_none_or(|view| {
+            let own = view.process_of(it.node);
+            own.is_some_and(|own| view.is_voter(own)) && !is_held(it, view)
+        })
+    };
+    let free = standings.iter().filter(is_free).count();
     let mut rings = standings.iter().filter_map(|it| Some((it, it.view.as_ref()?))).peekable();
     rings.peek().is_some()
         && rings.all(|(standing, view)| {
-            let lives: Vec<Process> = view.processes().filter(is_there).collect();
-            let is_too_few = view.voters_among(&lives) < view.least();
-            is_too_few || (lives.len() < view.len() && standing.is_minority)
+            is_held(standing, view) || view.quorum().is_some_and(|quorum| free < quorum)
         })
 }
 

@@ -14,6 +14,7 @@ const GROUP: GroupId = GroupId(7);
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
 const C: NodeId = NodeId(3);
+const D: NodeId = NodeId(4);
 const FIRST: Epoch = Epoch { version: 1, creator: process(A) };
 const SECOND: Epoch = Epoch { version: 2, creator: process(A) };
 const THIRD: Epoch = Epoch { version: 3, creator: process(B) };
@@ -321,6 +322,12 @@ fn members_without_a_ring_are_found_unless_those_who_are_gone_were_needed() {
     assert_eq!(rules(&[A, B, C], &[&two, &two, &three]), ["one ring once healed"]);
     assert_eq!(rules(&[A, B], &[&three; 2]), ["one ring once healed"], "C is gone from it");
     assert_eq!(rules(&[A], &[&three]), [""; 0], "it may not go on alone");
+    // A ring of an electorate of which too few voters are left waits, and so does a voter alone.
+    let electorate = Partition::QuorumOf(3);
+    let held = ring(FIRST, &[A, B, D], electorate);
+    let alone = ring(SECOND, &[C], electorate);
+    assert_eq!(rules(&[A, C], &[&held, &alone]), [""; 0]);
+    assert_eq!(rules(&[A, B, C], &[&held, &held, &alone]), ["one ring once healed"]);
 }
 
 #[test]
