@@ -46,7 +46,7 @@ fn scenarios_reach_what_they_are_for() {
 }
 
 /// Seeds that have found something.
-const FOUND: [u64; 11] = [
+const FOUND: [u64; 13] = [
     1693,
     5162,
     5706,
@@ -60,4 +60,8 @@ const FOUND: [u64; 11] = [
     790_000_263,
     // Two halves of an electorate went on, and a leaver was given what one of them had ordered.
     790_000_189,
+    // A leaver of a ring without a quorum was shown views beyond a message that it was not given.
+    850_001_115,
+    // Voters that are held in a ring which cannot continue make no quorum with others.
+    850_000_709,
 ];

@@ -135,12 +135,6 @@ impl Around<'_> {
         }
     }
 
-    /// How long to wait before the try after so many.
-    pub(super) fn backed_off(&self, tries: u32) -> core::time::Duration {
-        let doubled = self.config.least_timeout.saturating_mul(1 << tries.min(16));
-        doubled.min(self.config.largest_timeout)
-    }
-
     /// A random time up to `span`.
     pub(super) fn random(&mut self, span: core::time::Duration) -> core::time::Duration {
         let nanos = span.as_nanos() as usize;

@@ -347,7 +347,7 @@ impl Group {
             cx.counters.data_sent += 1;
             self.send_as_guest(cx, &packet, false);
         }
-        match self.sending.due() {
+        match self.sending.due(&self.pace, cx.config) {
             Some(at) => cx.timers.set((cx.group, Timer::Retransmit), at.max(cx.now)),
             None => cx.cancel(Timer::Retransmit),
         }
@@ -373,7 +373,7 @@ impl Group {
     }
 
     pub(super) fn on_guest_retransmit_timer(&mut self, cx: &mut Around<'_>) {
-        if self.sending.due().is_none_or(|due| due > cx.now) {
+        if self.sending.due(&self.pace, cx.config).is_none_or(|due| due > cx.now) {
             return self.advance_as_guest(cx);
         }
         let (again, tries) = self.sending.on_timeout(cx.now, PACKETS_AT_ONCE);

@@ -15,10 +15,13 @@ pub struct Config {
     pub message_bytes: usize,
     /// Bytes of messages that wait for the window; a full queue refuses. Default 32 MiB.
     pub queue_bytes: usize,
-    /// Bytes that a sender may have under way without a place in the order, at most: the window
-    /// does not grow while a round trip takes more than half of `largest_timeout`. Default 256 KiB.
+    /// Maximum number of bytes in flight, that is without a place in the order, on paths with a
+    /// round trip of up to 50 ms; on longer ones so many for each 50 ms, up to ten times as many.
+    /// The window does not grow while packets wait in queues for more than half of
+    /// `largest_timeout` and for longer than the shortest round trip. Default 256 KiB, for 5 MB/s.
     pub window_bytes: usize,
-    /// Packets that one ACK orders at most. Default 64.
+    /// Packets that one ACK orders at most; on paths with a round trip of more than 10 ms
+    /// so many for each 10 ms, up to 32 times as many. Default 64.
     pub batch: usize,
     /// How long after the last packet the token site waits for more of them, if their sources have
     /// said that more comes at once or that nobody waits for their places. Default 2 ms: on a link
@@ -29,11 +32,14 @@ pub struct Config {
     pub idle_after: Duration,
     /// The token is confirmed after this time, unless an ACK has done so. Default 2 ms.
     pub confirm_after: Duration,
-    /// What is missing is asked for after this time: it may only be late. Default 1 ms.
+    /// What is missing is requested after this time: it may only be late. On long paths it is a
+    /// 16th of the round trip. Default 1 ms.
     pub nack_delay: Duration,
     /// The first timeout of what needs an answer; doubled with each try. Default 20 ms.
     pub least_timeout: Duration,
-    /// The longest timeout. Default 100 ms; the paper's is 2 s (4.6).
+    /// The longest timeout where round trips are short. On longer paths timeouts follow the
+    /// measured round trip: up to twice the first timeout of a try. Default 100 ms; the paper's is
+    /// 2 s (4.6).
     pub largest_timeout: Duration,
     /// So many tries in vain, and a reformation begins. Default 5; the paper's is 10 (4.4).
     pub tries: u32,
@@ -47,7 +53,8 @@ pub struct Config {
     /// of none for so long; and a part that may not go on waits so long for its own others before
     /// it joins a ring that does not descend from its own and is no larger. Default 10 s.
     pub patience: Duration,
-    /// How often the initiator of a reformation asks. Default 20 ms.
+    /// How often the initiator of a reformation asks; less often where round trips are longer.
+    /// Default 20 ms.
     pub recovery_retry: Duration,
     /// How often it asks before it goes on without those who do not answer. Default 5.
     pub recovery_tries: u32,

@@ -30,12 +30,12 @@ pub trait Congestion: Debug + Send {
 
 /// The modified window algorithm after Van Jacobson that the paper proposes.
 ///
-/// - The timeout is the smoothed round-trip time plus four times its mean deviation, or plus the
-///   least timeout if that is more, doubled with each timeout and no longer than the largest one.
+/// - The timeout is that of [`RoundTrip`]: it follows the measured round trip.
 /// - Slow start: each ACK widens the window by one packet until half of the window of the last
 ///   congestion, then one packet per window.
-/// - It widens no more while a round trip takes half of the largest timeout: what is sent on top
-///   would only wait in some queue, and come too late for all timers.
+/// - It stops growing while a round trip is twice as long as the shortest one since the last
+///   timeout, and longer by half of the largest timeout: what is sent on top would only wait in
+///   some queue.
 /// - A timeout or the first NACK of a packet halves it; a cache of the last three NACKed packets
 ///   keeps several NACKs of one loss from halving it several times.
 #[derive(Debug)]
@@ -45,15 +45,21 @@ pub struct VanJacobson {
     /// Slow start ends here.
     threshold: usize,
     trip: RoundTrip,
+    /// The shortest sample since the last timeout: the path may be longer since.
+    shortest: Option<Duration>,
     /// Timeouts in a row.
     backoff: u32,
     nacked: VecDeque<SeqNo>,
 }
 
-/// How long an answer takes: round-trip-time variance estimation.
+/// The estimate of a round-trip time and of its variance (RFC 6298).
+///
+/// A timeout is the smoothed time plus four times its mean deviation, or plus the least timeout if
+/// that is more, doubled with each try. It is bounded by the largest timeout or, on a longer path,
+/// by the timeout of the first try.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoundTrip {
-    /// Nothing before the first sample.
+    /// `None` before the first sample.
     smoothed: Option<Duration>,
     deviation: Duration,
 }
@@ -63,7 +69,7 @@ pub struct RoundTrip {
 pub struct Timeouts {
     /// The shortest.
     pub least: Duration,
-    /// The longest; the paper's is 2 s.
+    /// The longest while round trips are shorter; the paper's is 2 s.
     pub largest: Duration,
 }
 
@@ -72,7 +78,7 @@ pub struct Timeouts {
 pub struct Limits {
     /// Bytes of a packet: the least window, and by how much it grows.
     pub packet_bytes: usize,
-    /// The widest window in bytes.
+    /// The widest window in bytes, for each 50 ms of the shortest round trip.
     pub window_bytes: usize,
     /// The shortest and the longest timeout.
     pub timeouts: Timeouts,
@@ -80,6 +86,14 @@ pub struct Limits {
 
 /// NACKed packets that are remembered (4.6: "the last three").
 const NACK_CACHE: usize = 3;
+/// No answer is measured that comes later. It is the longest timeout of the paper (4.6).
+pub(super) const MOST_LATE: Duration = Duration::from_secs(2);
+/// The round trip for which a window of [`Limits::window_bytes`] is wide enough.
+const WINDOW_SPAN: Duration = Duration::from_millis(50);
+/// The window is at most so many times as wide.
+pub const MAX_SPANS: usize = 10;
+/// Packets of the first window. Implementations of QUIC for the Internet begin with as many.
+const FIRST_WINDOW: usize = 32;
 
 impl RoundTrip {
     /// An answer has come after this time.
@@ -93,25 +107,61 @@ impl RoundTrip {
         }
     }
 
-    /// How long to wait for an answer after so many timeouts in a row.
+    /// Returns the time to wait for an answer after `backoff` timeouts in a row.
     pub fn timeout(&self, bounds: Timeouts, backoff: u32) -> Duration {
+        let base = self.first_timeout(bounds);
+        base.saturating_mul(1 << backoff.min(16)).min(self.largest_timeout(bounds))
+    }
+
+    /// Returns the longest time to wait for an answer.
+    pub fn largest_timeout(&self, bounds: Timeouts) -> Duration {
+        bounds.largest.max(self.first_timeout(bounds))
+    }
+
+    /// Returns `true` once there was a sample.
+    pub fn is_measured(&self) -> bool {
+        self.smoothed.is_some()
+    }
+
+    /// Returns the smoothed round-trip time; zero before the first sample.
+    pub fn smoothed(&self) -> Duration {
+        self.smoothed.unwrap_or_default()
+    }
+
+    fn first_timeout(&self, bounds: Timeouts) -> Duration {
         let margin = (4 * self.deviation).max(bounds.least);
-        let base = self.smoothed.map_or(bounds.least, |smoothed| smoothed + margin);
-        base.saturating_mul(1 << backoff.min(16)).min(bounds.largest)
+        self.smoothed.map_or(bounds.least, |smoothed| smoothed + margin)
     }
 }
 
 impl VanJacobson {
-    /// A window of one packet.
+    /// A window of 32 packets, or the widest one if that is less.
     pub fn new(limits: Limits) -> Self {
+        let window = (FIRST_WINDOW * limits.packet_bytes).min(limits.window_bytes);
         Self {
-            window: limits.packet_bytes,
-            threshold: limits.window_bytes,
+            window: window.max(limits.packet_bytes),
+            threshold: usize::MAX,
             limits,
             trip: RoundTrip::default(),
+            shortest: None,
             backoff: 0,
             nacked: VecDeque::new(),
         }
+    }
+
+    /// Returns the widest window: as much for each 50 ms of the shortest round trip, so that a long
+    /// path does not limit the throughput.
+    fn widest(&self) -> usize {
+        let trip = self.shortest.unwrap_or_default().as_nanos();
+        let spans = trip.div_ceil(WINDOW_SPAN.as_nanos()) as usize;
+        self.limits.window_bytes * spans.clamp(1, MAX_SPANS)
+    }
+
+    /// Returns `true` if packets wait in some queue for half of the largest timeout.
+    fn has_queue(&self) -> bool {
+        let shortest = self.shortest.unwrap_or_default();
+        let queueing = self.trip.smoothed().saturating_sub(shortest);
+        queueing > shortest.max(self.limits.timeouts.largest / 2)
     }
 
     fn halve(&mut self) {
@@ -133,8 +183,9 @@ impl Congestion for VanJacobson {
         self.backoff = 0;
         if let Some(sample) = after {
             self.trip.sample(sample);
+            self.shortest = Some(self.shortest.map_or(sample, |shortest| shortest.min(sample)));
         }
-        if self.trip.smoothed.is_some_and(|trip| trip > self.limits.timeouts.largest / 2) {
+        if self.has_queue() {
             return;
         }
         let packet = self.limits.packet_bytes;
@@ -142,7 +193,7 @@ impl Congestion for VanJacobson {
             true => packet,
             false => (packet * packet / self.window).max(1),
         };
-        self.window = (self.window + growth).min(self.limits.window_bytes);
+        self.window = (self.window + growth).min(self.widest());
     }
 
     fn on_nack(&mut self, seqno: SeqNo) {
@@ -158,6 +209,7 @@ impl Congestion for VanJacobson {
 
     fn on_timeout(&mut self) {
         self.backoff += 1;
+        self.shortest = None;
         self.halve();
     }
 }
@@ -194,27 +246,42 @@ mod tests {
     #[test]
     fn the_window_grows_by_a_packet_with_each_ack_until_the_last_congestion() {
         let mut flow = VanJacobson::new(LIMITS);
-        (0..9).for_each(|_| flow.on_ack(1000, Some(MS)));
-        assert_eq!(flow.window_bytes(), 10_000);
+        assert_eq!(flow.window_bytes(), 32_000, "the first window");
+        (0..8).for_each(|_| flow.on_ack(1000, Some(MS)));
+        assert_eq!(flow.window_bytes(), 40_000);
         flow.on_timeout();
-        assert_eq!(flow.window_bytes(), 5000);
-        (0..5).for_each(|_| flow.on_ack(1000, Some(MS)));
-        assert!((5900..=6000).contains(&flow.window_bytes()), "{}", flow.window_bytes());
+        assert_eq!(flow.window_bytes(), 20_000);
+        (0..20).for_each(|_| flow.on_ack(1000, Some(MS)));
+        assert!((20_900..=21_000).contains(&flow.window_bytes()), "{}", flow.window_bytes());
     }
 
     #[test]
-    fn the_window_grows_no_more_when_a_round_trip_takes_half_of_the_largest_timeout() {
+    fn window_grows_no_more_when_queues_take_half_of_the_largest_timeout() {
         let mut flow = VanJacobson::new(LIMITS);
-        (0..9).for_each(|_| flow.on_ack(1000, Some(1100 * MS)));
-        assert_eq!(flow.window_bytes(), 1000);
-        (0..9).for_each(|_| flow.on_ack(1000, Some(MS)));
-        assert_eq!(flow.window_bytes(), 10_000, "the first of these ends it");
+        flow.on_ack(1000, Some(MS));
+        (0..40).for_each(|_| flow.on_ack(1000, Some(1500 * MS)));
+        let window = flow.window_bytes();
+        (0..40).for_each(|_| flow.on_ack(1000, Some(1500 * MS)));
+        assert_eq!(flow.window_bytes(), window);
+        (0..40).for_each(|_| flow.on_ack(1000, Some(MS)));
+        assert!(flow.window_bytes() > window, "the queues are empty again");
+    }
+
+    #[test]
+    fn window_of_a_long_path_grows_by_its_round_trip() {
+        let widest = |trip: Duration| {
+            let mut flow = VanJacobson::new(LIMITS);
+            (0..2000).for_each(|_| flow.on_ack(1000, Some(trip)));
+            flow.window_bytes()
+        };
+        assert_eq!([MS, 50 * MS, 200 * MS].map(widest), [64_000, 64_000, 256_000]);
+        assert_eq!([500 * MS, 5000 * MS].map(widest), [640_000, 640_000]);
     }
 
     #[test]
     fn several_nacks_of_one_packet_halve_the_window_once() {
         let mut flow = VanJacobson::new(LIMITS);
-        (0..31).for_each(|_| flow.on_ack(1000, Some(MS)));
+        assert_eq!(flow.window_bytes(), 32_000);
         (0..4).for_each(|_| flow.on_nack(SeqNo(7)));
         assert_eq!(flow.window_bytes(), 16_000);
         [8, 9, 10].map(SeqNo).into_iter().for_each(|seqno| flow.on_nack(seqno));
@@ -236,6 +303,21 @@ mod tests {
         assert_eq!(flow.timeout(), Duration::from_secs(2));
         flow.on_ack(1000, None);
         assert_eq!(flow.timeout(), before, "an ACK ends the back-off");
+    }
+
+    #[test]
+    fn timeouts_of_a_long_path_may_be_longer_than_the_largest() {
+        let timeouts = Timeouts { least: 20 * MS, largest: 100 * MS };
+        let mut trip = RoundTrip::default();
+        assert_eq!(
+            [0, 1, 3].map(|tries| trip.timeout(timeouts, tries)),
+            [20, 40, 100].map(|it| it * MS)
+        );
+        trip.sample(MS);
+        assert_eq!(trip.timeout(timeouts, 9), 100 * MS);
+        (0..100).for_each(|_| trip.sample(600 * MS));
+        assert!((619 * MS..621 * MS).contains(&trip.timeout(timeouts, 0)));
+        assert_eq!(trip.timeout(timeouts, 9), trip.timeout(timeouts, 0));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! `lists` (4.3), `reforming` (4.4). What all members compute alike is in [`Ring`].
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use bytes::Bytes;
@@ -14,12 +14,13 @@ use super::calling::Calling;
 use super::config::Config;
 use super::confirming::Confirming;
 use super::delivery::{Delivery, ViewEvent};
-use super::flow::{Limits, RoundTrip, VanJacobson};
+use super::flow::{Limits, VanJacobson};
 use super::list_requests::ListRequests;
 use super::locks::{MAX_OWN, OwnLocks};
 use super::log::{ListChange, ListChangeKind, Round};
 use super::names::{Epoch, Process, Timestamp};
 use super::notices::Notices;
+use super::pace::Pace;
 use super::packet::{DataPacket, NewList, Packet};
 use super::qos::Qos;
 use super::quorum::Quorum;
@@ -60,9 +61,7 @@ pub(super) struct Group {
     pub(super) answering: Answering,
     /// The last round of this member's own, until its token is known to be accepted.
     pub(super) passed: Option<Timestamp>,
-    pub(super) passed_at: Time,
-    /// How long it takes until the next one has taken the token and said so.
-    pub(super) pass_trip: RoundTrip,
+    pub(super) pace: Pace,
     /// The token was accepted by the round before this place, and that was not said yet.
     pub(super) unconfirmed: Option<Timestamp>,
     pub(super) batch: Batch,
@@ -74,12 +73,17 @@ pub(super) struct Group {
     pub(super) must_speak: bool,
     pub(super) tries: Tries,
     pub(super) lacked: Lacks,
+    /// What the timer waits for that requests what is missing.
+    pub(super) awaited: Lacks,
     pub(super) repairs: Repairs,
     pub(super) notices: Notices,
     /// The ring from which this node was removed, until a view of another is delivered.
     pub(super) former: Option<Former>,
     /// When this node has last known of a ring that it is not in.
     pub(super) elsewhere: Option<Time>,
+    /// Known nodes with larger ids that have asked to be let in since they were last in a ring, and
+    /// when they did so last.
+    pub(super) joiners: BTreeMap<NodeId, Time>,
     pub(super) quorum: Quorum,
     pub(super) is_leaving: bool,
     /// The others were asked to let it go: nothing more is sent.
@@ -122,8 +126,7 @@ impl Group {
             calling: Calling::default(),
             answering: Answering::default(),
             passed: None,
-            passed_at: Time::ZERO,
-            pass_trip: RoundTrip::default(),
+            pace: Pace::default(),
             unconfirmed: None,
             batch: Batch::default(),
             slowness: core::time::Duration::ZERO,
@@ -131,10 +134,12 @@ impl Group {
             must_speak: false,
             tries: Tries::default(),
             lacked: Lacks::default(),
+            awaited: Lacks::default(),
             repairs: Repairs::default(),
             notices: Notices::default(),
             former: None,
             elsewhere: None,
+            joiners: BTreeMap::new(),
             quorum: Quorum::default(),
             is_leaving: false,
             is_leave_asked: false,
@@ -252,14 +257,14 @@ impl Group {
                 self.on_applied(cx, &round);
             }
             let Some(ring) = &mut self.ring else { return };
-            if ring.leave_unseen() {
-                return self.on_out(cx);
-            }
             // What comes after a list was accepted is not in it: it waits for its place, so that
             // all who go on with the list have delivered the same.
             let now = arrived.take().filter(|_| !self.reforming.has_accepted());
             for delivery in ring.deliver(now) {
                 self.hand_out(cx, delivery);
+            }
+            if self.ring.as_mut().is_some_and(Ring::leave_unseen) {
+                return self.on_out(cx);
             }
             if self.take_turn(cx) {
                 continue;
@@ -287,12 +292,7 @@ impl Group {
 
     fn on_applied(&mut self, cx: &mut Around<'_>, round: &Round) {
         if self.passed.is_some_and(|at| round.at > at) {
-            self.passed = None;
-            cx.cancel(Timer::Pass);
-            self.on_leave_known(cx);
-            if self.tries.pass == 0 {
-                self.pass_trip.sample(cx.now.since(self.passed_at));
-            }
+            self.on_pass_accepted(cx);
         }
         self.tries.ask = 0;
         self.unconfirmed = (round.next == self.me && round.site != self.me).then_some(round.at);
@@ -424,7 +424,7 @@ impl Group {
     }
 
     pub(super) fn watch_own(&mut self, cx: &mut Around<'_>) {
-        match self.sending.due() {
+        match self.sending.due(&self.pace, cx.config) {
             Some(at) if self.reforming.is_idle() && !self.is_short() => {
                 cx.timers.set((cx.group, Timer::Retransmit), at.max(cx.now));
             }
@@ -440,7 +440,7 @@ impl Group {
 
     fn on_retransmit_timer(&mut self, cx: &mut Around<'_>) {
         let may_send = self.reforming.is_idle() && !self.is_short();
-        if self.sending.due().is_none_or(|due| due > cx.now) || !may_send {
+        if self.sending.due(&self.pace, cx.config).is_none_or(|due| due > cx.now) || !may_send {
             return self.watch_own(cx);
         }
         let (again, tries) = self.sending.on_timeout(cx.now, RESENT_AT_ONCE);

@@ -1,12 +1,14 @@
 //! Asking to be let in, and beginning a ring where there is none (4.3).
 
 use super::around::{Around, Timer};
+use super::flow::MOST_LATE;
 use super::group::Group;
 use super::log::{ListChange, ListChangeKind};
 use super::names::Process;
 use super::packet::Packet;
 use super::reforming::Reforming;
 use super::ring::Ring;
+use crate::{NodeId, Time};
 
 impl Group {
     /// Asks to be let in, until somebody does or nobody answers.
@@ -22,7 +24,8 @@ impl Group {
         let change = ListChange { process: self.me, request: 0, kind };
         cx.counters.requests_sent += 1;
         cx.multicast(&Packet::ListChangeRequest { epoch: self.target, change });
-        let mut wait = cx.config.join_retry + cx.random(cx.config.join_retry / 4);
+        let retry = self.pace.join_retry(cx.config);
+        let mut wait = retry + cx.random(retry / 4);
         if core::mem::take(&mut self.is_in_line) {
             // The ring has the request. It is only repeated in case that it gets lost there.
             wait *= PAUSE_IN_LINE;
@@ -40,7 +43,8 @@ impl Group {
             return self.ask_to_join(cx);
         }
         let patience = cx.config.patience;
-        let is_elsewhere = self.elsewhere.is_some_and(|at| cx.now.since(at) < patience);
+        let is_elsewhere = self.elsewhere.is_some_and(|at| cx.now.since(at) < patience)
+            && !self.is_first_of_joiners(cx.now);
         if self.target.take().is_some() || is_elsewhere {
             // The ring that was to be joined is another by now, or does not hear this node.
             self.tries.join = 0;
@@ -57,6 +61,30 @@ impl Group {
         self.wishes.iter_mut().for_each(|wish| wish.process = self.me);
         tracing::info!(me = ?self.me, group = %cx.group, "begins a ring");
         self.enter(cx, Ring::founded_by(self.member(), self.terms.name_check));
+    }
+
+    /// Another node asks to be let in while this one does.
+    pub(super) fn on_other_joiner(
+        &mut self,
+        cx: &mut Around<'_>,
+        sender: NodeId,
+        change: ListChange,
+    ) {
+        // Of several that begin at the same time the smallest begins the ring.
+        let begins = matches!(change.kind, ListChangeKind::Join { member, .. }
+            if member.is_voter || member.partition.quorum().is_none());
+        if begins && sender < cx.node {
+            self.tries.join = 0;
+        } else if self.known.contains(&sender) {
+            self.joiners.insert(sender, cx.now);
+        }
+    }
+
+    /// Returns `true` if all known nodes wait for a ring that is gone, and this node has the
+    /// smallest id.
+    fn is_first_of_joiners(&self, now: Time) -> bool {
+        let is_joining = |node| self.joiners.get(node).is_some_and(|at| now.since(*at) < MOST_LATE);
+        !self.known.is_empty() && self.known.iter().all(is_joining)
     }
 
     /// This node is in a ring from now on.

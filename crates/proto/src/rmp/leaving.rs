@@ -1,5 +1,7 @@
 //! Leaving a ring: by one's own will, or because it continues without this member (4.3).
 
+use core::time::Duration;
+
 use super::around::{Around, Timer};
 use super::group::Group;
 use super::log::{ListChangeKind, Round};
@@ -21,7 +23,7 @@ impl Group {
             return;
         }
         // A ring that may not go on lets nobody go either.
-        cx.set(Timer::Linger, cx.config.leave_within);
+        cx.set(Timer::Linger, self.within_rounds(cx.config.leave_within));
         self.advance(cx, None);
     }
 
@@ -49,11 +51,11 @@ impl Group {
     pub(super) fn on_out(&mut self, cx: &mut Around<'_>) {
         if self.is_leaving {
             self.stop_timers(cx);
-            let mut linger = cx.config.linger;
+            let mut linger = self.within_rounds(cx.config.linger);
             if self.passed.is_some() {
                 // Its own list lets it go, and the next site may not have heard that.
-                cx.set(Timer::Pass, self.pass_trip.timeout(cx.config.timeouts(), 0));
-                linger = linger.max(cx.config.leave_within);
+                cx.set(Timer::Pass, self.pace.pass_timeout(cx.config, 0));
+                linger = linger.max(self.within_rounds(cx.config.leave_within));
             }
             cx.set(Timer::Linger, linger);
         } else {
@@ -85,9 +87,10 @@ impl Group {
         let (terms, known) = (self.terms, core::mem::take(&mut self.known));
         let (target, calling) = (self.merging, core::mem::take(&mut self.calling));
         let former = self.former.or_else(|| self.ring.as_ref().map(Ring::as_former));
+        let pace = core::mem::take(&mut self.pace);
         *self = Self::new(me, terms, cx.config);
         (self.known, self.target, self.calling) = (known, target, calling);
-        self.former = former;
+        (self.pace, self.former) = (pace, former);
         self.elsewhere = Some(cx.now);
         self.make_all_again(cx);
         self.begin_joining(cx);
@@ -124,7 +127,13 @@ impl Group {
         ] {
             cx.cancel(timer);
         }
-        self.lacked = Lacks::default();
+        (self.lacked, self.awaited) = (Lacks::default(), Lacks::default());
+    }
+
+    /// Returns `least`, or more if the token takes longer to go round.
+    fn within_rounds(&self, least: Duration) -> Duration {
+        let members = self.ring.as_ref().map_or(0, |ring| ring.view().len());
+        self.pace.round(least, members)
     }
 
     /// Returns `true` if this member has left the ring and answers for a while.
@@ -135,7 +144,7 @@ impl Group {
     /// The next site knows that it has the token, and so that this member has left.
     pub(super) fn on_leave_known(&mut self, cx: &mut Around<'_>) {
         if self.is_out() {
-            cx.set(Timer::Linger, cx.config.linger);
+            cx.set(Timer::Linger, self.within_rounds(cx.config.linger));
         }
     }
 

@@ -7,7 +7,7 @@ use super::around::{Around, Timer};
 use super::group::Group;
 use super::locks::Locks;
 use super::log::{ListChange, ListChangeKind, MAX_CHANGES, Round};
-use super::names::{Epoch, Timestamp};
+use super::names::{Epoch, Process, Timestamp};
 use super::packet::{NewList, Packet, Snapshot};
 use super::quorum::is_larger;
 use super::ring::Ring;
@@ -28,13 +28,7 @@ impl Group {
             return;
         }
         if self.ring.is_none() {
-            // Of several that begin at the same time the smallest begins the ring.
-            let begins = matches!(change.kind, ListChangeKind::Join { member, .. }
-                if member.is_voter || member.partition.quorum().is_none());
-            if begins && sender < cx.node {
-                self.tries.join = 0;
-            }
-            return;
+            return self.on_other_joiner(cx, sender, change);
         }
         if self.is_of_another_group(cx, sender, change.kind) {
             return;
@@ -64,11 +58,15 @@ impl Group {
         let Some(ring) = &self.ring else { return };
         let token = ring.token();
         let is_later = token != change.process && !token.follows(change.process);
-        if is_joining && token.node == sender && is_later {
+        if token.node == sender && is_later {
             // A ring that is quiet does not wait for the token, and nobody else can take it.
             self.suspect(cx, "the token site begins another life");
         }
         let Some(ring) = &self.ring else { return };
+        let former = ring.view().process_of(sender);
+        if !is_joining && former.is_some_and(|it| change.process.follows(it)) {
+            return;
+        }
         if is_joining && ring.view().contains(change.process) {
             // The New List was lost on its way to the joiner, who has the token.
             if ring.token() == change.process {
@@ -246,12 +244,12 @@ impl Group {
         self.requests.insert(change);
         cx.counters.requests_sent += 1;
         cx.multicast(&packet);
-        cx.set(Timer::Request, cx.backed_off(self.tries.request));
+        cx.set(Timer::Request, self.pace.timeout(cx.config, self.tries.request));
     }
 
     pub(super) fn on_request_timer(&mut self, cx: &mut Around<'_>) {
         if !self.reforming.is_idle() {
-            return cx.set(Timer::Request, cx.config.largest_timeout);
+            return cx.set(Timer::Request, self.pace.longest(cx.config));
         }
         // Locks wait for a quorum as long as it takes.
         self.tries.request += u32::from(!self.is_short() || self.is_leave_asked);
@@ -320,6 +318,7 @@ impl Group {
             }
             self.is_in_line = true;
             self.elsewhere = Some(cx.now);
+            self.joiners.remove(&sender);
             self.tell_if_full(cx, &snapshot.view);
             if snapshot.view.contains(self.me) && snapshot.token == self.me {
                 self.answering.enter(snapshot.seen.clone());
@@ -341,8 +340,12 @@ impl Group {
             return;
         }
         if theirs.contains(self.me) {
+            if theirs.origin != ours.origin {
+                self.refuse_late_entry(cx, sender, theirs);
+            }
             return self.on_other_epoch_of(cx, theirs.epoch);
         }
+        self.refuse_late_entry(cx, sender, theirs);
         if self.reforming.is_ancestor(theirs.epoch) {
             // The sender has not heard that the ring goes on without it.
             return self.notify(cx, sender);
@@ -350,10 +353,23 @@ impl Group {
         self.meet_ring(cx, sender, &snapshot);
     }
 
+    /// Another ring may have let this node in when it was in its own already, and waits for it: it
+    /// learns that the life that it waits for will never come.
+    fn refuse_late_entry(&self, cx: &mut Around<'_>, sender: NodeId, theirs: &RingView) {
+        let Some(awaited) = theirs.process_of(cx.node) else { return };
+        let process = Process { life: self.me.life.max(awaited.life + 1), ..self.me };
+        let change = ListChange { process, request: 0, kind: ListChangeKind::Leave };
+        cx.unicast(sender, &Packet::ListChangeRequest { epoch: Some(theirs.epoch), change });
+    }
+
     /// There is another ring of this group: one of the two ends, if both are not to be.
     fn meet_ring(&mut self, cx: &mut Around<'_>, sender: NodeId, snapshot: &Snapshot) {
         let Some(ring) = &self.ring else { return };
         let (ours, theirs) = (ring.view(), &snapshot.view);
+        if let Some(process) = theirs.process_of(sender) {
+            // It may have asked to be let in just before it began a ring of its own.
+            self.requests.enter_life(process);
+        }
         let is_working = self.reforming.is_idle();
         let is_descendant = theirs.origin == ours.origin;
         if is_descendant && !is_working && theirs.epoch.version > ours.epoch.version {
@@ -407,6 +423,7 @@ impl Group {
     /// A node is not in the group any more, as the membership provider says.
     pub(super) fn on_neighbour_gone(&mut self, cx: &mut Around<'_>, node: NodeId) {
         self.known.remove(&node);
+        self.joiners.remove(&node);
         // Nobody is left who could be in another ring.
         self.elsewhere = self.elsewhere.filter(|_| !self.known.is_empty());
         self.refresh_reach(cx);

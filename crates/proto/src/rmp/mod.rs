@@ -137,6 +137,7 @@ mod looking;
 mod names;
 mod news;
 mod notices;
+mod pace;
 pub mod packet;
 mod parts;
 mod qos;

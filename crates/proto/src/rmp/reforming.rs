@@ -56,6 +56,8 @@ pub(super) struct Reforming {
     formation: Option<Proposal>,
     ancestors: VecDeque<Epoch>,
     tries: u32,
+    /// Ballots of others that were given up since this member's own last one.
+    lost_turns: u32,
     /// Since when this partition may not go on.
     minority_since: Option<Time>,
     /// Voters that an operator knows to be lost: the ring is to continue without a quorum.
@@ -172,6 +174,15 @@ impl Reforming {
         self.drop_refuted(&refuted);
     }
 
+    /// Refutes the list that this member proposes. Only its initiator could have made it hold, and
+    /// takes part in another ballot now.
+    fn refute_own(&mut self) {
+        if let State::Proposing { proposal, .. } = &self.state {
+            let own = proposal.view.epoch;
+            self.drop_refuted(&[own]);
+        }
+    }
+
     fn drop_refuted(&mut self, refuted: &[Epoch]) {
         self.accepted.retain(|proposal| !refuted.contains(&proposal.view.epoch));
         for epoch in refuted {
@@ -217,6 +228,8 @@ impl Group {
             return cx.unicast(sender, &Packet::RecoveryAbort { ballot, seen: promised });
         }
         if ballot > promised {
+            self.reforming.refute_own();
+            self.pace.forget_old_floor(cx.now);
             self.reforming.promised = Some(ballot);
             self.reforming.tries = 0;
             self.reforming.state = State::Voted { said: None, target: position.clone() };
@@ -375,6 +388,7 @@ impl Group {
             // Only its initiator could have made it hold.
             self.reforming.drop_refuted(&[ballot]);
             if self.reforming.promised == Some(ballot) && !self.reforming.is_idle() {
+                self.reforming.lost_turns += 1;
                 self.back_off(cx, cx.config.back_off);
             }
         } else if ballot.creator == self.me && self.reforming.promised == Some(ballot) {
@@ -388,13 +402,16 @@ impl Group {
 
     pub(super) fn back_off(&mut self, cx: &mut Around<'_>, span: Duration) {
         self.reforming.state = State::BackingOff;
-        let wait = cx.config.recovery_retry / 2 + cx.random(span);
+        // A member that is farther away, or was slow, gets its turn too: only an initiator finds
+        // out that the members are too few.
+        let retry = self.pace.recovery_retry(cx.config) / (1 + self.reforming.lost_turns);
+        let wait = retry / 2 + cx.random(span.max(retry));
         cx.set(Timer::Recovery, wait);
     }
 
     /// How long a voter waits for the initiator.
     fn patience(&self, cx: &mut Around<'_>) -> Duration {
-        let asks = cx.config.recovery_retry * (cx.config.recovery_tries + 2);
+        let asks = self.pace.recovery_retry(cx.config) * (cx.config.recovery_tries + 2);
         asks + cx.random(cx.config.back_off)
     }
 
@@ -413,7 +430,7 @@ impl Group {
                 let proposal = proposal.clone();
                 let list = Packet::NewList(NewList::Formation { proposal, is_committed: false });
                 rest.into_iter().for_each(|process| cx.unicast(process.node, &list));
-                cx.set(Timer::Recovery, cx.config.recovery_retry);
+                cx.set(Timer::Recovery, self.pace.recovery_retry(cx.config));
             }
         }
     }

@@ -80,6 +80,8 @@ pub(super) struct Ring {
 
 /// Nodes that have left of which the last life is remembered.
 const MAX_OVER: usize = 4096;
+/// Runs of one ACK: so many fit the smallest datagram.
+const MAX_RUNS: usize = 64;
 
 /// A member as its rounds show it.
 #[derive(Clone, Copy, Debug)]
@@ -245,7 +247,7 @@ impl Ring {
         for (source, stream) in self.streams.iter().filter(|(it, _)| self.may_order(**it)) {
             let (first, end) = (stream.ordered_to(), stream.received_to());
             let count = (end.distance_from(first).max(0) as usize).min(left);
-            if count == 0 {
+            if count == 0 || runs.len() == MAX_RUNS {
                 continue;
             }
             let run = Run { source: *source, first, count: count as u16 };

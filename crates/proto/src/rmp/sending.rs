@@ -5,8 +5,10 @@ use alloc::collections::VecDeque;
 
 use bytes::Bytes;
 
+use super::config::Config;
 use super::flow::{self, Congestion};
 use super::locks::Handler;
+use super::pace::Pace;
 use super::qos::Qos;
 use super::stream::Data;
 use crate::{SeqNo, Time};
@@ -179,9 +181,10 @@ impl Sending {
 
     /// When the oldest packet without a place has waited long enough, since it was sent or since
     /// the one before it got its place.
-    pub(super) fn due(&self) -> Option<Time> {
+    pub(super) fn due(&self, pace: &Pace, config: &Config) -> Option<Time> {
         let since = self.under_way.front().map(|it| it.sent_at.max(self.ordered_at));
-        since.map(|since| since + self.congestion.timeout())
+        let least = pace.place_timeout(config, self.tries);
+        since.map(|since| since + self.congestion.timeout().max(least))
     }
 
     /// The packets to be sent again, and how often in a row that has happened.

@@ -51,7 +51,7 @@ impl Group {
             return false;
         }
         let Some(ring) = &self.ring else { return false };
-        let (runs, may_wait) = ring.orderable(cx.config.batch);
+        let (runs, may_wait) = ring.orderable(self.pace.batch(cx.config));
         let is_ready = !runs.is_empty() && (!may_wait || self.batch.is_due || self.must_speak);
         // Neither changes of the view nor messages wait for all of the other: a turn serves both.
         if !(is_ready && self.has_listed()) {
@@ -131,9 +131,9 @@ impl Group {
         self.must_speak = false;
         if next != self.me {
             self.passed = Some(round.at);
-            self.passed_at = cx.now;
             self.tries.pass = 0;
-            cx.set(Timer::Pass, self.pass_trip.timeout(cx.config.timeouts(), 0));
+            self.pace.on_passed(cx.now, next);
+            cx.set(Timer::Pass, self.pace.pass_timeout(cx.config, 0));
         }
         ring.offer(round);
     }
@@ -181,12 +181,18 @@ impl Group {
 
     pub(super) fn on_confirm(&mut self, cx: &mut Around<'_>, epoch: Epoch, at: Timestamp) {
         if self.epoch() == Some(epoch) && self.passed == Some(at) {
-            self.passed = None;
-            cx.cancel(Timer::Pass);
-            self.on_leave_known(cx);
+            self.on_pass_accepted(cx);
             self.release_placed(cx);
             self.advance(cx, None);
         }
+    }
+
+    /// The next token site has taken the token.
+    pub(super) fn on_pass_accepted(&mut self, cx: &mut Around<'_>) {
+        self.passed = None;
+        cx.cancel(Timer::Pass);
+        self.pace.on_accepted(cx.now, cx.config);
+        self.on_leave_known(cx);
     }
 
     pub(super) fn on_pass_timer(&mut self, cx: &mut Around<'_>) {
@@ -205,8 +211,8 @@ impl Group {
             self.send_snapshot(cx, member.process.node);
         }
         cx.unicast(round.next.node, &round_packet(epoch, &round));
-        let tries = self.tries.pass;
-        cx.set(Timer::Pass, self.pass_trip.timeout(cx.config.timeouts(), tries));
+        self.pace.on_passed_again(cx.now);
+        cx.set(Timer::Pass, self.pace.pass_timeout(cx.config, self.tries.pass));
     }
 
     pub(super) fn on_idle_timer(&mut self, cx: &mut Around<'_>) {
@@ -239,17 +245,29 @@ impl Group {
         }
         if !lacks.is_empty() {
             let wait = match self.tries.ask {
-                0 => cx.config.nack_delay,
-                tries => cx.backed_off(tries - 1),
+                0 => self.pace.nack_delay(cx.config),
+                tries => self.pace.timeout(cx.config, tries - 1),
             };
-            cx.set_no_later(Timer::Ask, wait);
+            if lacks.overlaps(&self.awaited) {
+                cx.set_no_later(Timer::Ask, wait);
+            } else {
+                // All that the timer was set for has come: what is missing now is younger.
+                cx.set(Timer::Ask, wait);
+                self.awaited.clone_from(&lacks);
+            }
         } else if ring.token() != self.me && (!ring.is_quiet() || self.requests.has_of_members()) {
             // The token is on its way, or would be. If nobody has it any more, somebody has to
             // notice.
-            cx.set_no_later(Timer::Ask, cx.config.idle_after + cx.config.largest_timeout);
+            let wait = cx.config.idle_after + self.pace.longest(cx.config);
+            if core::mem::take(&mut self.awaited).is_empty() {
+                cx.set_no_later(Timer::Ask, wait);
+            } else {
+                cx.set(Timer::Ask, wait);
+            }
         } else {
             cx.cancel(Timer::Ask);
             self.tries.ask = 0;
+            self.awaited = Lacks::default();
         }
         self.lacked = lacks;
     }
@@ -271,7 +289,7 @@ impl Group {
         let asked = self.whom_to_ask(&lacks);
         let epoch = ring.view().epoch;
         self.ask(cx, epoch, asked, lacks, true);
-        cx.set(Timer::Ask, cx.backed_off(self.tries.ask));
+        cx.set(Timer::Ask, self.pace.timeout(cx.config, self.tries.ask));
     }
 
     /// The first time the last token site that is known, or the source itself; then the other
@@ -366,13 +384,6 @@ pub(super) fn round_packet(epoch: Epoch, round: &Round) -> Packet {
     match round.what {
         What::Order(_) => Packet::Ack { epoch, round },
         What::List(_) => Packet::NewList(NewList::Change { epoch, round }),
-    }
-}
-
-impl Lacks {
-    /// Whether nothing is missing.
-    pub(super) fn is_empty(&self) -> bool {
-        self.from == self.to && self.runs.is_empty()
     }
 }
 

@@ -168,6 +168,7 @@ fn a_group_that_does_not_answer_is_given_up() {
     assert!(outcomes(&world, 1).is_empty());
     world.run_for(200 * MS);
     assert_eq!(outcomes(&world, 1), [&Outcome::Unanswered]);
+    world.run_for(5000 * MS);
     let before: u64 = world.datagrams_by_kind.values().sum();
     world.run_for(100_000 * MS);
     assert_eq!(world.datagrams_by_kind.values().sum::<u64>(), before, "it is quiet");

@@ -2,6 +2,7 @@
 
 mod calls;
 mod checks;
+mod distance;
 mod healing;
 mod liveness;
 mod locks;
@@ -228,7 +229,7 @@ fn who_was_let_in_without_hearing_of_it_is_another_in_a_ring_of_its_own() {
     world.join(1);
     // Its request is on its way; no answer comes through.
     world.part[1] = 1;
-    world.run_for(1000 * MS);
+    world.run_for(2000 * MS);
     let own = world.process(1).expect("it has a ring of its own");
     assert!(own.life > 1, "its first life was let in by the other ring, and may not be in two");
     // The first ring does not wait for a member that has never spoken.

@@ -20,6 +20,8 @@ pub(crate) struct World {
     pub(crate) loss: f64,
     pub(crate) duplicates: f64,
     pub(crate) delay: (Duration, Duration),
+    /// Bytes per second that each host can send; `None`: any number.
+    pub(crate) rate: Option<u64>,
     /// The invariants are checked after so many calls of engines: in a large ring that takes far
     /// more time than the calls.
     pub(crate) check_every: u64,
@@ -57,6 +59,7 @@ impl World {
             loss: 0.0,
             duplicates: 0.0,
             delay: (MS / 10, MS / 5),
+            rate: None,
             check_every: 1,
             drains: 0,
             part: Vec::new(),
@@ -87,6 +90,7 @@ impl World {
             is_alive: true,
             is_paused: false,
             is_joined: false,
+            is_free_at: Time::ZERO,
             is_without_multicast: false,
             ahead: Duration::ZERO,
             has_left: false,
@@ -221,6 +225,7 @@ impl World {
                 record.push(datagram.clone());
             }
             *self.datagrams_by_kind.entry(datagram[4]).or_default() += 1;
+            self.occupy_link(number, datagram.len());
             for to in 0..self.hosts.len() {
                 let is_meant = match transmit.destination {
                     Destination::Group(_) => {

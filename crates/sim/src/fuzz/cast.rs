@@ -18,6 +18,8 @@ pub(crate) struct Cast {
     pub(crate) loss: Loss,
     /// Whether a host that is started again comes back under its old id.
     pub(crate) keeps_ids: bool,
+    /// Delay of every path, besides that of a local network.
+    pub(crate) distance: Duration,
 }
 
 impl Cast {

@@ -58,10 +58,13 @@ pub(crate) fn write_scenario<'a>(
     kinds: &[Kind],
     acts: impl Iterator<Item = (Duration, &'a dyn Debug)>,
 ) -> fmt::Result {
-    let Cast { hosts, groups, loss, keeps_ids } = cast;
+    let Cast { hosts, groups, loss, keeps_ids, distance } = cast;
     writeln!(f, "{hosts} hosts, {groups} groups, views by {views:?}, loss {loss}")?;
     let ids = if keeps_ids { "kept" } else { "new" };
     writeln!(f, "kinds of faults: {kinds:?}; ids of starts: {ids}")?;
+    if !distance.is_zero() {
+        writeln!(f, "hosts {distance:?} apart")?;
+    }
     for (at, act) in acts {
         writeln!(f, "  {:>10.3} ms  {act:?}", at.as_secs_f64() * 1e3)?;
     }

@@ -312,7 +312,8 @@ impl Scenario {
     /// Who may do something, or have something done to them.
     pub(super) fn cast(&self) -> Cast {
         let keeps_ids = keeps_ids(self.seed);
-        Cast { hosts: self.hosts, groups: self.groups, loss: self.loss, keeps_ids }
+        let Self { hosts, groups, loss, .. } = *self;
+        Cast { hosts, groups, loss, keeps_ids, distance: Duration::ZERO }
     }
 }
 

@@ -71,7 +71,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
             Views::Service(service) => service.hosts(),
             _ => 0,
         };
-        let topology = draw_topology(cast.hosts + others, &mut rng);
+        let topology = draw_topology(cast.hosts + others, cast.distance, &mut rng);
         let config = WorldConfig {
             loss: cast.loss,
             receive_buffer: [1024, 64, 8][rng.below(3)],
@@ -419,14 +419,17 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
     }
 }
 
-/// A LAN, racks, or a star of slow links with short queues; now and then links lose too.
-fn draw_topology(hosts: u32, rng: &mut Rng) -> Topology {
+/// A LAN, racks, or a star of slow links with short queues; now and then links lose too. Hosts that
+/// are far apart have one switch between any two of them.
+fn draw_topology(hosts: u32, distance: Duration, rng: &mut Rng) -> Topology {
     let jitter = Jitter::Exponential(Duration::from_micros(30));
-    let mut link = Link::of_delay(Duration::from_micros(100)).with_jitter(jitter);
+    let delay = Duration::from_micros(100) + distance;
+    let mut link = Link::of_delay(delay).with_jitter(jitter);
     if rng.chance(0.2) {
         link = link.with_loss(Loss::Markov { rate: 0.01, mean_burst: 3.0 });
     }
     match rng.below(5) {
+        _ if !distance.is_zero() => Topology::lan(hosts, link),
         0 => Topology::rack(hosts.div_ceil(4), 4, link, link),
         1 => {
             let slow = link.with_bandwidth(100_000_000, 64 * 1024);

@@ -213,7 +213,7 @@ impl<'a> Player<'a> {
     /// The faults stop, and everything must come right.
     fn heal(&mut self) {
         self.stage.heal();
-        let patience = self.settings.patience(self.scenario.hosts);
+        let patience = self.settings.patience(self.scenario);
         let providers = if self.stage.has_roster() { Duration::ZERO } else { AGREE_WITHIN };
         self.run_for(LEAST_PAUSE);
         self.wait(patience + providers, |player| is_whole(&player.standings()));
@@ -279,7 +279,7 @@ impl<'a> Player<'a> {
         for host in (0..hosts).map(HostIx) {
             let Some(member) = self.stage.member(host) else { continue };
             let bytes = member.engine().held_bytes();
-            let limit = self.settings.limit_bytes(self.scenario.groups, 2 * hosts);
+            let limit = self.settings.limit_bytes(self.scenario, 2 * hosts);
             self.stage.book.keeps(bytes, limit);
         }
     }

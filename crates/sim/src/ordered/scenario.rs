@@ -112,8 +112,17 @@ impl Scenario {
     }
 
     pub(super) fn cast(&self) -> Cast {
-        let keeps_ids = keeps_ids(self.seed);
-        Cast { hosts: self.hosts, groups: self.groups, loss: self.loss, keeps_ids }
+        let Self { hosts, groups, loss, .. } = *self;
+        Cast { hosts, groups, loss, keeps_ids: keeps_ids(self.seed), distance: self.distance() }
+    }
+
+    /// Delay of every path, besides that of a local network: none, but in one scenario of 16.
+    /// Gossip is set for local networks.
+    pub(super) fn distance(&self) -> Duration {
+        let mut rng = Rng::new(self.seed ^ 0x0064_6973_7461);
+        let distance = [5, 15, 50, 100, 250][rng.below(5)];
+        let is_far = rng.below(16) == 0 && matches!(self.views, Views::Roster(_));
+        if is_far { Duration::from_millis(distance) } else { Duration::ZERO }
     }
 
     /// Most join at the beginning, some later. Messages come in rushes, often just before a fault,

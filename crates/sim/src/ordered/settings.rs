@@ -6,6 +6,9 @@ use core::time::Duration;
 use carom_proto::rmp::{Config, Partition};
 use carom_proto::{NodeId, Rng};
 
+use super::Scenario;
+use crate::fuzz::Kind;
+
 /// What all members of a scenario have alike.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -48,11 +51,13 @@ impl Settings {
     /// Longest time that anything may take, once the network works again: all tries of one thing,
     /// then those of a reformation, then the search of a minority for the others; several times
     /// over, because one may end in the other.
-    pub fn patience(&self, hosts: u32) -> Duration {
+    pub fn patience(&self, scenario: &Scenario) -> Duration {
+        let hosts = scenario.hosts;
         let Config { tries, recovery_tries, .. } = self.config;
-        let waiting = self.config.largest_timeout * (tries + hosts + 2);
+        let far = TRIPS_PER_TIMEOUT * scenario.distance();
+        let waiting = (self.config.largest_timeout + far) * (tries + hosts + 2);
         let reforming =
-            self.config.recovery_retry * (2 * recovery_tries + 4) + self.config.back_off;
+            (self.config.recovery_retry + far) * (2 * recovery_tries + 4) + self.config.back_off;
         let joining = self.config.join_retry * (2 * self.config.join_tries + 2);
         let looking = self.config.minority_retry + self.config.announce + self.config.linger;
         let once = waiting + reforming + joining + looking + self.config.idle_after * (2 * hosts);
@@ -62,11 +67,15 @@ impl Settings {
     /// Bytes of messages that an engine may keep in `groups` groups in which there have been so
     /// many members, each of which may have a window under way; and what has its place but is not
     /// with all members: what they may order until the token has been with everybody.
-    pub fn limit_bytes(&self, groups: u32, lives: u32) -> usize {
+    pub fn limit_bytes(&self, scenario: &Scenario, lives: u32) -> usize {
         let Config { queue_bytes, window_bytes, batch, path_mtu, message_bytes, .. } = self.config;
-        let under_way = lives as usize * (window_bytes + message_bytes);
-        let placed = 2 * lives as usize * batch * usize::from(path_mtu);
-        groups as usize * (queue_bytes + under_way + placed)
+        // Windows and ACKs grow with the round trip, and disturbances make it longer.
+        let may_be_far = !scenario.distance().is_zero()
+            || [Kind::Disturb, Kind::Slow].iter().any(|kind| scenario.kinds.contains(kind));
+        let (windows, batches) = if may_be_far { (10, 32) } else { (1, 1) };
+        let under_way = lives as usize * (windows * window_bytes + message_bytes);
+        let placed = 2 * lives as usize * batches * batch * usize::from(path_mtu);
+        scenario.groups as usize * (queue_bytes + under_way + placed)
     }
 }
 
@@ -115,5 +124,7 @@ impl fmt::Display for Settings {
     }
 }
 
+/// One ways in the longest timeout: two of a round trip with its first deviation, six each.
+const TRIPS_PER_TIMEOUT: u32 = 12;
 /// So often one thing that goes wrong may lead to the next until all is well.
 const ROUNDS: u32 = 6;

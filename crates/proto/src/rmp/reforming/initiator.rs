@@ -22,12 +22,13 @@ impl Group {
         let vote = Vote { position: position.clone(), accepted };
         self.reforming.highest = version;
         self.reforming.promised = Some(ballot);
-        self.reforming.tries = 0;
+        (self.reforming.tries, self.reforming.lost_turns) = (0, 0);
         self.reforming.state =
             State::Initiating { votes: BTreeMap::from([(self.me, vote)]), said: position.clone() };
         cx.counters.reformations_begun += 1;
+        self.pace.on_ballot(cx.now, ballot);
         self.say_start(cx, position);
-        cx.set(Timer::Recovery, cx.config.recovery_retry);
+        cx.set(Timer::Recovery, self.pace.recovery_retry(cx.config));
     }
 
     pub(super) fn say_start(&mut self, cx: &mut Around<'_>, position: Position) {
@@ -45,6 +46,7 @@ impl Group {
         position: Position,
         accepted: Vec<Accepted>,
     ) {
+        self.pace.on_vote(cx.now, sender, ballot, cx.config);
         let (Some(ring), true) = (&self.ring, self.reforming.promised == Some(ballot)) else {
             return;
         };
@@ -174,7 +176,7 @@ impl Group {
         let acks = BTreeSet::from([self.me]);
         self.reforming.state = State::Proposing { proposal: proposal.clone(), acks };
         cx.multicast(&Packet::NewList(NewList::Formation { proposal, is_committed: false }));
-        cx.set(Timer::Recovery, cx.config.recovery_retry);
+        cx.set(Timer::Recovery, self.pace.recovery_retry(cx.config));
         self.commit_if_accepted(cx);
     }
 
@@ -253,6 +255,6 @@ impl Group {
         for (node, position) in ahead {
             self.fetch(cx, node, position);
         }
-        cx.set(Timer::Recovery, cx.config.recovery_retry);
+        cx.set(Timer::Recovery, self.pace.recovery_retry(cx.config));
     }
 }

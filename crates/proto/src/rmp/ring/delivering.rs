@@ -51,9 +51,9 @@ impl Ring {
     /// be delivered whatever is missing before it.
     pub(in crate::rmp) fn deliver(&mut self, arrived: Option<(Process, SeqNo)>) -> Vec<Delivery> {
         let mut out = Vec::new();
-        // Who has left is told so, whether those who stay are enough or not.
+        // A leaver is shown that it has left, whether those who stay are enough or not.
         let is_in = self.view.contains(self.me);
-        if self.is_out || (self.shortage().is_some() && is_in) {
+        if self.is_out || (self.shortage().is_some() && (is_in || self.is_unused())) {
             return out;
         }
         if let Some((source, seqno)) = arrived {
@@ -70,9 +70,12 @@ impl Ring {
                     self.gone.insert(source, round);
                     self.forget_gone();
                 }
-                // A leaver is shown the views that let it go, but no message of a ring that lacks
-                // its quorum: those who stay may never be given it.
-                Queued::Packet { .. } if !is_in && self.is_shown_short => {}
+                // A leaver is given no message of a ring that lacks its quorum: those who stay may
+                // never be given it. Nor is it shown what comes after that message.
+                Queued::Packet { .. } if !is_in && self.is_shown_short => {
+                    self.queue.push_front(front);
+                    break;
+                }
                 Queued::Packet { round, place, source, seqno } => {
                     if !self.deliver_packet(round, place, (source, seqno), &mut out) {
                         self.queue.push_front(front);
@@ -88,16 +91,21 @@ impl Ring {
         out
     }
 
-    /// This member has left a ring that never had a quorum: nothing of it is delivered. Returns
-    /// whether that is so from now on.
+    /// This member has left a ring without a quorum, and is not shown that it has: the ring never
+    /// had one, or a message comes before that only those who stay may be given. Returns whether
+    /// that is so from now on.
     pub(in crate::rmp) fn leave_unseen(&mut self) -> bool {
-        let is_in = self.view.contains(self.me);
-        if is_in || self.is_out || !self.is_unused() || self.shortage().is_none() {
+        if self.view.contains(self.me) || self.is_out {
             return false;
         }
-        self.queue.clear();
-        self.is_out = true;
-        true
+        let is_message_next = matches!(self.queue.front(), Some(Queued::Packet { .. }));
+        let is_unseen = (self.is_unused() && self.shortage().is_some())
+            || (is_message_next && self.is_shown_short);
+        if is_unseen {
+            self.queue.clear();
+            self.is_out = true;
+        }
+        is_unseen
     }
 
     /// Tells of locks that a majority knows to be granted: no reformation will forget them.

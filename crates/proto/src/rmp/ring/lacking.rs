@@ -34,6 +34,24 @@ pub(in crate::rmp) struct Former {
 /// Packets that are asked for at once, at most.
 const LACKS_LIMIT: usize = 256;
 
+impl Lacks {
+    /// Whether nothing is missing.
+    pub(in crate::rmp) fn is_empty(&self) -> bool {
+        self.from == self.to && self.runs.is_empty()
+    }
+
+    /// Returns `true` if something is missing in both.
+    pub(in crate::rmp) fn overlaps(&self, other: &Self) -> bool {
+        let overlap = |run: &Run, other: &Run| {
+            run.source == other.source
+                && other.end().is_after(run.first)
+                && run.end().is_after(other.first)
+        };
+        self.from.max(other.from) < self.to.min(other.to)
+            || self.runs.iter().any(|run| other.runs.iter().any(|it| overlap(run, it)))
+    }
+}
+
 impl Former {
     /// Returns the number of places before the first view of another ring that were not delivered
     /// here; `None` if that ring may have an order of its own.

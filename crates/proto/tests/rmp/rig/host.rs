@@ -16,6 +16,8 @@ pub(crate) struct Host {
     pub(crate) is_alive: bool,
     pub(crate) is_paused: bool,
     pub(crate) is_joined: bool,
+    /// When its link is free again.
+    pub(crate) is_free_at: Time,
     /// It neither sends nor hears multicast.
     pub(crate) is_without_multicast: bool,
     /// What its clock is ahead of the others'.

@@ -23,6 +23,15 @@ impl World {
         self.arrive(to, &datagram);
     }
 
+    /// The link of a host takes its time for a datagram; multicasts take it once.
+    pub(super) fn occupy_link(&mut self, from: usize, bytes: usize) {
+        if let Some(rate) = self.rate {
+            let takes = Duration::from_nanos(bytes as u64 * 1_000_000_000 / rate);
+            let free_at = &mut self.hosts[from].is_free_at;
+            *free_at = (*free_at).max(self.now) + takes;
+        }
+    }
+
     pub(super) fn carry(&mut self, from: usize, to: usize, datagram: &[u8]) {
         if self.part[from] != self.part[to] {
             return;
@@ -40,7 +49,8 @@ impl World {
             let spread = (most - least).as_nanos() as usize;
             let delay = least + Duration::from_nanos(self.rng.below(spread + 1) as u64);
             self.datagrams += 1;
-            self.in_flight.insert((self.now + delay, self.datagrams), (to, datagram.to_vec()));
+            let sent_at = self.hosts[from].is_free_at.max(self.now);
+            self.in_flight.insert((sent_at + delay, self.datagrams), (to, datagram.to_vec()));
         }
     }
 

@@ -1,0 +1,111 @@
+//! Rings whose members are far from each other: timers follow the measured round trip.
+
+use std::time::Duration;
+
+use carom_proto::rmp::{Partition, Qos};
+
+use crate::rig::{GROUP, MS, World};
+use crate::{joined, payloads};
+
+/// One way, in milliseconds.
+const DELAYS: [u32; 6] = [1, 15, 25, 100, 250, 500];
+/// Bytes per second of each link: 8 Mbit/s.
+const RATE: u64 = 1_000_000;
+const MESSAGE_BYTES: usize = 10_000;
+const MESSAGES: usize = 100;
+
+fn reformations(world: &World) -> u64 {
+    world.hosts.iter().map(|host| host.engine.counters().reformations_begun).sum()
+}
+
+/// Shortest time for a megabyte: the link carries it, and the last place is known a round trip
+/// after its packet was sent.
+fn shortest_time(delay: Duration) -> Duration {
+    Duration::from_secs_f64((MESSAGES * MESSAGE_BYTES) as f64 / RATE as f64) + 2 * delay
+}
+
+/// Four members on links of 8 Mbit/s, so far from each other, once they are in one ring.
+fn ring_over(delay: Duration, seed: u64) -> World {
+    let mut world = World::new(4, Partition::Majority, seed);
+    (world.delay, world.rate) = ((delay, delay + delay / 50), Some(RATE));
+    (0..4).for_each(|number| world.join(number));
+    world.tell_views();
+    let begin = world.now;
+    let is_whole = |world: &World| {
+        (0..4).all(|number| world.hosts[number].engine.view(GROUP).is_some_and(|it| it.len() == 4))
+    };
+    // Members that are farther away than a founder waits begin rings that have to merge.
+    let limit = if delay > 250 * MS { 60_000 * MS } else { 20 * delay + 1000 * MS };
+    while !is_whole(&world) && world.now.since(begin) < limit {
+        world.run_for(10 * MS);
+    }
+    assert!(is_whole(&world), "not whole within {limit:?} over {delay:?}, seed {seed}");
+    world.run_for(40 * delay);
+    world
+}
+
+#[test]
+fn megabyte_takes_three_times_the_shortest_time_at_most() {
+    for delay in DELAYS[..5].iter().map(|ms| *ms * MS) {
+        for seed in 0..6 {
+            let mut world = ring_over(delay, seed);
+            let (begin, before) = (world.now, reformations(&world));
+            (0..MESSAGES).for_each(|_| world.send(0, Qos::TotallyOrdered, MESSAGE_BYTES));
+            let delivered = |world: &World, it: usize| world.hosts[it].engine.counters().delivered;
+            let is_done = |world: &World| (0..4).all(|it| delivered(world, it) == MESSAGES as u64);
+            let least = shortest_time(delay);
+            while !is_done(&world) && world.now.since(begin) < 9 * least {
+                world.run_for(MS);
+            }
+            let took = world.now.since(begin);
+            assert!(took <= 3 * least, "{delay:?}, seed {seed}: {took:?}, at least {least:?}");
+            assert_eq!(reformations(&world), before, "{delay:?}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn dead_member_is_removed_at_any_distance() {
+    for delay in DELAYS.map(|ms| ms * MS) {
+        for seed in 0..6 {
+            let mut world = ring_over(delay, seed);
+            let victim = seed as usize % 4;
+            let others: Vec<usize> = (0..4).filter(|number| *number != victim).collect();
+            world.crash(victim);
+            let begin = world.now;
+            others.iter().for_each(|number| world.send(*number, Qos::TotallyOrdered, 100));
+            let is_done = |world: &World| {
+                let is_done = |number: &usize| {
+                    let view = world.hosts[*number].engine.view(GROUP);
+                    view.is_some_and(|it| it.len() == 3) && payloads(world, *number).len() == 3
+                };
+                others.iter().all(is_done)
+            };
+            let limit = 120 * delay + 2000 * MS;
+            while !is_done(&world) && world.now.since(begin) < limit {
+                world.run_for(MS);
+            }
+            assert!(is_done(&world), "{delay:?}, seed {seed}: not without it within {limit:?}");
+            let first = payloads(&world, others[0]);
+            others.iter().for_each(|number| assert_eq!(payloads(&world, *number), first));
+        }
+    }
+}
+
+/// The timers of a ring that was near are those of a near one until it is measured again.
+#[test]
+fn ring_lives_on_when_its_path_becomes_longer() {
+    for seed in 0..10 {
+        let mut world = joined(4, seed);
+        for ms in [5, 15, 30] {
+            world.delay = (ms * MS, ms * MS);
+            for turn in 0..100 {
+                world.send(turn % 4, Qos::TotallyOrdered, 100);
+                world.run_for(5 * MS);
+            }
+        }
+        world.run_for(2000 * MS);
+        assert_eq!(payloads(&world, 0).len(), 300, "seed {seed}");
+        (1..4).for_each(|it| assert_eq!(payloads(&world, it), payloads(&world, 0)));
+    }
+}
