@@ -121,7 +121,9 @@ impl Scenario {
     pub(super) fn distance(&self) -> Duration {
         let mut rng = Rng::new(self.seed ^ 0x0064_6973_7461);
         let distance = [5, 15, 50, 100, 250][rng.below(5)];
-        let is_far = rng.below(16) == 0 && matches!(self.views, Views::Roster(_));
+        // What a ring may take grows with its members and the distance: steps are limited.
+        let may_be_far = self.hosts <= 8 && matches!(self.views, Views::Roster(_));
+        let is_far = rng.below(16) == 0 && may_be_far;
         if is_far { Duration::from_millis(distance) } else { Duration::ZERO }
     }
 
