@@ -112,6 +112,12 @@ impl SeqNo {
         self.distance_from(other).unsigned_abs() <= 1 << 16
     }
 
+    /// Returns `true` if a stream that continues with `next` has not sent all numbers before this
+    /// one. A number that seems to be more than 2^30 behind is ahead, by half of all numbers.
+    pub fn is_beyond(self, next: Self) -> bool {
+        !(0..=1 << 30).contains(&next.distance_from(self))
+    }
+
     /// The later of the two.
     pub fn later(self, other: Self) -> Self {
         if self.is_after(other) { self } else { other }

@@ -155,7 +155,7 @@ impl Lateral {
         } else {
             // A message that this node was told of in part before it left the group ends later.
             let known = self.streams.get(ix).owed_from(next);
-            if query.end.is_after(known) {
+            if query.end.is_beyond(known) {
                 self.take_back(ix, query, known);
             }
         }
@@ -197,7 +197,7 @@ impl Lateral {
         for missing in self.streams.forget_unsent(ix, next, query.asked_at) {
             self.missing.remove(missing);
         }
-        if self.streams.get(ix).base_is_after(next) {
+        if self.streams.get(ix).is_settled_beyond(next) {
             // Everything before that was considered settled, so the stream has to go back.
             for (_, missing) in self.streams.get(ix).all_missing() {
                 self.missing.remove(missing);

@@ -40,9 +40,10 @@ impl Stream {
         self.end().distance_from(sure).max(0) as u32
     }
 
-    /// Returns `true` if everything before a number after `seqno` counts as settled.
-    pub(in super::super) fn base_is_after(&self, seqno: SeqNo) -> bool {
-        self.base.is_after(seqno)
+    /// Returns `true` if numbers count as settled that a stream which continues with `next` has not
+    /// sent.
+    pub(in super::super) fn is_settled_beyond(&self, next: SeqNo) -> bool {
+        self.base.is_beyond(next)
     }
 
     /// The stream begins where its window does, and nothing before that is vouched for.
@@ -85,7 +86,7 @@ impl Streams {
         let mut records = Vec::new();
         loop {
             let stream = self.get(ix);
-            if !stream.end().is_after(next) || stream.slots.is_empty() {
+            if !stream.end().is_beyond(next) || stream.slots.is_empty() {
                 return records;
             }
             match stream.slots.back() {
