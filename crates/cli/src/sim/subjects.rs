@@ -269,6 +269,13 @@ mod tests {
         assert_hold(seeds.map(|number: u64| 790_000_000 + number));
         assert_hold([169, 222, 225, 299, 345, 347, 355]);
         assert_hold([57, 76, 168, 184].map(|number| 820_000_000 + number));
+        assert_hold([840_002_262]);
+    }
+
+    /// Of forged claims half of all numbers ahead.
+    #[test]
+    fn seeds_that_failed_under_attack_hold() {
+        assert_hold([840_005_741]);
     }
 
     /// Of members that leave within a message and come back before anybody notices.

@@ -255,8 +255,13 @@ impl Lateral {
             self.want_word(now, ix);
             return false;
         }
-        self.streams.get_mut(ix).doubted = None;
-        self.move_to(ix, doubted);
+        // The numbers are those of an unknown start, until the sender says otherwise.
+        let former = self.streams.get(ix).incarnation;
+        let former_to = self.move_to(ix, doubted);
+        let heard = &mut self.groups.get_mut(group).heard;
+        heard.leave(sender, former, former_to, self.config.streams_per_group);
+        let stream = self.streams.get_mut(ix);
+        (stream.doubted, stream.incarnation) = (None, None);
         self.notice_believed(now, ix, end)
     }
 

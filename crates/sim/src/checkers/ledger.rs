@@ -218,7 +218,8 @@ impl Ledger {
 
     /// The packet that was reported lost. Starts of a node may use the same numbers: of those that
     /// did it is the first, from the one on that was heard of last, of which the receiver was not
-    /// told yet what became of the packet.
+    /// told yet what became of the packet; or an earlier one, if the receiver takes its late packets
+    /// for current while the sender does not answer.
     fn lost_id(&self, receiver: Start, lost: &Lost, number: SeqNo) -> MessageId {
         let last = self.last_heard.get(&(receiver, lost.group, lost.sender)).copied();
         let is_open = |id: &MessageId| {
@@ -228,9 +229,9 @@ impl Ledger {
                 || of_piece.is_some_and(|pieces| pieces.contains_key(&number.0));
             (self.sent.contains_key(id) || message.is_some()) && !is_told
         };
-        let from = self.ids(lost.sender, lost.group, number);
-        let mut from = from.filter(|id| last.is_none_or(|last| id.sender.number >= last));
-        let found = from.find(is_open);
+        let ids = || self.ids(lost.sender, lost.group, number);
+        let mut from = ids().filter(|id| last.is_none_or(|last| id.sender.number >= last));
+        let found = from.find(is_open).or_else(|| ids().find(is_open));
         found.unwrap_or_else(|| self.id(self.start_of(lost.sender), lost.group, number))
     }
 
