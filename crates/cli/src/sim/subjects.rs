@@ -278,6 +278,12 @@ mod tests {
         assert_hold([840_005_741]);
     }
 
+    /// Of a process of the service that acknowledged late what it had stored.
+    #[test]
+    fn seeds_that_failed_with_deposed_processes_hold() {
+        assert_hold([840_010_502, 840_010_992]);
+    }
+
     /// Of members that leave within a message and come back before anybody notices.
     #[test]
     fn seeds_that_failed_with_members_that_came_back_hold() {

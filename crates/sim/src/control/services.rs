@@ -181,7 +181,13 @@ impl Services {
                 self.agenda.add(arrives, Op::Commit { place, life, term, commit });
             }
             ProcessEvent::Acknowledged { group, node } => {
-                if !self.store.is_member(group, node) {
+                // A process that was deposed while it stood still acknowledges what it had stored
+                // before. The member may have left since.
+                let is_stored = match self.store.owns(life, group) {
+                    true => self.store.is_member(group, node),
+                    false => self.store.was_member(group, node),
+                };
+                if !is_stored {
                     self.unstored.push((group, node));
                 }
             }

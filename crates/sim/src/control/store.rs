@@ -138,6 +138,11 @@ impl Store {
         self.state(partition_of(group, self.partitions())).member(group, node).is_some()
     }
 
+    /// Returns `true` if this start of a process owns the partition of the group.
+    pub fn owns(&self, owner: u64, group: GroupId) -> bool {
+        self.owners[usize::from(partition_of(group, self.partitions()))] == Some(owner)
+    }
+
     /// The members of every group.
     pub fn members(&self) -> BTreeMap<GroupId, BTreeSet<NodeId>> {
         let groups = self.partitions.iter().flat_map(|state| state.groups());
