@@ -284,6 +284,12 @@ mod tests {
         assert_hold([840_010_502, 840_010_992]);
     }
 
+    /// Of a goodbye of a former start that reached a member late.
+    #[test]
+    fn seeds_that_failed_with_late_goodbyes_hold() {
+        assert_hold([840_010_130]);
+    }
+
     /// Of members that leave within a message and come back before anybody notices.
     #[test]
     fn seeds_that_failed_with_members_that_came_back_hold() {

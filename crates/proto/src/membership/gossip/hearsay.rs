@@ -123,10 +123,10 @@ impl Gossip {
             return;
         }
         self.reports.remove(&node);
-        match kind {
-            ViewChangeKind::Left => self.depart(now, node, None),
-            _ => self.swim.bury(now, identity),
+        if kind == ViewChangeKind::Left {
+            self.leave_unheard(now, node);
         }
+        self.swim.bury(now, identity);
     }
 
     /// Queries the node at `endpoint`, if the datagram that causes this allows so many bytes.

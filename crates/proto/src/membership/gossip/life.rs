@@ -14,7 +14,7 @@ use crate::{Destination, Incarnation, NodeId, Origin, Time, ViewChangeKind};
 /// node has another incarnation.
 #[derive(Default)]
 pub(super) struct Departed {
-    nodes: BTreeMap<NodeId, Option<Incarnation>>,
+    nodes: BTreeMap<NodeId, Incarnation>,
     order: VecDeque<NodeId>,
 }
 
@@ -165,20 +165,26 @@ impl Gossip {
     /// A node says that it stops, or another node says so of it.
     pub(super) fn on_goodbye(&mut self, now: Time, origin: Origin, node: NodeId) {
         if node == origin.node {
-            self.depart(now, node, Some(origin.incarnation));
+            self.depart(now, node, origin.incarnation);
         } else if self.is_live(node) {
             self.on_report(now, node, ViewChangeKind::Left);
         }
     }
 
+    /// A live peer does not answer, and another node reported its goodbye. That may have been the
+    /// goodbye of a former start, so the peer can come back, unlike one that said goodbye itself.
+    pub(super) fn leave_unheard(&mut self, now: Time, node: NodeId) {
+        self.counters.nodes_left += 1;
+        self.part(now, node, ViewChangeKind::Left);
+    }
+
     /// `node` has left, and is not to be brought back by what others still report of it.
-    pub(super) fn depart(&mut self, now: Time, node: NodeId, incarnation: Option<Incarnation>) {
-        let known = self.peers.get(&node).map(|peer| (peer.identity, peer.incarnations.current()));
-        let incarnation = incarnation.or(known.and_then(|(_, incarnation)| incarnation));
+    fn depart(&mut self, now: Time, node: NodeId, incarnation: Incarnation) {
+        let known = self.peers.get(&node).map(|peer| peer.identity);
         if !self.departed.insert(node, incarnation, self.config.max_nodes) {
             return;
         }
-        let Some((identity, _)) = known else { return };
+        let Some(identity) = known else { return };
         if self.is_live(node) {
             self.counters.nodes_left += 1;
             self.part(now, node, ViewChangeKind::Left);
@@ -238,7 +244,7 @@ impl Departed {
     /// a new start of the node, which is no longer among those that have left.
     pub(super) fn is_late(&mut self, origin: Origin) -> bool {
         let Some(left) = self.nodes.get(&origin.node) else { return false };
-        let is_late = left.is_none_or(|left| left == origin.incarnation);
+        let is_late = *left == origin.incarnation;
         if !is_late {
             self.nodes.remove(&origin.node);
             self.order.retain(|node| *node != origin.node);
@@ -247,7 +253,7 @@ impl Departed {
     }
 
     /// Says whether the node is new among the `capacity` last ones.
-    fn insert(&mut self, node: NodeId, incarnation: Option<Incarnation>, capacity: usize) -> bool {
+    fn insert(&mut self, node: NodeId, incarnation: Incarnation, capacity: usize) -> bool {
         if self.nodes.insert(node, incarnation).is_some() {
             return false;
         }
