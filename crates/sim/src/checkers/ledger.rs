@@ -218,8 +218,8 @@ impl Ledger {
 
     /// The packet that was reported lost. Starts of a node may use the same numbers: of those that
     /// did it is the first, from the one on that was heard of last, of which the receiver was not
-    /// told yet what became of the packet; or an earlier one, if the receiver takes its late packets
-    /// for current while the sender does not answer.
+    /// told yet what became of the packet; or an earlier one, if the receiver takes its late
+    /// packets for current while the sender does not answer.
     fn lost_id(&self, receiver: Start, lost: &Lost, number: SeqNo) -> MessageId {
         let last = self.last_heard.get(&(receiver, lost.group, lost.sender)).copied();
         let is_open = |id: &MessageId| {

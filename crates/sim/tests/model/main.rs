@@ -124,7 +124,7 @@ fn messages_have_one_order_though_datagrams_are_mixed_lost_and_repeated() {
 fn messages_have_one_order_though_timers_are_due_at_any_time() {
     let sends = vec![(0, Qos::TotallyOrdered), (1, Qos::TotallyOrdered)];
     let may = Budget { losses: 1, overtakings: 1, timeouts: 1, ..Budget::default() };
-    assert_holds(Scenario { tries: 1, sends, may, ..three() }, &[ALL_TOLD], 30_000);
+    assert_holds(Scenario { tries: 1, sends, may, ..three() }, &[ALL_TOLD], 25_000);
 }
 
 #[test]
