@@ -114,6 +114,11 @@ impl Around<'_> {
         self.timers.set_no_later((self.group, timer), self.now + after);
     }
 
+    /// Returns `true` if a timer of the group is set.
+    pub(super) fn is_set(&self, timer: Timer) -> bool {
+        self.timers.is_set((self.group, timer))
+    }
+
     /// Forgets a timer of the group.
     pub(super) fn cancel(&mut self, timer: Timer) {
         self.timers.cancel((self.group, timer));

@@ -182,9 +182,9 @@ impl Sending {
     /// When the oldest packet without a place has waited long enough, since it was sent or since
     /// the one before it got its place.
     pub(super) fn due(&self, pace: &Pace, config: &Config) -> Option<Time> {
-        let since = self.under_way.front().map(|it| it.sent_at.max(self.ordered_at));
+        let since = self.under_way.front()?.sent_at.max(self.ordered_at);
         let least = pace.place_timeout(config, self.tries);
-        since.map(|since| since + self.congestion.timeout().max(least))
+        Some(since + self.congestion.timeout().max(least))
     }
 
     /// The packets to be sent again, and how often in a row that has happened.

@@ -258,11 +258,9 @@ impl Group {
         } else if ring.token() != self.me && (!ring.is_quiet() || self.requests.has_of_members()) {
             // The token is on its way, or would be. If nobody has it any more, somebody has to
             // notice.
-            let wait = cx.config.idle_after + self.pace.longest(cx.config);
-            if core::mem::take(&mut self.awaited).is_empty() {
-                cx.set_no_later(Timer::Ask, wait);
-            } else {
-                cx.set(Timer::Ask, wait);
+            let is_for_token = core::mem::take(&mut self.awaited).is_empty();
+            if !(is_for_token && cx.is_set(Timer::Ask)) {
+                cx.set(Timer::Ask, cx.config.idle_after + self.pace.longest(cx.config));
             }
         } else {
             cx.cancel(Timer::Ask);
