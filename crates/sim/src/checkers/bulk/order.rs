@@ -74,10 +74,14 @@ impl<'a> Reader<'a> {
     fn position(&self) -> Position {
         let next = match (self.lost.last(), self.next) {
             (Some((_, lost)), next) => {
-                let stream = next.map(|mark| mark.stream);
-                let stream = stream.filter(|stream| stream.sender == lost.sender);
+                let end = u64::from(lost.last.0) + 1;
+                // What does not follow is of a later stream, of which nothing was delivered.
+                let is_its = |mark: &Mark| {
+                    mark.stream.sender == lost.sender && self.after_losses(mark.next) == end
+                };
+                let stream = next.filter(is_its).map(|mark| mark.stream);
                 let stream = stream.or_else(|| self.story.stream_of(lost.sender));
-                stream.map(|stream| Mark { stream, next: u64::from(lost.last.0) + 1 })
+                stream.map(|stream| Mark { stream, next: end })
             }
             (None, next) => next,
         };
