@@ -52,6 +52,11 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
         (831_003_690, "a gap released while a successor was silent held up all that followed"),
         (833_000_139, "a place that was corrected for a forged report hid all reports after it"),
         (833_000_256, "a forged report kept the true one from being answered"),
+        (
+            840_003_940,
+            "a loss of a whole later stream was counted for the one before, by the checker",
+        ),
+        (840_034_593, "the same"),
         (4947, "who had been left behind and had all was not among those who had confirmed"),
     ];
     for (seed, what) in found {
