@@ -21,7 +21,10 @@ impl Player<'_> {
         let (stream, receivers) = (engine.stream(self.group), engine.receivers(self.group));
         let others: Vec<HostIx> = self.members().into_iter().filter(|host| *host != to).collect();
         let nodes: Vec<NodeId> = receivers.into_iter().map(|(node, _)| node).collect();
-        let follows = |it: &&Rdcm| it.sender(self.group) == self.id(sender);
+        // A place of a former start of the sender is none in this stream.
+        let follows = |it: &&Rdcm| {
+            it.sender(self.group) == self.id(sender) && it.stream(self.group) == stream
+        };
         let receiver = self.engine(to).filter(follows);
         let place = receiver.and_then(|engine| engine.place(self.group)).cloned();
         let (packet, from) = match place {
