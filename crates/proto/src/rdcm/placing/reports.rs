@@ -10,7 +10,8 @@ use crate::NodeId;
 impl Receiver {
     /// Whether a report is of a place that the receiver was told, or of one near it.
     fn knows(&self, report: &Report) -> bool {
-        self.told.is_some_and(|(epoch, _)| epochs::are_near(epoch, report.epoch))
+        let is_near = |(epoch, _)| epochs::are_near(epoch, report.epoch);
+        report.epoch != epochs::NONE && self.told.is_some_and(is_near)
     }
 }
 
