@@ -211,6 +211,15 @@ mod tests {
     }
 
     #[test]
+    fn numbers_half_the_circle_away_are_beyond_a_stream() {
+        let next = SeqNo(10);
+        assert!(!next.is_beyond(next) && !SeqNo(u32::MAX).is_beyond(next));
+        assert!(SeqNo(11).is_beyond(next));
+        let half = next.plus(1 << 31);
+        assert!([half.minus(1), half, half.plus(1)].into_iter().all(|it| it.is_beyond(next)));
+    }
+
+    #[test]
     fn the_id_of_a_name_is_the_same_for_ever() {
         // These values are on the wire: a change here splits a running cluster.
         assert_eq!(GroupId::of_name("numbers"), GroupId::of_name("numbers"));
