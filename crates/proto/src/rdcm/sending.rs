@@ -242,18 +242,23 @@ impl Sending {
     /// An overlay child has acknowledged packets.
     pub(super) fn on_ack(&mut self, around: &mut Around<'_>, from: NodeId, acks: &[RingAck]) {
         // The sender is the parent in the highest ring of a child, which is told last.
-        let end = self.end();
+        let stopped_for = self.stopped_for(around.now, around.config);
         let Some(child) = self.children.get_mut(&from) else { return };
-        // Who joins in the middle of a message has no use for the rest of it, sent or not.
-        let Some(ack) = acks.last().map(|ack| ack.below(end)) else { return };
-        child.known_to = child.known_to.max(ack.known_to.min(self.next));
+        // A joiner acknowledges everything before its first packet, which may not be sent yet.
+        let Some(ack) = acks.last().map(|ack| ack.below(self.next)) else { return };
+        child.known_to = child.known_to.max(ack.known_to);
+        if !stopped_for.is_zero() {
+            // The time in which this node stood still is not part of the round trip.
+            self.all.is_not_asked();
+        }
         if ack.limit < child.limit {
             self.pacing.on_reduction();
         }
         child.limit = ack.limit;
         let known_to = self.children.values().map(|child| child.known_to).min().unwrap_or(0);
-        // Whatever all of them know of came by the tree.
-        let all = RingAck::new(ALL, &ack.has, known_to, 0, known_to as u32);
+        let mut all = RingAck::new(ALL, &ack.has, known_to, 0, 0);
+        // Everything that a child has came by the tree, so that each step measures the round trip.
+        all.by_tree = all.known_to as u32;
         let fresh = self.all.on_ack(around.now, &all, &again_after(around.config));
         let due = around.now + around.config.detect_after;
         for number in fresh.start.max(self.base)..fresh.end {

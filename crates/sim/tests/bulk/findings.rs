@@ -57,6 +57,9 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
             "a loss of a whole later stream was counted for the one before, by the checker",
         ),
         (840_034_593, "the same"),
+        (840_037_387, "a sender that had stood still took that time for its round trip for good"),
+        (840_039_922, "a restarted receiver was owed what its former start was, by the checker"),
+        (840_054_663, "the same"),
         (4947, "who had been left behind and had all was not among those who had confirmed"),
     ];
     for (seed, what) in found {

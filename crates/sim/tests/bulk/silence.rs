@@ -86,3 +86,24 @@ fn nobody_is_left_behind_because_a_host_does_not_run_for_a_while() {
         net.assert_whole(&[1, 2, 3, 4]);
     }
 }
+
+#[test]
+fn sender_is_as_fast_after_a_stop_as_before() {
+    let mut setup = Setup::bcube(4, 1, 11);
+    setup.config.rate = None;
+    let mut net = Net::new(setup, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    let receivers = [1, 2, 3, 4, 5, 6, 7];
+    net.to_send = 500;
+    let before = net.run_until_all_have(&receivers, 5000);
+    // What is under way when the sender stops is acknowledged when it runs again.
+    net.to_send = 1000;
+    net.run(1);
+    net.world.apply(&Fault::Pause(HostIx(0)));
+    net.run(3000);
+    net.world.apply(&Fault::Resume(HostIx(0)));
+    net.run(200);
+    net.to_send = 1500;
+    let after = net.run_until_all_have(&receivers, 20_000);
+    assert!(after <= 2 * before + 20, "{after} ms, {before} ms before");
+    net.assert_whole(&receivers);
+}

@@ -27,7 +27,7 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
 
 /// Whether somebody was to get all of the stream, and has taken whatever there was.
 pub(super) fn is_owed(account: &Account, stream: &Stream, at: Time) -> bool {
-    stream.receivers.contains(&account.node)
+    stream.is_owed_to(account)
         && account.spans(stream.begun, at)
         && !account.has_held
         && !stream.has_left_behind(account.node, at)

@@ -145,9 +145,7 @@ impl<'a> Reader<'a> {
     fn is_owed_all(&self, stream: StreamId, at: Time) -> bool {
         let (begun, node) = (&self.story.streams[&stream], self.account.node);
         let is_left_behind = self.lost.is_empty() && begun.has_left_behind(node, at);
-        begun.receivers.contains(&node)
-            && self.account.spans(begun.begun, begun.begun)
-            && !is_left_behind
+        begun.is_owed_to(self.account) && !is_left_behind
     }
 
     /// What comes after `next` and after what was told to be lost, which must begin there.

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use carom_proto::rdcm::packet::Place;
-use carom_proto::{Event, Lost, Message, NodeId, Safe, SendError, SeqNo, Time};
+use carom_proto::{
+    Event, Lost, Message, NodeId, Safe, SendError, SeqNo, Time, ViewChange, ViewChangeKind,
+};
 
 /// The account of one run: what was sent, and what each member was told, in its order.
 #[derive(Debug, Default)]
@@ -73,6 +75,9 @@ pub(super) struct Stream {
     pub(super) begun: Time,
     /// Who was to get all of it.
     pub(super) receivers: BTreeSet<NodeId>,
+    /// The accounts of those that were members then: a node that is restarted at the same time is
+    /// not.
+    pub(super) accounts: BTreeSet<usize>,
     /// The number after the last packet.
     pub(super) end: u64,
     /// Ends up to which a confirmation was asked for.
@@ -86,6 +91,8 @@ pub(super) struct Stream {
 /// What a member was told from when it joined until it left or died.
 #[derive(Debug)]
 pub(super) struct Account {
+    /// Its place among all accounts.
+    pub(super) number: usize,
     pub(super) node: NodeId,
     pub(super) begun: Time,
     pub(super) ended: Option<Time>,
@@ -138,9 +145,10 @@ impl Story {
 
     /// A node joins the group.
     pub fn joined(&mut self, begun: Time, node: NodeId) {
-        self.open.insert(node, self.accounts.len());
+        let number = self.accounts.len();
+        self.open.insert(node, number);
         let (ended, told) = (None, Vec::new());
-        self.accounts.push(Account { node, begun, ended, has_held: false, told });
+        self.accounts.push(Account { number, node, begun, ended, has_held: false, told });
     }
 
     /// A node has left the group, or is dead.
@@ -182,8 +190,9 @@ impl Story {
 
     /// These are to get all of the stream that the sender has begun.
     pub fn begun(&mut self, sender: NodeId, receivers: BTreeSet<NodeId>) {
+        let accounts = receivers.iter().filter_map(|node| self.open.get(node)).copied().collect();
         if let Some(stream) = self.last_stream(sender) {
-            stream.receivers = receivers;
+            (stream.receivers, stream.accounts) = (receivers, accounts);
         }
     }
 
@@ -228,10 +237,22 @@ impl Story {
                 }
                 return;
             }
+            Event::View(change) => return self.view_changed(node, change),
             _ => return,
         };
         if let Some(number) = self.open.get(&node) {
             self.accounts[*number].told.push((now, told));
+        }
+    }
+
+    /// A sender notices that a receiver is gone. If the node is a member all the same, the sender
+    /// had counted an earlier start of it, or its earlier membership.
+    fn view_changed(&mut self, sender: NodeId, change: ViewChange) {
+        let Some(account) = self.open.get(&change.node).copied() else { return };
+        if change.kind != ViewChangeKind::Joined
+            && let Some(stream) = self.last_stream(sender)
+        {
+            stream.accounts.remove(&account);
         }
     }
 
@@ -291,6 +312,11 @@ impl Stream {
         let is_answered =
             |end: &u64| self.confirmed.iter().any(|(_, safe)| u64::from(safe.up_to.0) + 1 == *end);
         self.asked.iter().copied().find(|end| !is_answered(end))
+    }
+
+    /// Whether a member was to get all of it.
+    pub(super) fn is_owed_to(&self, account: &Account) -> bool {
+        self.accounts.contains(&account.number)
     }
 
     /// Whether a receiver was left behind by then.

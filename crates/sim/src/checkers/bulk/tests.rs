@@ -1,6 +1,9 @@
 //! Each rule finds what it is for, and nothing where all is well.
 
-use carom_proto::{Event, GroupId, How, LossCause, Lost, Message, NodeId, Safe, SeqNo, Slow, Time};
+use carom_proto::{
+    Event, GroupId, How, LossCause, Lost, Message, NodeId, Safe, SeqNo, Slow, Time, ViewChange,
+    ViewChangeKind,
+};
 
 use super::{Healed, Story, all};
 
@@ -118,6 +121,22 @@ fn a_gap_that_is_not_told_and_one_that_is_told_wrongly_are_found() {
     let mut run = Run::new(2);
     run.deliver(2, 3);
     assert_eq!(run.rules(), ["gaps are told exactly"], "it was owed the first one");
+}
+
+#[test]
+fn later_start_of_a_receiver_is_not_owed_the_beginning() {
+    // Restarted at the time at which the stream begins.
+    let mut run = Run::new(2);
+    run.story.left(run.now, B);
+    run.story.joined(run.now, B);
+    run.deliver(2, 3);
+    assert!(run.rules().is_empty(), "{:?}", run.rules());
+    // Restarted before, and the sender notices it later.
+    let mut run = Run::new(2);
+    let change = ViewChange { group: GROUP, node: B, kind: ViewChangeKind::Failed, version: 2 };
+    run.tell(A, Event::View(change));
+    run.deliver(2, 3);
+    assert!(run.rules().is_empty(), "{:?}", run.rules());
 }
 
 #[test]
