@@ -68,12 +68,20 @@ impl Player<'_> {
         self.lose(Loss::None);
     }
 
-    /// Whether all others are receivers of this sender, and have taken their places.
+    /// Whether all others are receivers of this sender, and have taken their places. The sender may
+    /// still count a former start of one that has none.
     fn is_settled(&self, sender: HostIx) -> bool {
         let Some(engine) = self.engine(sender) else { return true };
         let receivers = engine.receivers(self.group);
-        let others = self.members().len() - usize::from(self.is_member(sender));
-        receivers.len() == others
+        let others = self.members().into_iter().filter(|host| *host != sender);
+        let has_place = |host| {
+            let receiver = self.engine(host).expect("members are alive");
+            receiver.place(self.group).is_some()
+                && receiver.stream(self.group) == engine.stream(self.group)
+        };
+        let placed: Vec<bool> = others.map(has_place).collect();
+        placed.iter().all(|it| *it)
+            && receivers.len() == placed.len()
             && receivers.iter().all(|(_, state)| state.left_behind_at.is_none())
             && engine.is_settled(self.group)
     }

@@ -60,6 +60,8 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
         (840_037_387, "a sender that had stood still took that time for its round trip for good"),
         (840_039_922, "a restarted receiver was owed what its former start was, by the checker"),
         (840_054_663, "the same"),
+        (840_030_847, "the last words were said before the sender knew of a restarted receiver"),
+        (840_034_760, "the same"),
         (4947, "who had been left behind and had all was not among those who had confirmed"),
     ];
     for (seed, what) in found {
