@@ -270,6 +270,8 @@ mod tests {
         assert_hold([169, 222, 225, 299, 345, 347, 355]);
         assert_hold([57, 76, 168, 184].map(|number| 820_000_000 + number));
         assert_hold([840_002_262]);
+        // Two starts whose numbers are near each other by chance.
+        assert_hold([861_000_352, 861_004_557, 861_006_849, 861_007_535]);
     }
 
     /// Of forged claims half of all numbers ahead.

@@ -279,12 +279,18 @@ impl Lateral {
         told_to
     }
 
-    /// Whether a stream of another start of the sender, which is at `next`, is what is heard of
-    /// already: repairs and retransmissions do not say of which start their packets are, but each
-    /// start counts from elsewhere.
+    /// Returns `true` if a stream of another start of the sender, which is at `next`, is what is
+    /// heard of already. Repairs and retransmissions do not say of which start their packets are,
+    /// and each start counts from elsewhere. Two starts are near each other by chance: if the
+    /// sender was heard itself, only the numbers that were believed without its word can be of the
+    /// other start.
     fn is_that_of(&self, ix: StreamIx, next: SeqNo) -> bool {
+        let stream = self.streams.get(ix);
         self.config.stream_start == StreamStart::AskSender
-            && next.is_near(self.streams.get(ix).end())
+            && match stream.incarnation {
+                None => next.is_near(stream.end()),
+                Some(_) => next.distance_from(stream.end()).unsigned_abs() <= CREDIBLE_STEP,
+            }
     }
 
     /// The stream of a sender that was heard itself; `None` if there is no room for it, or if it is

@@ -203,6 +203,10 @@ impl Lateral {
             self.want_word(now, ix);
             return false;
         }
+        if is_large && self.config.stream_start == StreamStart::AskSender {
+            // The number may be one of another start, which is known as little as the jump.
+            self.streams.get_mut(ix).incarnation = None;
+        }
         self.notice_believed(now, ix, end)
     }
 

@@ -122,3 +122,35 @@ fn former_start_in_a_late_repair_hides_nothing_of_the_next() {
         former_start_in_first_repair(latter, former);
     }
 }
+
+/// Two starts whose numbers begin so far apart in this group, the second later.
+fn starts_apart(apart: std::ops::Range<u32>) -> (u64, u64) {
+    let first = |bits: u64| Rng::new(bits ^ u64::from(group(0).0)).next_u64() as u32 >> 1;
+    let of = |bits: u64| (bits, first(100).wrapping_sub(first(bits)));
+    let (earlier, _) = (1..).map(of).find(|it| apart.contains(&it.1)).expect("there is one");
+    (earlier, 100)
+}
+
+#[test]
+fn near_numbers_of_two_starts_are_not_taken_for_one_stream() {
+    for apart in [300..2000, 20_000..60_000] {
+        let (earlier, later) = starts_apart(apart.clone());
+        for (former, latter) in [(earlier, later), (later, earlier)] {
+            let mut world = World::new(3, &Config::default(), Loss::Uniform(0.1), 7);
+            (0..3).for_each(|host| world.join(host, group(0), RATE));
+            world.restart(0, former);
+            send(&mut world, 0..50);
+            world.run_for(SECOND);
+            let before = world.hosts[1].messages.len();
+            let last = world.hosts[1].messages[before - 1].seqno;
+            world.restart(0, latter);
+            let sent = world.send(0, group(0), &payload(0)).expect("nobody holds back");
+            let distance = sent.distance_from(last).unsigned_abs();
+            assert!((250..60_100).contains(&distance), "{distance} apart");
+            send(&mut world, 1..50);
+            world.run_for(10 * SECOND);
+            assert_eq!(world.hosts[1].messages.len(), before + 50, "{former} before {latter}");
+            assert_eq!(world.hosts[1].lost, [], "{former} before {latter}");
+        }
+    }
+}
