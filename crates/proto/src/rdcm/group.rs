@@ -278,9 +278,9 @@ impl Group {
         let is_later = || SeqNo(stream).is_after(SeqNo(self.stream));
         match &mut self.role {
             Role::Receiving(reception) if reception.sender == from => {
-                // One that was restarted where views tell nothing counts its streams anew.
-                let is_silent = !reception.hears_sender(around.now, around.config);
-                stream == self.stream || is_member && (is_later() || is_silent)
+                // A sender that was restarted counts its streams anew.
+                let may_be_over = reception.follows_another(around.now, around.config);
+                stream == self.stream || is_member && (is_later() || may_be_over)
             }
             _ if !is_member => false,
             Role::Waiting => {

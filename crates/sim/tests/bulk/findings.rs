@@ -62,6 +62,7 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
         (840_054_663, "the same"),
         (840_030_847, "the last words were said before the sender knew of a restarted receiver"),
         (840_034_760, "the same"),
+        (870_001_061, "receivers waited for the former start of a sender that was restarted"),
         (4947, "who had been left behind and had all was not among those who had confirmed"),
     ];
     for (seed, what) in found {
