@@ -277,7 +277,7 @@ mod tests {
     /// Of forged claims half of all numbers ahead.
     #[test]
     fn seeds_that_failed_under_attack_hold() {
-        assert_hold([840_005_741]);
+        assert_hold([840_005_741, 861_015_155]);
     }
 
     /// Of a process of the service that acknowledged late what it had stored.

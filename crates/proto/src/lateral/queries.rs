@@ -104,10 +104,12 @@ impl Lateral {
     }
 
     /// Returns `true` if what is heard of the stream is believed without its sender's word: the
-    /// sender is no member of the view, it does not answer, or nobody is ever asked.
+    /// sender is no member of the view any more, it does not answer, or nobody is ever asked. A
+    /// sender that has not opened its stream may be a member of which the view does not know yet.
     pub(super) fn is_believed(&self, now: Time, ix: StreamIx) -> bool {
         let stream = self.streams.get(ix);
-        self.is_silent(now, ix) || !self.groups.get(stream.group).members.contains(stream.sender)
+        let is_member = || self.groups.get(stream.group).members.contains(stream.sender);
+        self.is_silent(now, ix) || stream.opened && !is_member()
     }
 
     /// Returns `true` if the sender does not answer, or nobody is ever asked. Until then only it
