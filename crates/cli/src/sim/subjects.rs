@@ -278,6 +278,8 @@ mod tests {
     #[test]
     fn seeds_that_failed_under_attack_hold() {
         assert_hold([840_005_741, 861_015_155]);
+        // A forged number that lies before the first of the stream.
+        assert_hold([716, 1618]);
     }
 
     /// Of a process of the service that acknowledged late what it had stored.

@@ -167,6 +167,10 @@ impl Lateral {
         stream.silent_since = None;
         stream.opens = 0;
         if !core::mem::replace(&mut stream.opened, true) {
+            let owed_from = stream.owed_from(first);
+            for missing in self.streams.forget_not_owed(ix, owed_from) {
+                self.missing.remove(missing);
+            }
             self.notice_down_to(now, ix, first);
             self.end_messages_not_owed(ix);
         }

@@ -89,6 +89,10 @@ pub struct Config {
     /// The epoch of the first places of this node's streams. Default `None`: a random one, which
     /// cannot be guessed. Simulations set it just below 2^31 or 2^32, so that epochs wrap early.
     pub first_epoch: Option<u32>,
+    /// The number before that of this node's first stream. Default `None`: another one after each
+    /// start and at each node: streams of two nodes must not have the same number. Simulations set
+    /// that of one node just below 2^31 or 2^32, so that its numbers wrap early.
+    pub first_stream: Option<u32>,
     /// The network, as far as it is known. Only the sender's setting counts.
     pub network: Network,
 }
@@ -225,6 +229,7 @@ impl Default for Config {
             readmit_after: ms(200),
             linger: ms(1000),
             first_epoch: None,
+            first_stream: None,
             network: Network::Unknown,
         }
     }

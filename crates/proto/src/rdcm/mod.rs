@@ -161,6 +161,7 @@ impl Rdcm {
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
         let origin = origin.into();
         config.validate().expect("valid settings");
+        let streams = config.first_stream.unwrap_or_else(|| first_stream(origin, seed));
         Self {
             id: origin.node,
             origin,
@@ -172,7 +173,7 @@ impl Rdcm {
             events: VecDeque::new(),
             counters: Counters::default(),
             line: Line::default(),
-            streams: first_stream(origin, seed),
+            streams,
             now: Time::ZERO,
             due: Time::MAX,
             is_blocked: false,

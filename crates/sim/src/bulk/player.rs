@@ -166,16 +166,17 @@ impl<'a> Player<'a> {
 
     /// A new node on a host.
     fn spawn(&mut self, host: HostIx) {
-        let life = self.lives.entry(host).or_default();
-        let id = self.settings.id(host, *life);
-        *life += 1;
+        let lives = self.lives.entry(host).or_default();
+        let life = *lives;
+        *lives += 1;
+        let id = self.settings.id(host, life);
         let incarnation = match self.settings.keeps_ids {
             true => Incarnation(self.incarnations.next_u64()),
             false => Incarnation::default(),
         };
         let origin = Origin { node: id, incarnation };
         self.origins.insert(host, origin);
-        let engine = Rdcm::new(origin, self.settings.engine(), self.rng.next_u64());
+        let engine = Rdcm::new(origin, self.settings.engine(host, life), self.rng.next_u64());
         self.world.spawn(host, id, Member::new(Box::new(engine), None));
         self.tell_paths(host);
     }

@@ -50,6 +50,8 @@ pub enum Shape {
     Flat,
 }
 
+/// Links of the longest path of most shapes.
+const LINKS_OF_PATH: u32 = 6;
 /// Lives that a host can have.
 pub(super) const LIVES: u32 = 8;
 /// Members of a scenario, at most.
@@ -89,6 +91,7 @@ impl Settings {
         let shape = one_of(&mut rng, &shapes);
         let is_known = shape != Shape::Flat && rng.chance(0.8);
         let link = draw_link(&mut rng);
+        let link = draw_distance(seed).map_or(link, |delay| Link { delay, ..link });
         let receive_buffer = one_of(&mut rng, &[1024, 1024, 128, 16]);
         let hosts = draw_hosts(shape.cluster().hosts(), &mut rng);
         let mut config = draw_config(&mut rng);
@@ -99,7 +102,8 @@ impl Settings {
             deaf = hosts.iter().copied().filter(|_| rng.chance(share)).collect();
             config.relay_children = one_of(&mut rng, &[2, 2, 1, 3]);
         }
-        config.first_epoch = draw_first_epoch(seed);
+        config.first_epoch = draw_first_number(seed ^ 0xe90c_f125);
+        config.first_stream = draw_first_number(seed ^ 0x57e_a135);
         let keeps_ids = keeps_ids(seed);
         Self { shape, is_known, link, receive_buffer, hosts, deaf, config, keeps_ids, salt }
     }
@@ -116,8 +120,12 @@ impl Settings {
         (0..LIVES).map(move |life| self.id(host, life))
     }
 
-    /// The settings of an engine.
-    pub(super) fn engine(&self) -> Config {
+    /// The settings of the engine on a host in the life with this number. Only the first life of
+    /// the host that sends first may count its streams from a number that is set: no two nodes may
+    /// use the same.
+    pub(super) fn engine(&self, host: HostIx, life: u32) -> Config {
+        let is_first = (host, life) == (self.hosts[0], 0);
+        let first_stream = self.config.first_stream.filter(|_| is_first);
         let network = match self.is_known {
             false => Network::Unknown,
             true => {
@@ -129,7 +137,7 @@ impl Settings {
                 Network::Known { topology: Box::new(self.shape.cluster()), hosts }
             }
         };
-        Config { network, ..self.config.clone() }
+        Config { network, first_stream, ..self.config.clone() }
     }
 
     /// Bytes that an engine may keep: what it has sent, or what it has received and the message
@@ -147,15 +155,24 @@ impl Settings {
         let rate = self.config.rate.unwrap_or(u64::MAX).min(SLOWEST_BYTES_PER_SECOND);
         let sending = Duration::from_secs_f64(waiting_bytes as f64 / rate as f64);
         let out = 4 * (2 * gone_after + readmit_after + linger + slow) + SLOW_OUT;
-        out + 2 * sending + LEAST_PATIENCE
+        out + 2 * sending + LEAST_PATIENCE + TRIPS * LINKS_OF_PATH * self.link.delay
     }
 }
 
-/// In one of four scenarios epochs soon wrap, or change their sign. A draw of its own.
-fn draw_first_epoch(seed: u64) -> Option<u32> {
-    let mut rng = Rng::new(seed ^ 0xe90c_f125);
+/// In one of four scenarios numbers soon wrap, or change their sign. A draw of its own.
+fn draw_first_number(seed: u64) -> Option<u32> {
+    let mut rng = Rng::new(seed);
     let edges = [u32::MAX, i32::MAX as u32];
     rng.chance(0.25).then(|| one_of(&mut rng, &edges) - rng.below(8) as u32)
+}
+
+/// In one of sixteen scenarios each link takes so long that a path takes 5 to 250 ms. A draw of its
+/// own.
+fn draw_distance(seed: u64) -> Option<Duration> {
+    let mut rng = Rng::new(seed ^ 0xfa4_d157);
+    let path_ms = [5, 25, 100, 250];
+    rng.chance(1.0 / 16.0)
+        .then(|| Duration::from_millis(one_of(&mut rng, &path_ms)) / LINKS_OF_PATH)
 }
 
 fn draw_link(rng: &mut Rng) -> Link {
@@ -260,3 +277,5 @@ const SLOWEST_BYTES_PER_SECOND: u64 = 50_000;
 /// Who slowed the others down is out for so long, at most.
 const SLOW_OUT: Duration = Duration::from_secs(10);
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);
+/// One ways that everything takes until all is well, at most.
+const TRIPS: u32 = 100;

@@ -313,7 +313,16 @@ impl Scenario {
     pub(super) fn cast(&self) -> Cast {
         let keeps_ids = keeps_ids(self.seed);
         let Self { hosts, groups, loss, .. } = *self;
-        Cast { hosts, groups, loss, keeps_ids, distance: Duration::ZERO }
+        Cast { hosts, groups, loss, keeps_ids, distance: self.distance() }
+    }
+
+    /// Delay of every path, besides that of a local network: none, but in one scenario of 16. The
+    /// providers of views are set for local networks.
+    fn distance(&self) -> Duration {
+        let mut rng = Rng::new(self.seed ^ 0x006c_6f6e_6770);
+        let distance = Duration::from_millis([5, 25, 100, 250][rng.below(4)]);
+        let is_far = rng.below(16) == 0 && matches!(self.views, Views::Roster(_));
+        if is_far { distance } else { Duration::ZERO }
     }
 }
 

@@ -63,6 +63,30 @@ impl Stream {
         self.incarnation = Some(incarnation);
     }
 
+    /// The window begins with `first`, or with the first packet that is here if that lies before:
+    /// missing numbers before that are not owed, and may never have been sent.
+    fn pop_not_owed(&mut self, first: SeqNo) -> Vec<MissingIx> {
+        let mut records = Vec::new();
+        if !self.reaches_back() {
+            return records;
+        }
+        while first.is_after(self.base)
+            && let Some(Slot::Missing(missing)) = self.slots.front()
+        {
+            records.push(*missing);
+            self.slots.pop_front();
+            self.base = self.base.next();
+        }
+        if self.slots.is_empty() {
+            self.base = self.base.later(first);
+        }
+        (self.start, self.settled_to) = (self.base, self.base);
+        self.vouched_to = self.vouched_to.later(self.base);
+        self.advance();
+        self.trim();
+        records
+    }
+
     /// Takes the last number out of the window: it was never sent.
     fn pop_unsent(&mut self) -> Option<Slot> {
         let slot = self.slots.pop_back();
@@ -74,6 +98,16 @@ impl Stream {
 }
 
 impl Streams {
+    /// The sender said that the stream is owed from `first` on. Returns the records of the packets
+    /// before that which are not missing any more.
+    pub(in super::super) fn forget_not_owed(
+        &mut self,
+        ix: StreamIx,
+        first: SeqNo,
+    ) -> Vec<MissingIx> {
+        self.get_mut(ix).pop_not_owed(first)
+    }
+
     /// Forgets the numbers from the end of the stream down to `next`, which the sender said not to
     /// have sent when it was asked at `asked_at`. A packet that came later was sent since. Returns
     /// the records of those that were missing.
