@@ -91,7 +91,7 @@ fn follows_another(story: &Story, account: &Account, at: Time, lost: &Lost) -> b
     };
     let others = story.streams.iter().filter(|(id, _)| id.sender != lost.sender);
     others.filter(|(_, stream)| stream.begun <= at).any(|(id, stream)| {
-        id.sender == account.node || stream.receivers.contains(&account.node) || is_told(*id)
+        id.sender == account.node || stream.has_placed(account.node) || is_told(*id)
     })
 }
 

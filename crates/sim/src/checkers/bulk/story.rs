@@ -75,6 +75,8 @@ pub(super) struct Stream {
     pub(super) begun: Time,
     /// Who was to get all of it.
     pub(super) receivers: BTreeSet<NodeId>,
+    /// Those that the sender has met since.
+    pub(super) joiners: BTreeSet<NodeId>,
     /// The accounts of those that were members then: a node that is restarted at the same time is
     /// not.
     pub(super) accounts: BTreeSet<usize>,
@@ -245,14 +247,15 @@ impl Story {
         }
     }
 
-    /// A sender notices that a receiver is gone. If the node is a member all the same, the sender
-    /// had counted an earlier start of it, or its earlier membership.
+    /// A sender notices that a receiver has come or gone. If one that is gone is a member all the
+    /// same, the sender had counted an earlier start of it, or its earlier membership.
     fn view_changed(&mut self, sender: NodeId, change: ViewChange) {
-        let Some(account) = self.open.get(&change.node).copied() else { return };
-        if change.kind != ViewChangeKind::Joined
-            && let Some(stream) = self.last_stream(sender)
-        {
-            stream.accounts.remove(&account);
+        let account = self.open.get(&change.node).copied();
+        let Some(stream) = self.last_stream(sender) else { return };
+        match (change.kind, account) {
+            (ViewChangeKind::Joined, _) => _ = stream.joiners.insert(change.node),
+            (_, Some(account)) => _ = stream.accounts.remove(&account),
+            (_, None) => {}
         }
     }
 
@@ -319,6 +322,11 @@ impl Stream {
         self.accounts.contains(&account.number)
     }
 
+    /// Whether the sender has given a member a place.
+    pub(super) fn has_placed(&self, node: NodeId) -> bool {
+        self.receivers.contains(&node) || self.joiners.contains(&node)
+    }
+
     /// Whether a receiver was left behind by then.
     pub(super) fn has_left_behind(&self, node: NodeId, by: Time) -> bool {
         self.left_behind.iter().any(|(at, it)| *it == node && *at <= by)
@@ -326,9 +334,10 @@ impl Stream {
 }
 
 impl Account {
-    /// Whether it was a member all the time from then to then.
+    /// Whether it was a member all the time from then to then. Of what happens at the time at which
+    /// it leaves some comes later.
     pub(super) fn spans(&self, from: Time, to: Time) -> bool {
-        self.begun <= from && self.ended.is_none_or(|end| end >= to)
+        self.begun <= from && self.ended.is_none_or(|end| end > to)
     }
 }
 
