@@ -107,6 +107,14 @@ impl Receiver {
         self.place.as_ref().filter(is_later)
     }
 
+    /// The epoch of its next place, which is `epoch` of the stream's places. A receiver may have
+    /// taken a place of another one, told it in answer to a forged report: a place replaces only
+    /// one of a near and earlier epoch.
+    fn next_epoch(&self, epoch: u32) -> u32 {
+        let replaces = |taken| epochs::is_after(epoch, taken) && epochs::are_near(epoch, taken);
+        self.taken.filter(|taken| !replaces(*taken)).map_or(epoch, epochs::after)
+    }
+
     /// How long it is out: each time for twice as long.
     fn pause(&self, config: &Config) -> Duration {
         config.readmit_after * (1 << self.delays.min(MOST_DOUBLINGS))
@@ -231,7 +239,8 @@ impl Placing {
         let left = self.all().filter(|(_, state)| state.left_behind_at.is_some());
         for (node, _) in left {
             around.counters.announces_sent += 1;
-            around.unicast(node, &Packet::Announce { epoch: self.epoch, end });
+            let taken = self.receivers.get(&node).and_then(|receiver| receiver.taken);
+            around.unicast(node, &Packet::Announce { epoch: taken.unwrap_or(self.epoch), end });
         }
     }
 
@@ -350,7 +359,7 @@ impl Placing {
             // What the manager says of somebody who was left behind meanwhile comes too late.
             let is_waited_for = receiver.state.left_behind_at.is_none();
             let place = seated.place.clone().filter(|_| is_waited_for);
-            let first = receiver.state.first;
+            let (first, epoch) = (receiver.state.first, receiver.next_epoch(epoch));
             receiver.place = place.map(|place| Place { epoch, first, receivers: count, ..place });
             // A correction may have told it a later epoch, after one that was forged.
             if receiver.since.is_some_and(|since| epochs::is_after(since, epoch)) {

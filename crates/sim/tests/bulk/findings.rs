@@ -63,6 +63,9 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
         (840_030_847, "the last words were said before the sender knew of a restarted receiver"),
         (840_034_760, "the same"),
         (870_001_061, "receivers waited for the former start of a sender that was restarted"),
+        (870_010_832, "a place of a later epoch, told for a forged report, was never replaced"),
+        (871_003_271, "who had joined a stream late did not count as following it, by the checker"),
+        (871_013_303, "who left at the time of a confirmation was owed it, by the checker"),
         (4947, "who had been left behind and had all was not among those who had confirmed"),
     ];
     for (seed, what) in found {

@@ -32,9 +32,10 @@ impl Placing {
         let mut has_changed = false;
         for (node, receiver) in &mut self.receivers {
             let relays = self.relays.children(*node);
+            let epoch = receiver.next_epoch(self.epoch);
             if let Some(place) = receiver.place.as_mut().filter(|place| place.relays != relays) {
                 place.relays = relays.to_vec();
-                place.epoch = self.epoch;
+                place.epoch = epoch;
                 has_changed = true;
             }
         }

@@ -98,9 +98,10 @@ impl Placing {
         if receiver.untaken().is_some() {
             return false;
         }
-        let Some(place) = receiver.place.as_mut() else { return false };
         self.epoch = epochs::after(self.epoch);
-        (place.epoch, place.first, receiver.since) = (self.epoch, first, Some(self.epoch));
+        let epoch = receiver.next_epoch(self.epoch);
+        let Some(place) = receiver.place.as_mut() else { return false };
+        (place.epoch, place.first, receiver.since) = (epoch, first, Some(epoch));
         (receiver.state.first, receiver.state.next) = (first, first);
         self.tell_at = Some(around.now);
         true
