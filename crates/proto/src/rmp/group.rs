@@ -104,6 +104,8 @@ pub(super) struct Tries {
     pub(super) ask: u32,
     pub(super) request: u32,
     pub(super) join: u32,
+    /// Requests to be let in that a ring has heard.
+    pub(super) in_line: u32,
 }
 
 impl Group {

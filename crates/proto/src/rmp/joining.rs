@@ -13,7 +13,7 @@ use crate::{NodeId, Time};
 impl Group {
     /// Asks to be let in, until somebody does or nobody answers.
     pub(super) fn begin_joining(&mut self, cx: &mut Around<'_>) {
-        self.tries.join = 0;
+        (self.tries.join, self.tries.in_line) = (0, 0);
         self.refresh_reach(cx);
         self.ask_to_join(cx);
     }
@@ -27,8 +27,14 @@ impl Group {
         let retry = self.pace.join_retry(cx.config);
         let mut wait = retry + cx.random(retry / 4);
         if core::mem::take(&mut self.is_in_line) {
-            // The ring has the request. It is only repeated in case that it gets lost there.
+            // The ring has the request. It is only repeated in case that it gets lost there. A ring
+            // may never continue, and there may be many that wait for it.
+            self.tries.in_line = self.tries.in_line.saturating_add(1);
+            let doublings = (self.tries.in_line / TRIES_PER_DOUBLING).min(MOST_DOUBLINGS);
             wait *= PAUSE_IN_LINE;
+            wait = wait.max((wait * (1 << doublings)).min(MOST_LATE / 2));
+        } else {
+            self.tries.in_line = 0;
         }
         cx.set(Timer::Join, wait);
     }
@@ -103,5 +109,10 @@ impl Group {
     }
 }
 
+/// A joiner repeats so many requests in a row that a ring has heard before it waits for twice as long,
+/// and again before each further doubling.
+const TRIES_PER_DOUBLING: u32 = 16;
+/// The pause between requests is doubled so often.
+const MOST_DOUBLINGS: u32 = 5;
 /// So many times longer does a joiner wait before it repeats a request that a ring has heard.
 const PAUSE_IN_LINE: u32 = 4;
