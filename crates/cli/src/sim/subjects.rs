@@ -272,6 +272,8 @@ mod tests {
         assert_hold([840_002_262]);
         // Two starts whose numbers are near each other by chance.
         assert_hold([861_000_352, 861_004_557, 861_006_849, 861_007_535]);
+        // A former start that was silent, and a start that is first heard of in repairs.
+        assert_hold([871_001_011]);
     }
 
     /// Of forged claims half of all numbers ahead.

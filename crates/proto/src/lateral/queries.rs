@@ -151,7 +151,8 @@ impl Lateral {
         first: SeqNo,
     ) {
         self.cancel_open(ix);
-        let is_other = self.streams.get(ix).incarnation.is_none_or(|known| known != incarnation);
+        let (sender, group, known) = self.streams.get(ix).origin();
+        let is_other = known.is_none_or(|known| known != incarnation);
         if is_other && !self.is_that_of(ix, next) {
             self.restart_stream(now, ix, incarnation, next);
         } else {
@@ -167,11 +168,14 @@ impl Lateral {
         stream.silent_since = None;
         stream.opens = 0;
         if !core::mem::replace(&mut stream.opened, true) {
-            let owed_from = stream.owed_from(first);
+            // The stream of an unknown start may be that of one that was followed before.
+            let heard = &mut self.groups.get_mut(group).heard;
+            let before = known.is_none().then(|| heard.take_start(sender, incarnation)).flatten();
+            let owed_from = before.map_or(stream.owed_from(first), |to| to.later(first));
             for missing in self.streams.forget_not_owed(ix, owed_from) {
                 self.missing.remove(missing);
             }
-            self.notice_down_to(now, ix, first);
+            self.notice_down_to(now, ix, owed_from);
             self.end_messages_not_owed(ix);
         }
         let stream = self.streams.get_mut(ix);
@@ -266,8 +270,7 @@ impl Lateral {
         let former_to = self.move_to(ix, doubted);
         let heard = &mut self.groups.get_mut(group).heard;
         heard.leave(sender, former, former_to, self.config.streams_per_group);
-        let stream = self.streams.get_mut(ix);
-        (stream.doubted, stream.incarnation) = (None, None);
+        self.streams.get_mut(ix).begin_unknown();
         self.notice_believed(now, ix, end)
     }
 

@@ -5,8 +5,8 @@
 //! sender alone.
 
 use super::super::missing::MissingIx;
-use super::{Slot, Stream, StreamIx, Streams};
-use crate::{Incarnation, SeqNo, Time};
+use super::{GroupIx, Slot, Stream, StreamIx, Streams};
+use crate::{Incarnation, NodeId, SeqNo, Time};
 
 /// A question to the sender of a stream: how far has it come?
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,18 @@ impl Stream {
         self.start = self.base;
         self.vouched_to = self.base;
         self.doubted = None;
+    }
+
+    /// The stream continues with numbers that may be those of another start of its sender: from where
+    /// on it is owed is not known any more.
+    pub(in super::super) fn begin_unknown(&mut self) {
+        self.go_back();
+        (self.opened, self.incarnation, self.floor) = (false, None, None);
+    }
+
+    /// The sender, the group, and the start of the sender if it is known.
+    pub(in super::super) fn origin(&self) -> (NodeId, GroupIx, Option<Incarnation>) {
+        (self.sender, self.group, self.incarnation)
     }
 
     /// The sender was started again: nothing of the former stream is left but its memory.
