@@ -284,6 +284,12 @@ mod tests {
         assert_hold([716, 1618]);
     }
 
+    /// All members are dead: the service removes none of them.
+    #[test]
+    fn seeds_that_failed_without_living_members_hold() {
+        assert_hold([871_002_211]);
+    }
+
     /// Of a process of the service that acknowledged late what it had stored.
     #[test]
     fn seeds_that_failed_with_deposed_processes_hold() {
