@@ -109,8 +109,7 @@ impl Group {
     }
 }
 
-/// A joiner repeats so many requests in a row that a ring has heard before it waits for twice as long,
-/// and again before each further doubling.
+/// Requests in a row that a ring has heard before a joiner waits for twice as long, each time.
 const TRIES_PER_DOUBLING: u32 = 16;
 /// The pause between requests is doubled so often.
 const MOST_DOUBLINGS: u32 = 5;

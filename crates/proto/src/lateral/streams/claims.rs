@@ -53,8 +53,8 @@ impl Stream {
         self.doubted = None;
     }
 
-    /// The stream continues with numbers that may be those of another start of its sender: from where
-    /// on it is owed is not known any more.
+    /// The stream continues with numbers that may be those of another start of its sender. The
+    /// first number that is owed is unknown from now on.
     pub(in super::super) fn begin_unknown(&mut self) {
         self.go_back();
         (self.opened, self.incarnation, self.floor) = (false, None, None);
