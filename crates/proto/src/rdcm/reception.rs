@@ -442,7 +442,7 @@ impl Config {
     }
 
     /// How often a receiver looks at its successors.
-    pub(super) fn watch_every(&self) -> Duration {
+    fn watch_every(&self) -> Duration {
         self.cut_after.min(self.gone_after) / 4
     }
 

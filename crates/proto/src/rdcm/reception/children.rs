@@ -3,7 +3,6 @@
 use super::super::around::Around;
 use super::super::config::Config;
 use super::super::packet::RingAck;
-use super::super::successor::Successor;
 use super::Reception;
 use crate::{NodeId, Time};
 
@@ -27,10 +26,6 @@ impl Reception {
         from: NodeId,
         acks: &[RingAck],
     ) {
-        if self.stopped_for(around.now) >= around.config.watch_every() / 4 {
-            // The time in which this node stood still is not part of a round trip.
-            self.window.successors_mut().for_each(Successor::is_not_asked);
-        }
         for ack in acks {
             let child = self.children.get_mut(&from);
             let child = child.filter(|_| ack.ring == self.place.children_ring);
