@@ -31,7 +31,7 @@ pub(super) fn check(ledger: &Ledger, found: &mut Vec<Violation>) {
 fn stored(ledger: &Ledger, found: &mut Vec<Violation>) {
     let Some(stored) = &ledger.stored else { return };
     if ledger.members.values().all(BTreeSet::is_empty) {
-        // A service that hears nobody any more takes itself for cut off, and removes nobody.
+        // A service that hears from no node considers itself cut off and removes none.
         return;
     }
     let nobody = BTreeSet::new();

@@ -95,7 +95,7 @@ fn sender_is_as_fast_after_a_stop_as_before() {
     let receivers = [1, 2, 3, 4, 5, 6, 7];
     net.to_send = 500;
     let before = net.run_until_all_have(&receivers, 5000);
-    // What is under way when the sender stops is acknowledged when it runs again.
+    // Packets in flight when the sender stops are acknowledged when it resumes.
     net.to_send = 1000;
     net.run(1);
     net.world.apply(&Fault::Pause(HostIx(0)));

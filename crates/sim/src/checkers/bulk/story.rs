@@ -334,8 +334,8 @@ impl Stream {
 }
 
 impl Account {
-    /// Whether it was a member all the time from then to then. Of what happens at the time at which
-    /// it leaves some comes later.
+    /// Returns `true` if it was a member throughout, and still was after `to`: events at the time at
+    /// which it leaves may follow the leave.
     pub(super) fn spans(&self, from: Time, to: Time) -> bool {
         self.begun <= from && self.ended.is_none_or(|end| end > to)
     }
