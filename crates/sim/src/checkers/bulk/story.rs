@@ -334,8 +334,8 @@ impl Stream {
 }
 
 impl Account {
-    /// Returns `true` if it was a member throughout, and still was after `to`: events at the time at
-    /// which it leaves may follow the leave.
+    /// Returns `true` if it was a member throughout, and still was after `to`: events at the time
+    /// at which it leaves may follow the leave.
     pub(super) fn spans(&self, from: Time, to: Time) -> bool {
         self.begun <= from && self.ended.is_none_or(|end| end > to)
     }
