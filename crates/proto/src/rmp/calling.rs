@@ -132,7 +132,7 @@ impl Group {
         let pending = Pending {
             options,
             payload,
-            message: SeqNo::FIRST,
+            message: cx.config.first_number,
             deadline: cx.now + patience,
             retry_at: cx.now,
             tries: 0,
@@ -355,7 +355,7 @@ impl Group {
 
     pub(super) fn guest_packet(&self, seqno: SeqNo, data: Data) -> Packet {
         let epoch = self.calling.guest.as_ref().and_then(|guest| guest.epoch);
-        let is_first = seqno == SeqNo::FIRST && data.qos != Qos::Unreliable;
+        let is_first = seqno == self.sending.first_number() && data.qos != Qos::Unreliable;
         let data = DataPacket { source: self.me, seqno, data };
         Packet::NonMemberData(NonMemberData::Data { epoch, is_first, data })
     }

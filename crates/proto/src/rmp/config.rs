@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::flow::Timeouts;
 use super::packet::DATA_BYTES;
+use crate::SeqNo;
 
 /// The settings of an [`Rmp`](super::Rmp) engine. The defaults are for a local network.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,6 +84,10 @@ pub struct Config {
     pub stable_every: Duration,
     /// How long a member that has left answers those who still lack something. Default 500 ms.
     pub linger: Duration,
+    /// The number of the first message and of the first packet of each process: the same at all
+    /// nodes of a group. Default 1. Simulations set it just below 2^31 or 2^32, so that numbers
+    /// wrap early.
+    pub first_number: SeqNo,
 }
 
 impl Default for Config {
@@ -116,6 +121,7 @@ impl Default for Config {
             reply_bytes: 32 << 20,
             stable_every: ms(10),
             linger: ms(500),
+            first_number: SeqNo::FIRST,
         }
     }
 }

@@ -159,7 +159,7 @@ impl Group {
             window_bytes: config.window_bytes,
             timeouts: config.timeouts(),
         };
-        Sending::new(Box::new(VanJacobson::new(limits)))
+        Sending::new(Box::new(VanJacobson::new(limits)), config.first_number)
     }
 
     /// Whether this node calls the group without being in it.

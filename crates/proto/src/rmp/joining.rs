@@ -66,7 +66,9 @@ impl Group {
         self.me = Process { node: cx.node, life: *cx.lives };
         self.wishes.iter_mut().for_each(|wish| wish.process = self.me);
         tracing::info!(me = ?self.me, group = %cx.group, "begins a ring");
-        self.enter(cx, Ring::founded_by(self.member(), self.terms.name_check));
+        let first = cx.config.first_number;
+        let ring = Ring::founded_by(self.member(), self.terms.name_check, first);
+        self.enter(cx, ring);
     }
 
     /// Another node asks to be let in while this one does.

@@ -322,7 +322,7 @@ impl Group {
             self.tell_if_full(cx, &snapshot.view);
             if snapshot.view.contains(self.me) && snapshot.token == self.me {
                 self.answering.enter(snapshot.seen.clone());
-                let ring = Ring::entered(self.me, snapshot);
+                let ring = Ring::entered(self.me, snapshot, cx.config.first_number);
                 self.enter(cx, ring);
             }
             return;

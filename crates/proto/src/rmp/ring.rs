@@ -37,6 +37,8 @@ pub(super) struct Ring {
     /// The last round that has given a message its place, or changed a lock.
     ordered: Timestamp,
     token: Process,
+    /// See [`Config`](super::Config::first_number).
+    first_number: SeqNo,
     streams: BTreeMap<Process, Stream>,
     standings: BTreeMap<Process, Standing>,
     /// Callers that are not members.
@@ -96,7 +98,7 @@ struct Standing {
 
 impl Ring {
     /// A ring of one.
-    pub(super) fn founded_by(founder: Member, name_check: u32) -> Self {
+    pub(super) fn founded_by(founder: Member, name_check: u32, first_number: SeqNo) -> Self {
         let view = RingView::founded_by(founder, name_check);
         let snapshot = Snapshot {
             view,
@@ -108,20 +110,23 @@ impl Ring {
             guests: Vec::new(),
             seen: Vec::new(),
         };
-        Self::entered(founder.process, snapshot)
+        Self::entered(founder.process, snapshot, first_number)
     }
 
-    /// The ring of a snapshot, in which `me` is a member.
-    pub(super) fn entered(me: Process, snapshot: Snapshot) -> Self {
+    /// The ring of a snapshot, in which `me` is a member. Packets of a member that joins are
+    /// numbered from `first_number`.
+    pub(super) fn entered(me: Process, snapshot: Snapshot, first_number: SeqNo) -> Self {
         let Snapshot { view, next, ordered, token, sources, guests, .. } = snapshot;
         let last = Timestamp(next.0.saturating_sub(1));
         let standing = Standing { joined: Timestamp(0), accepted: last, request: 0 };
+        let new_stream = || Stream::new(first_number, first_number);
         let mut ring = Self {
             me,
             log: Log::new(next),
             ordered,
             token,
-            streams: view.processes().map(|it| (it, Stream::new(SeqNo(1), SeqNo(1)))).collect(),
+            first_number,
+            streams: view.processes().map(|it| (it, new_stream())).collect(),
             standings: view.processes().map(|process| (process, standing)).collect(),
             guests: BTreeMap::new(),
             former: VecDeque::new(),
@@ -431,7 +436,8 @@ impl Ring {
                 let accepted = Timestamp(round.at.0.saturating_sub(1));
                 let standing = Standing { joined: round.at, accepted, request: 0 };
                 self.standings.insert(member.process, standing);
-                self.streams.insert(member.process, Stream::new(SeqNo(1), SeqNo(1)));
+                let stream = Stream::new(self.first_number, self.first_number);
+                self.streams.insert(member.process, stream);
                 joined.push(member.process);
             }
             ListChangeKind::Leave => {

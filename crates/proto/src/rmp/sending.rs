@@ -16,6 +16,8 @@ use crate::{SeqNo, Time};
 /// What waits to be sent, and what waits for its place.
 #[derive(Debug)]
 pub(super) struct Sending {
+    /// The number of the first message and of the first packet.
+    first: SeqNo,
     /// The number of the next message.
     next_message: SeqNo,
     /// The number of the next packet.
@@ -74,11 +76,12 @@ pub(super) struct Sizes {
 }
 
 impl Sending {
-    /// Nothing yet.
-    pub(super) fn new(congestion: Box<dyn Congestion>) -> Self {
+    /// Nothing yet. The first message and the first packet have the number `first`.
+    pub(super) fn new(congestion: Box<dyn Congestion>, first: SeqNo) -> Self {
         Self {
-            next_message: SeqNo::FIRST,
-            next_packet: SeqNo::FIRST,
+            first,
+            next_message: first,
+            next_packet: first,
             waiting: VecDeque::new(),
             unreliable: VecDeque::new(),
             under_way: VecDeque::new(),
@@ -215,6 +218,11 @@ impl Sending {
     /// Whether all that was sent has its place.
     pub(super) fn has_all_placed(&self) -> bool {
         self.under_way.is_empty()
+    }
+
+    /// The number of the first message and of the first packet.
+    pub(super) fn first_number(&self) -> SeqNo {
+        self.first
     }
 
     /// The number of the last message that was taken.

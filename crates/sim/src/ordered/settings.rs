@@ -4,7 +4,7 @@ use core::fmt;
 use core::time::Duration;
 
 use carom_proto::rmp::{Config, Partition};
-use carom_proto::{NodeId, Rng};
+use carom_proto::{NodeId, Rng, SeqNo};
 
 use super::Scenario;
 use crate::fuzz::Kind;
@@ -34,7 +34,7 @@ impl Settings {
             Partition::All,
         ];
         let partition = one_of(&mut rng, &partitions);
-        let config = draw_config(&mut rng);
+        let config = Config { first_number: draw_first_number(seed), ..draw_config(&mut rng) };
         if !rng.chance(0.3) {
             return Self { partition, clients: 0, config };
         }
@@ -112,6 +112,14 @@ fn draw_config(rng: &mut Rng) -> Config {
         patience: one_of(rng, &[ms(10_000), ms(3000)]),
         ..Config::default()
     }
+}
+
+/// In two of five scenarios numbers begin just below the wrap, or below half of all numbers. The
+/// draw is separate from all others.
+fn draw_first_number(seed: u64) -> SeqNo {
+    let near_wrap = [SeqNo(u32::MAX - 20), SeqNo((1 << 31) - 20)];
+    let mut rng = Rng::new(seed ^ 0x6669_7273);
+    if rng.chance(0.4) { one_of(&mut rng, &near_wrap) } else { SeqNo::FIRST }
 }
 
 fn one_of<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
