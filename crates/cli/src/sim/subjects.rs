@@ -282,6 +282,8 @@ mod tests {
         assert_hold([840_005_741, 861_015_155]);
         // A forged number that lies before the first of the stream.
         assert_hold([716, 1618]);
+        // Forged numbers of a sender that the view does not hold yet.
+        assert_hold([900_020_228]);
     }
 
     /// All members are dead: the service removes none of them.

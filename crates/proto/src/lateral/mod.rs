@@ -223,6 +223,9 @@ impl Lateral {
                 group.remove_member(change.node, &mut self.rng)
             }
         };
+        if let Some(stream) = self.streams.find(ix, change.node) {
+            self.streams.get_mut(stream).has_left = change.kind != ViewChangeKind::Joined;
+        }
         if let Some(SampleChange { added, removed }) = sampled {
             removed.into_iter().for_each(|node| self.bins.remove_node(node, ix));
             added.into_iter().for_each(|node| self.bins.add_node(node, ix));

@@ -105,11 +105,9 @@ impl Lateral {
 
     /// Returns `true` if what is heard of the stream is believed without its sender's word: the
     /// sender is no member of the view any more, it does not answer, or nobody is ever asked. A
-    /// sender that has not opened its stream may be a member of which the view does not know yet.
+    /// sender that the view has not held yet can be asked.
     pub(super) fn is_believed(&self, now: Time, ix: StreamIx) -> bool {
-        let stream = self.streams.get(ix);
-        let is_member = || self.groups.get(stream.group).members.contains(stream.sender);
-        self.is_silent(now, ix) || stream.opened && !is_member()
+        self.is_silent(now, ix) || self.streams.get(ix).has_left
     }
 
     /// Returns `true` if the sender does not answer, or nobody is ever asked. Until then only it

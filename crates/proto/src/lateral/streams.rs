@@ -43,6 +43,8 @@ pub(super) struct Stream {
     start: SeqNo,
     /// Whether it is known from where on the stream is owed to this node.
     pub(super) opened: bool,
+    /// Whether the view held the sender, and does not any more.
+    pub(super) has_left: bool,
     /// How often the sender was asked for that.
     pub(super) opens: u8,
     /// A sequence number too far ahead to be believed before another one confirms it.
@@ -106,6 +108,7 @@ impl Stream {
             group,
             group_id,
             opened,
+            has_left: false,
             opens: 0,
             lost: 0,
             doubted: None,
