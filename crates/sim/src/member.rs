@@ -65,6 +65,11 @@ impl<E: Engine + ?Sized> Member<E> {
         self.views.get(&group)
     }
 
+    /// Returns `true` if a datagram of `node` has come from its own address.
+    pub fn has_heard(&self, node: NodeId) -> bool {
+        self.starts.has_heard(node)
+    }
+
     /// Multicasts a message; see [`Engine::send`].
     ///
     /// # Errors
@@ -112,17 +117,16 @@ impl<E: Engine + ?Sized> Member<E> {
         }
     }
 
-    /// Whether an engine's datagram is of the current start of its sender.
+    /// Whether an engine's datagram is of the current start of its sender, and not forged as far as
+    /// a [`Node`](carom_proto::node::Node) can tell.
     fn admits(&mut self, now: Time, source: Endpoint, datagram: &[u8]) -> bool {
         let Some(peek) = Header::peek(datagram) else { return true };
         match self.starts.look(now, source, peek, datagram) {
-            Start::Known => true,
-            Start::Over => false,
-            Start::New => {
-                self.on_restart(now, peek.sender);
-                true
-            }
+            Start::Known => {}
+            Start::Over => return false,
+            Start::New => self.on_restart(now, peek.sender),
         }
+        peek.protocol != Protocol::Ordered || self.starts.is_credible(source, peek.sender)
     }
 
     fn on_view(&mut self, now: Time, change: ViewChange) {

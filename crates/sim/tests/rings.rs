@@ -16,6 +16,7 @@ fn seeds() -> Range<u64> {
 fn all_that_a_ring_promises_holds_whatever_happens_to_it() {
     let failures: Vec<String> = seeds()
         .chain(FOUND)
+        .chain(ATTACKED)
         .filter_map(|seed| run_seed(seed).failure)
         .map(|failure| {
             let text = format!("seed {}: {:#?}\n", failure.seed, failure.violations);
@@ -28,15 +29,18 @@ fn all_that_a_ring_promises_holds_whatever_happens_to_it() {
 
 #[test]
 fn scenarios_reach_what_they_are_for() {
-    let (mut reached, mut unstable) = (std::collections::BTreeMap::new(), 0);
-    for seed in 0..40 {
-        let played = play(&Scenario::of_seed(seed), None);
+    let (mut reached, mut unstable, mut forged) = (std::collections::BTreeMap::new(), 0, 0);
+    for seed in (0..40).chain(ATTACKED) {
+        let scenario = Scenario::of_seed(seed);
+        forged += u64::from(scenario.to_string().contains("Crafted"));
+        let played = play(&scenario, None);
         unstable += u64::from(played.counters.cut_off > 0);
         for (name, count) in played.totals {
             *reached.entry(name).or_insert(0) += count;
         }
     }
     assert!(unstable > 0, "no partition");
+    assert!(forged > 0, "no forged packet");
     for name in ["rounds_resent", "data_resent", "reformations_done", "reformations_aborted"] {
         assert!(reached[name] > 0, "{name}: {reached:?}");
     }
@@ -44,6 +48,9 @@ fn scenarios_reach_what_they_are_for() {
         assert!(reached[name] > 0, "{name}: {reached:?}");
     }
 }
+
+/// Seeds with attackers, crowds and storms of requests for locks as well.
+const ATTACKED: Range<u64> = 1_000_000_000..1_000_000_024;
 
 /// Seeds that have found something.
 const FOUND: [u64; 13] = [

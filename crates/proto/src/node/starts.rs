@@ -1,6 +1,6 @@
 //! Which start of each node is the current one.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::incarnations::Incarnations;
 pub use crate::incarnations::Start;
@@ -11,6 +11,8 @@ use crate::{Endpoint, NodeId, Time};
 #[derive(Debug, Default)]
 pub struct Starts {
     nodes: BTreeMap<NodeId, Known>,
+    /// Nodes that were heard and are gone, the last in the end. A ring holds them for a while.
+    gone: VecDeque<(NodeId, Endpoint)>,
 }
 
 #[derive(Debug)]
@@ -22,23 +24,43 @@ struct Known {
 impl Starts {
     /// The node is reached there.
     pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
+        self.gone.retain(|(other, _)| *other != node);
         let known = Known { endpoint, incarnations: Incarnations::default() };
         self.nodes.entry(node).or_insert(known).endpoint = endpoint;
     }
 
     /// The node is gone.
     pub fn part(&mut self, node: NodeId) {
-        self.nodes.remove(&node);
+        let known = self.nodes.remove(&node);
+        if let Some(Known { endpoint, .. }) = known.filter(Known::is_heard) {
+            if self.gone.len() == MOST_GONE {
+                self.gone.pop_front();
+            }
+            self.gone.push_back((node, endpoint));
+        }
     }
 
-    /// Returns `true` unless a datagram in the name of a node that is heard from its own address
-    /// comes from another one. Another node may have passed it on.
+    /// Returns `true` unless a datagram in the name of a node that is or was heard from its own
+    /// address comes from another one. Another node may have passed it on.
     pub fn is_credible(&self, source: Endpoint, sender: NodeId) -> bool {
-        let Some(known) = self.nodes.get(&sender).filter(|it| it.incarnations.current().is_some())
-        else {
-            return true;
-        };
-        known.endpoint == source || self.nodes.values().any(|other| other.endpoint == source)
+        let is_of_other = || self.nodes.values().any(|other| other.endpoint == source);
+        match self.endpoint_of(sender) {
+            Some(endpoint) => endpoint == source || is_of_other(),
+            None => true,
+        }
+    }
+
+    /// Returns `true` if a datagram of the node has come from its own address.
+    pub fn has_heard(&self, node: NodeId) -> bool {
+        self.endpoint_of(node).is_some()
+    }
+
+    /// Where a node is or was heard.
+    fn endpoint_of(&self, node: NodeId) -> Option<Endpoint> {
+        match self.nodes.get(&node) {
+            Some(known) => known.is_heard().then_some(known.endpoint),
+            None => self.gone.iter().find(|(other, _)| *other == node).map(|(_, at)| *at),
+        }
     }
 
     /// Returns which start a datagram comes from. A new one is believed only if the datagram is
@@ -50,6 +72,15 @@ impl Starts {
         known.incarnations.look(now, peek.incarnation, is_credible)
     }
 }
+
+impl Known {
+    fn is_heard(&self) -> bool {
+        self.incarnations.current().is_some()
+    }
+}
+
+/// Nodes that are gone of which the address is remembered.
+const MOST_GONE: usize = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -73,6 +104,30 @@ mod tests {
         wire::seal(&mut datagram, 0);
         let peek = Header::peek(&datagram).expect("it is Carom's");
         starts.look(Time(ms * 1_000_000), AT, peek, &datagram)
+    }
+
+    #[test]
+    fn node_that_is_gone_is_not_believed_from_elsewhere() {
+        let mut starts = Starts::default();
+        starts.meet(NodeId(2), AT);
+        let mut elsewhere = AT;
+        elsewhere.0.set_port(8);
+        assert!(starts.is_credible(elsewhere, NodeId(2)), "it may send from another address");
+        look(&mut starts, 1, 22);
+        for _ in 0..2 {
+            let believed = [AT, elsewhere].map(|source| starts.is_credible(source, NodeId(2)));
+            assert_eq!(believed, [true, false]);
+            starts.part(NodeId(2));
+        }
+        for number in 0..MOST_GONE as u64 {
+            starts.meet(NodeId(3), AT);
+            starts.meet(NodeId(2), AT);
+            look(&mut starts, 2 + number, 22);
+            starts.part(NodeId(2));
+        }
+        assert_eq!(starts.gone.len(), 1);
+        starts.meet(NodeId(2), elsewhere);
+        assert!(starts.gone.is_empty() && starts.is_credible(elsewhere, NodeId(2)));
     }
 
     #[test]

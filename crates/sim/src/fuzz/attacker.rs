@@ -3,8 +3,9 @@
 //! and what names others without being their word may change nothing.
 
 use carom_proto::wire::{self, HEADER_BYTES};
-use carom_proto::{Endpoint, Rng};
+use carom_proto::{Endpoint, NodeId, Rng};
 
+use super::hearsay;
 use crate::machine::Machine;
 use crate::{HostIx, World};
 
@@ -29,11 +30,14 @@ pub enum Forgery {
     /// What the protocol's subject makes of a datagram that was heard; see
     /// [`Setup::forge`](super::Setup::forge).
     Crafted,
+    /// Gossip about the sender of a datagram that was heard, or about nodes that do not exist.
+    Gossip,
 }
 
 impl Forgery {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Replay, Self::Mutation, Self::Garbage, Self::Crafted];
+    /// Those of which each scenario under attack draws its own.
+    pub(crate) const COMMON: [Self; 4] =
+        [Self::Replay, Self::Mutation, Self::Garbage, Self::Crafted];
 
     /// Returns `true` if members may take it for the word of another: without keys nothing tells
     /// data that was changed from data that was sent.
@@ -65,15 +69,22 @@ impl Attacker {
         if overheard.is_empty() || world.is_paused(host) {
             return;
         }
+        let Some(to) = world.node_id(host) else { return };
         for _ in 0..count {
             let heard = &overheard[self.rng.below(overheard.len())];
-            let Some(datagram) = self.make(forgery, heard, craft) else { continue };
+            let Some(datagram) = self.make(forgery, heard, to, craft) else { continue };
             let source = Self::endpoint();
             world.with(host, |machine, now| machine.handle_datagram(now, source, &datagram));
         }
     }
 
-    fn make(&mut self, forgery: Forgery, heard: &[u8], craft: &Craft<'_>) -> Option<Vec<u8>> {
+    fn make(
+        &mut self,
+        forgery: Forgery,
+        heard: &[u8],
+        to: NodeId,
+        craft: &Craft<'_>,
+    ) -> Option<Vec<u8>> {
         match forgery {
             Forgery::Replay => Some(heard.to_vec()),
             Forgery::Mutation => Some(self.mutated(heard.to_vec())),
@@ -86,6 +97,7 @@ impl Attacker {
                 Some(sealed(datagram))
             }
             Forgery::Crafted => craft(&mut self.rng, heard),
+            Forgery::Gossip => hearsay::forged(&mut self.rng, heard, to),
         }
     }
 
@@ -121,7 +133,7 @@ pub(crate) const MEMORY: usize = 32;
 mod tests {
     use super::*;
     use carom_proto::wire::{Header, Protocol};
-    use carom_proto::{GroupId, Incarnation, NodeId};
+    use carom_proto::{GroupId, Incarnation};
 
     #[test]
     fn forged_datagrams_are_whole_and_mutations_differ() {
@@ -134,7 +146,8 @@ mod tests {
         heard.extend([7; 60]);
         wire::seal(&mut heard, 0);
         let mut make = |forgery| {
-            let made = attacker.make(forgery, &heard, &|_, heard| Some(heard[1..].to_vec()));
+            let craft = |_: &mut Rng, heard: &[u8]| Some(heard[1..].to_vec());
+            let made = attacker.make(forgery, &heard, NodeId(4), &craft);
             made.expect("it was heard")
         };
         assert_eq!(make(Forgery::Replay), heard);

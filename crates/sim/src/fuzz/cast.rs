@@ -64,7 +64,11 @@ impl Cast {
         if others.is_empty() || !rng.chance(0.15) {
             return None;
         }
-        let kinds: Vec<Forgery> = Forgery::ALL.into_iter().filter(|_| rng.chance(0.5)).collect();
+        let common = Forgery::COMMON.into_iter().filter(|_| rng.chance(0.5));
+        let mut kinds: Vec<Forgery> = common.collect();
+        if Rng::new(seed ^ 0x6865_6172).chance(0.5) {
+            kinds.push(Forgery::Gossip);
+        }
         let mut attack = |forgery| {
             let at = soon_after_any(others, &mut rng);
             (at, Act::Forge(self.any_host(&mut rng), 1 + rng.below(30) as u32, forgery))

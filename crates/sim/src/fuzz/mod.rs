@@ -3,6 +3,7 @@
 
 pub(crate) mod attacker;
 pub(crate) mod cast;
+mod hearsay;
 pub(crate) mod naming;
 mod player;
 pub(crate) mod playing;

@@ -1,6 +1,7 @@
 //! Plays a scenario of ordered groups: first with faults, then healed; writes the story on the way.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use bytes::Bytes;
@@ -10,12 +11,13 @@ use carom_proto::{
     Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, Rng, SendOptions, SeqNo, Time,
 };
 
+use super::forging;
 use super::scenario::{Deed, LEVELS, Scenario};
 use super::settings::Settings;
 use crate::checkers::ordered::{Sent, Standing, Story, is_whole, reply_to};
 use crate::control::Resident;
-use crate::fuzz::Act;
 use crate::fuzz::stage::{Book, Kit, Stage};
+use crate::fuzz::{Act, Forgery};
 use crate::{Counters, HostIx};
 
 /// A run as it was played.
@@ -55,7 +57,10 @@ impl<'a> Player<'a> {
             group: Box::new(move |name| GroupSettings::new(name, profile)),
         };
         let rng = Rng::new(scenario.seed ^ 0x91a7);
-        let stage = Stage::new(scenario.cast(), scenario.views, kit, Story::default(), rng);
+        let mut stage = Stage::new(scenario.cast(), scenario.views, kit, Story::default(), rng);
+        if scenario.is_attacked() {
+            stage.expect_attacks();
+        }
         Self { scenario, settings, stage, messages: 0 }
     }
 
@@ -161,6 +166,9 @@ impl<'a> Player<'a> {
     }
 
     fn act(&mut self, act: &Act) {
+        if let Act::Forge(host, count, forgery) = act {
+            return self.forge(*host, *count, *forgery);
+        }
         self.stage.act(act);
         if let Act::Leave(host, group) = act
             && self.stage.is_alive(*host)
@@ -168,6 +176,18 @@ impl<'a> Player<'a> {
             // Who leaves has to hear the others until it is out of their ring.
             self.stage.world.subscribe(*host, *group);
         }
+    }
+
+    /// An attacker sends to a host. Of a node that the host has not heard yet nothing but a key could
+    /// tell it what is forged.
+    fn forge(&mut self, host: HostIx, count: u32, forgery: Forgery) {
+        let member = self.stage.member(host);
+        let ids =
+            self.stage.world.topology().all_hosts().filter_map(|it| self.stage.world.node_id(it));
+        let heard: BTreeSet<NodeId> =
+            ids.filter(|id| member.is_some_and(|member| member.has_heard(*id))).collect();
+        let craft = |rng: &mut Rng, datagram: &[u8]| forging::forged(rng, &heard, datagram);
+        self.stage.forge(host, (count, forgery), &craft);
     }
 
     /// The hosts of the token site and of so many that follow it in the ring.
@@ -258,7 +278,8 @@ impl<'a> Player<'a> {
             let view = self.stage.member(*host)?.engine().view(*group).cloned();
             let node = self.stage.id(*host);
             (has_voter(*group) || view.is_some()).then_some(())?;
-            Some(Standing { group: *group, node, view, is_minority: false })
+            let is_voter = is_voter(node);
+            Some(Standing { group: *group, node, view, is_voter, is_minority: false })
         };
         members.iter().filter_map(standing).collect()
     }

@@ -11,7 +11,7 @@ use carom_proto::{GroupId, Rng};
 use crate::fuzz::cast::Cast;
 use crate::fuzz::naming::keeps_ids;
 use crate::fuzz::playing::{Play, write_scenario};
-use crate::fuzz::{Act, Kind, Views};
+use crate::fuzz::{Act, Forgery, Kind, Views};
 use crate::{Fault, HostIx};
 
 /// One run, but for the engines' settings.
@@ -108,6 +108,7 @@ impl Scenario {
         scenario.draw_deeds(&mut rng);
         scenario.draw_bounces();
         scenario.draw_storms();
+        scenario.draw_attacks();
         scenario
     }
 
@@ -221,6 +222,35 @@ impl Scenario {
         self.deeds.sort_by_key(|(at, _)| *at);
     }
 
+    /// In some scenarios somebody who is no member sends datagrams of its own.
+    fn draw_attacks(&mut self) {
+        if self.seed < ATTACKS_FROM {
+            return;
+        }
+        if let Some(attacks) = self.cast().attacks(self.seed, &self.deeds) {
+            attacks.into_iter().for_each(|(at, act)| self.add(at, act));
+            self.deeds.sort_by_key(|(at, _)| *at);
+        }
+    }
+
+    /// Returns `true` if anything is forged.
+    pub(super) fn is_attacked(&self) -> bool {
+        self.forgeries().next().is_some()
+    }
+
+    /// Returns `true` if members are sent what they may take for the word of others: a packet with
+    /// another name in it is the word of a node that they do not know.
+    pub(super) fn is_deceived(&self) -> bool {
+        self.forgeries().any(Forgery::can_deceive)
+    }
+
+    fn forgeries(&self) -> impl Iterator<Item = Forgery> {
+        self.deeds.iter().filter_map(|(_, deed)| match deed {
+            Deed::Act(Act::Forge(.., forgery)) => Some(*forgery),
+            _ => None,
+        })
+    }
+
     fn any_kind(&self, rng: &mut Rng) -> Option<Kind> {
         (!self.kinds.is_empty()).then(|| self.kinds[rng.below(self.kinds.len())])
     }
@@ -297,6 +327,9 @@ fn crowd(seed: u64) -> u32 {
 /// From this seed on there are crowds and storms of requests for locks. The seeds below keep the
 /// scenarios that they had.
 const STORMS_FROM: u64 = 800_000_000;
+
+/// From this seed on there are attacks, as with [`STORMS_FROM`].
+const ATTACKS_FROM: u64 = 1_000_000_000;
 
 impl Play for Scenario {
     type Act = Deed;

@@ -60,13 +60,8 @@ pub(super) fn is_stuck(standings: &[&Standing]) -> bool {
         let is_too_few = view.voters_among(&lives) < view.least();
         is_too_few || (lives.len() < view.len() && standing.is_minority)
     };
-    // A node without a ring may be a voter.
-    let is_free = |it: &&&Standing| {
-        it.view.as_ref().is_none_or(|view| {
-            let own = view.process_of(it.node);
-            own.is_some_and(|own| view.is_voter(own)) && !is_held(it, view)
-        })
-    };
+    let is_free =
+        |it: &&&Standing| it.is_voter && it.view.as_ref().is_none_or(|view| !is_held(it, view));
     let free = standings.iter().filter(is_free).count();
     let mut rings = standings.iter().filter_map(|it| Some((it, it.view.as_ref()?))).peekable();
     rings.peek().is_some()

@@ -112,6 +112,8 @@ pub struct Standing {
     pub node: NodeId,
     /// Its ring, if it is in one.
     pub view: Option<RingView>,
+    /// Whether it joined as a voter.
+    pub is_voter: bool,
     /// Whether it was told that its part of that ring may not go on.
     pub is_minority: bool,
 }

@@ -121,8 +121,13 @@ fn nothing_is_found_where_all_is_well() {
     }
     run.story.died(C);
     run.story.healed(run.now);
-    let standing =
-        |node| Standing { group: GROUP, node, view: Some(second.clone()), is_minority: false };
+    let standing = |node| Standing {
+        group: GROUP,
+        node,
+        view: Some(second.clone()),
+        is_voter: true,
+        is_minority: false,
+    };
     run.story.calls_the_roll(vec![standing(A), standing(B)]);
     run.story.keeps(10, 10);
     assert_eq!(all(&run.story), []);
@@ -311,6 +316,7 @@ fn members_without_a_ring_are_found_unless_those_who_are_gone_were_needed() {
             group: GROUP,
             node: *node,
             view: Some((*view).clone()),
+            is_voter: true,
             is_minority: false,
         };
         run.story.calls_the_roll(alive.iter().zip(rings).map(standing).collect());
@@ -328,6 +334,28 @@ fn members_without_a_ring_are_found_unless_those_who_are_gone_were_needed() {
     let alone = ring(SECOND, &[C], electorate);
     assert_eq!(rules(&[A, C], &[&held, &alone]), [""; 0]);
     assert_eq!(rules(&[A, B, C], &[&held, &held, &alone]), ["one ring once healed"]);
+}
+
+/// Only voters count for the quorum of a ring that is yet to be.
+#[test]
+fn clients_that_wait_outside_of_a_ring_are_no_quorum() {
+    let electorate = Partition::QuorumOf(3);
+    let (held, alone) = (ring(FIRST, &[A, B, D], electorate), ring(SECOND, &[C], electorate));
+    let rules = |is_voter| {
+        let mut run = Run::of(electorate, &[]);
+        let inside = |node, view: &RingView| Standing {
+            group: GROUP,
+            node,
+            view: Some(view.clone()),
+            is_voter: true,
+            is_minority: false,
+        };
+        let outside = Standing { view: None, is_voter, ..inside(NodeId(5), &alone) };
+        run.story.calls_the_roll(vec![inside(A, &held), inside(C, &alone), outside]);
+        run.rules()
+    };
+    assert_eq!(rules(true), ["one ring once healed"]);
+    assert_eq!(rules(false), [""; 0]);
 }
 
 #[test]
@@ -352,8 +380,13 @@ fn what_is_not_delivered_in_the_healed_world_is_found() {
     run.now = at;
     let sent = Sent { group: GROUP, sender: A, life: 0, seqno, qos: Qos::Unordered, at, payload };
     run.story.sent(1, sent);
-    let standing =
-        |node| Standing { group: GROUP, node, view: Some(three.clone()), is_minority: false };
+    let standing = |node| Standing {
+        group: GROUP,
+        node,
+        view: Some(three.clone()),
+        is_voter: true,
+        is_minority: false,
+    };
     run.story.calls_the_roll([A, B, C].map(standing).into());
     run.tell(A, [message(1)]);
     run.tell(B, [message(1)]);
