@@ -43,7 +43,7 @@ use bytes::Bytes;
 use crate::{
     Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
     Profile, RateOfFire, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
-    ViewChangeKind, Wakeup,
+    Wakeup,
 };
 
 mod asking;
@@ -87,7 +87,7 @@ use bins::Bins;
 use block::{Arena, Block};
 use cookies::Cookies;
 use cutting::Cutter;
-use groups::{Group, GroupIx, Groups, SampleChange};
+use groups::{Group, GroupIx, Groups};
 use left_groups::{LeftGroup, LeftGroups};
 use missing::MissingPackets;
 use outbox::Outbox;
@@ -209,30 +209,6 @@ impl Lateral {
     /// How many repair bins there are, and how many packets are missing at the moment.
     pub fn bins_and_missing(&self) -> (usize, usize) {
         (self.bins.len(), self.missing.len())
-    }
-
-    fn on_view_change(&mut self, now: Time, ix: GroupIx, change: &ViewChange) {
-        if change.node == self.id {
-            return;
-        }
-        let group = self.groups.get_mut(ix);
-        group.view_version = change.version;
-        let sampled = match change.kind {
-            ViewChangeKind::Joined => group.add_member(now, change.node, &mut self.rng),
-            ViewChangeKind::Left | ViewChangeKind::Failed => {
-                group.remove_member(change.node, &mut self.rng)
-            }
-        };
-        if let Some(stream) = self.streams.find(ix, change.node) {
-            self.streams.get_mut(stream).has_left = change.kind != ViewChangeKind::Joined;
-        }
-        if let Some(SampleChange { added, removed }) = sampled {
-            removed.into_iter().for_each(|node| self.bins.remove_node(node, ix));
-            added.into_iter().for_each(|node| self.bins.add_node(node, ix));
-            self.look_whether_safe(now, ix);
-            self.look_whether_free(now, ix);
-            self.on_joined(now, ix, change);
-        }
     }
 
     /// Accounts a packet into the repair bins, and sends the repairs that this completes.

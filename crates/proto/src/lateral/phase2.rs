@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::asking;
 use super::block::Block;
 use super::data_buffer::Came;
-use super::groups::GroupIx;
+use super::groups::{GroupIx, SampleChange};
 use super::missing::{Missing, MissingIx};
 use super::packet::{Packet, WireId, ids_that_fit};
 use super::streams::StreamIx;
@@ -273,9 +273,34 @@ impl Lateral {
         self.transmit(Destination::Group(id), id, packet);
     }
 
+    /// A member joined, left or failed.
+    pub(super) fn on_view_change(&mut self, now: Time, ix: GroupIx, change: &ViewChange) {
+        if change.node == self.id {
+            return;
+        }
+        let group = self.groups.get_mut(ix);
+        group.view_version = change.version;
+        let sampled = match change.kind {
+            ViewChangeKind::Joined => group.add_member(now, change.node, &mut self.rng),
+            ViewChangeKind::Left | ViewChangeKind::Failed => {
+                group.remove_member(change.node, &mut self.rng)
+            }
+        };
+        if let Some(stream) = self.streams.find(ix, change.node) {
+            self.streams.get_mut(stream).has_left = change.kind != ViewChangeKind::Joined;
+        }
+        if let Some(SampleChange { added, removed }) = sampled {
+            removed.into_iter().for_each(|node| self.bins.remove_node(node, ix));
+            added.into_iter().for_each(|node| self.bins.add_node(node, ix));
+            self.look_whether_safe(now, ix);
+            self.look_whether_free(now, ix);
+            self.on_joined(now, ix, change);
+        }
+    }
+
     /// A member joined: it is told soon where the stream ends, for it may have been a member before
     /// and have missed something, and its sender may be silent from now on.
-    pub(super) fn on_joined(&mut self, now: Time, ix: GroupIx, change: &ViewChange) {
+    fn on_joined(&mut self, now: Time, ix: GroupIx, change: &ViewChange) {
         let Some(interval) = self.config.heartbeat else { return };
         let own = &mut self.groups.get_mut(ix).own;
         if change.kind == ViewChangeKind::Joined && own.is_joiner(change.node) {

@@ -134,11 +134,6 @@ impl Stream {
         self.floor = Some(floor);
     }
 
-    /// `first`, or where this node had come before if that is later.
-    pub(super) fn owed_from(&self, first: SeqNo) -> SeqNo {
-        self.floor.map_or(first, |floor| floor.later(first))
-    }
-
     /// The id of the packet with this number.
     pub(super) fn id(&self, seqno: SeqNo) -> PacketId {
         PacketId { sender: self.sender, group: self.group_id, seqno }

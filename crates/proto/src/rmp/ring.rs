@@ -483,22 +483,4 @@ impl Ring {
         }
         self.forget_gone();
     }
-
-    /// Puts packets in the queue that follow each other from this place on; returns the place
-    /// behind them.
-    fn enqueue(
-        &mut self,
-        round: Timestamp,
-        first: Place,
-        source: Process,
-        from: SeqNo,
-        to: SeqNo,
-    ) -> Place {
-        let count = to.distance_from(from).max(0) as u32;
-        self.queue.extend((0..count).map(|step| {
-            let (place, seqno) = (first.plus(step.into()), from.plus(step));
-            Queued::Packet { round, place, source, seqno }
-        }));
-        first.plus(count.into())
-    }
 }

@@ -178,12 +178,12 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// An attacker sends to a host. Of a node that the host has not heard yet nothing but a key could
-    /// tell it what is forged.
+    /// An attacker sends to a host. It forges nothing in the name of a node that the host has not
+    /// heard yet: only a key could expose that.
     fn forge(&mut self, host: HostIx, count: u32, forgery: Forgery) {
         let member = self.stage.member(host);
-        let ids =
-            self.stage.world.topology().all_hosts().filter_map(|it| self.stage.world.node_id(it));
+        let hosts = self.stage.world.topology().all_hosts();
+        let ids = hosts.filter_map(|host| self.stage.world.node_id(host));
         let heard: BTreeSet<NodeId> =
             ids.filter(|id| member.is_some_and(|member| member.has_heard(*id))).collect();
         let craft = |rng: &mut Rng, datagram: &[u8]| forging::forged(rng, &heard, datagram);

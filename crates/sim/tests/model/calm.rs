@@ -108,7 +108,7 @@ impl Calm<'_> {
         let there = (0..MEMBERS).filter(|member| self.is_there(*member));
         let standings = there.map(|member| {
             let view = self.replicas[member].engine.view(GROUP).cloned();
-            Standing { group: GROUP, node: node(member), view, is_minority: false }
+            Standing { group: GROUP, node: node(member), view, is_voter: true, is_minority: false }
         });
         standings.collect()
     }

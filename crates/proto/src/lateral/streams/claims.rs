@@ -21,6 +21,11 @@ pub(in super::super) struct Query {
 }
 
 impl Stream {
+    /// `first`, or where this node had come before if that is later.
+    pub(in super::super) fn owed_from(&self, first: SeqNo) -> SeqNo {
+        self.floor.map_or(first, |floor| floor.later(first))
+    }
+
     /// The sender itself said that it has sent everything before `seqno`.
     pub(in super::super) fn vouch_to(&mut self, seqno: SeqNo) {
         self.vouched_to = self.vouched_to.later(seqno).later(self.base);

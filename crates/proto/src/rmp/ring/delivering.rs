@@ -11,6 +11,24 @@ use super::Ring;
 use crate::SeqNo;
 
 impl Ring {
+    /// Puts packets in the queue that follow each other from this place on; returns the place
+    /// behind them.
+    pub(super) fn enqueue(
+        &mut self,
+        round: Timestamp,
+        first: Place,
+        source: Process,
+        from: SeqNo,
+        to: SeqNo,
+    ) -> Place {
+        let count = to.distance_from(from).max(0) as u32;
+        self.queue.extend((0..count).map(|step| {
+            let (place, seqno) = (first.plus(step.into()), from.plus(step));
+            Queued::Packet { round, place, source, seqno }
+        }));
+        first.plus(count.into())
+    }
+
     /// How many voters are here, and how many it takes, while those are too few for the ring to
     /// work: it orders nothing, grants no lock, and delivers nothing until they are enough. A voter
     /// that was let in is counted once it has taken the token: until then it may be in another
