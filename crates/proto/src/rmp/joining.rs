@@ -33,8 +33,6 @@ impl Group {
             let doublings = (self.tries.in_line / TRIES_PER_DOUBLING).min(MOST_DOUBLINGS);
             wait *= PAUSE_IN_LINE;
             wait = wait.max((wait * (1 << doublings)).min(MOST_LATE / 2));
-        } else {
-            self.tries.in_line = 0;
         }
         cx.set(Timer::Join, wait);
     }
@@ -48,6 +46,8 @@ impl Group {
         if self.tries.join < cx.config.join_tries {
             return self.ask_to_join(cx);
         }
+        // One answer may get lost. A ring that gives none to so many requests is not in the way.
+        self.tries.in_line = 0;
         let patience = cx.config.patience;
         let is_elsewhere = self.elsewhere.is_some_and(|at| cx.now.since(at) < patience)
             && !self.is_first_of_joiners(cx.now);
