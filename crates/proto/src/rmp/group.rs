@@ -104,7 +104,7 @@ pub(super) struct Tries {
     pub(super) ask: u32,
     pub(super) request: u32,
     pub(super) join: u32,
-    /// Requests to be let in that a ring has heard, since it was last silent for long.
+    /// Requests to be let in that a ring has heard which does not work.
     pub(super) in_line: u32,
 }
 

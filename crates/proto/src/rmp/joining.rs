@@ -111,7 +111,7 @@ impl Group {
     }
 }
 
-/// Requests in a row that a ring has heard before a joiner waits for twice as long, each time.
+/// Requests that a ring has heard which does not work before a joiner waits for twice as long.
 const TRIES_PER_DOUBLING: u32 = 16;
 /// The pause between requests is doubled so often.
 const MOST_DOUBLINGS: u32 = 5;

@@ -40,8 +40,11 @@ impl Group {
         let is_joining = matches!(change.kind, ListChangeKind::Join { .. });
         let is_ours = epoch.map_or(is_joining, |epoch| epoch == ring.view().epoch);
         if !is_ours {
-            if let Some(epoch) = epoch.filter(|_| !is_joining) {
-                self.on_other_epoch(cx, sender, epoch);
+            match epoch {
+                Some(epoch) if !is_joining => self.on_other_epoch(cx, sender, epoch),
+                // The ring that it asks was begun here, and is gone.
+                Some(epoch) if epoch.creator.node == cx.node => self.notify_anyway(cx, sender),
+                _ => {}
             }
             return;
         }
@@ -313,10 +316,16 @@ impl Group {
         let Some(ring) = &self.ring else {
             // There is a ring: this node need not begin one. But it may be another than the one
             // that it asks, and that one may be gone.
-            if self.target.is_none_or(|target| target == snapshot.view.epoch) {
+            let epoch = snapshot.view.epoch;
+            // Whoever began the ring that this node asks is in another one now.
+            self.target = self.target.map(|it| if it.creator.node == sender { epoch } else { it });
+            if self.target.is_none_or(|target| target == epoch) {
                 self.tries.join = 0;
             }
             self.is_in_line = true;
+            if snapshot.is_working {
+                self.tries.in_line = 0;
+            }
             self.elsewhere = Some(cx.now);
             self.joiners.remove(&sender);
             self.tell_if_full(cx, &snapshot.view);
