@@ -37,6 +37,8 @@ pub(crate) struct Host {
     /// Does not run; what arrives waits.
     pub(crate) paused: bool,
     pub(crate) met: BTreeSet<NodeId>,
+    /// Where each node was met last.
+    addresses: BTreeMap<NodeId, Endpoint>,
     pub(crate) views: BTreeMap<GroupId, View>,
     pub(crate) changes: Vec<(Time, ViewChange)>,
     pub(crate) settled_at: Option<Time>,
@@ -284,6 +286,7 @@ impl Host {
             crashed: false,
             paused: false,
             met: BTreeSet::new(),
+            addresses: BTreeMap::new(),
             views: BTreeMap::new(),
             changes: Vec::new(),
             settled_at: None,
@@ -299,7 +302,9 @@ impl Host {
                 MembershipEvent::Met(node, at) => {
                     assert_ne!(node, self.id, "a node met itself");
                     assert!(!at.0.ip().is_unspecified(), "a node was met nowhere");
-                    assert!(self.met.insert(node), "{node:?} was met twice");
+                    let before = self.addresses.insert(node, at);
+                    let is_new = self.met.insert(node);
+                    assert!(is_new || before != Some(at), "{node:?} was met twice");
                 }
                 MembershipEvent::Parted(node) => {
                     assert!(self.met.remove(&node), "parted from a stranger");

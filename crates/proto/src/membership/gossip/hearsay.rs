@@ -5,13 +5,15 @@
 //! stopped therefore only causes a query (a hello) to that node. The queries that one datagram
 //! causes to addresses that have not answered have at most twice its bytes.
 
+use core::time::Duration;
+
 use bytes::BufMut;
 use foca::{Codec as _, Header, Member, Message, State};
 
 use super::codec::SwimCodec;
 use super::identity::Identity;
 use super::packet::{Hello, Packet};
-use super::{Config, Gossip, Timer, codec};
+use super::{Gossip, Timer, codec};
 use crate::{Destination, Endpoint, NodeId, Time, ViewChangeKind};
 
 /// An address that sends datagrams in the name of a live peer whose known address is another one.
@@ -31,7 +33,8 @@ pub(super) struct Report {
     asks_left: u32,
 }
 
-/// Limits how often a node takes a new identity because others say that it is dead.
+/// Limits how often a node takes a new identity because others say that it is dead, and by how much
+/// the bump of a peer grows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rejoins {
     left: u32,
@@ -44,19 +47,22 @@ const ASKS: u32 = 4;
 const REJOINS: u32 = 8;
 
 impl Rejoins {
-    pub(super) fn new() -> Self {
-        Self { left: REJOINS, refilled: Time::ZERO }
+    pub(super) fn new(now: Time) -> Self {
+        Self { left: REJOINS, refilled: now }
     }
 
-    fn take(&mut self, now: Time, config: &Config) -> bool {
-        let periods = now.since(self.refilled).as_nanos() / config.probe_period().as_nanos();
+    /// Takes `count` of those that are left, of which there is one more after each `period`, `most`
+    /// in all. Returns `false` if fewer are left.
+    fn take(&mut self, now: Time, count: u32, period: Duration, most: u32) -> bool {
+        let periods = now.since(self.refilled).as_nanos() / period.as_nanos();
         if periods > 0 {
-            self.left = REJOINS.min(self.left.saturating_add(u32::try_from(periods).unwrap_or(8)));
+            let more = u32::try_from(periods).unwrap_or(u32::MAX);
+            self.left = self.left.saturating_add(more).min(most);
             self.refilled = now;
         }
-        let is_allowed = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        is_allowed
+        let left = self.left.checked_sub(count);
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
     }
 }
 
@@ -168,6 +174,10 @@ impl Gossip {
             self.counters.nodes_refused += 1;
             return;
         }
+        if !self.may_bump(now, from) {
+            self.counters.hearsay_dropped += 1;
+            return;
+        }
         let Ok(payload) = self.without_hearsay(now, &payload) else {
             self.counters.datagrams_malformed += 1;
             return;
@@ -192,7 +202,12 @@ impl Gossip {
         let header: Header<Identity> = SwimCodec.decode_header(&mut rest)?;
         let is_known = third_of(&header.message)
             .is_none_or(|third| third.node == self.id || self.is_live(third.node));
-        let is_obeyed = header.message != Message::TurnUndead || self.may_rejoin(now);
+        // What was said to a former identity of this node holds no more.
+        let is_obeyed = header.message != Message::TurnUndead
+            || header.dst == self.swim.identity() && self.may_rejoin(now);
+        if !is_obeyed {
+            self.timers.set_no_later(Timer::Rejoin, now + self.config.probe_period());
+        }
         if !is_known || !is_obeyed {
             self.counters.hearsay_dropped += 1;
             return Ok(None);
@@ -262,8 +277,23 @@ impl Gossip {
         }
     }
 
+    /// Whoever still takes this node for dead says so again, and it may take another identity.
+    pub(super) fn announce_again(&mut self, now: Time) {
+        if let Some(node) = self.live.get(self.rng.below(self.live.len().max(1))) {
+            self.swim.announce(now, self.peers[node].identity);
+        }
+    }
+
     fn may_rejoin(&mut self, now: Time) -> bool {
-        self.rejoins.take(now, &self.config)
+        self.rejoins.take(now, 1, self.config.probe_period(), REJOINS)
+    }
+
+    /// Returns `true` unless a known node claims to have been declared dead more often than is
+    /// possible. Others could otherwise give a silent node an identity that it never reaches.
+    fn may_bump(&mut self, now: Time, identity: Identity) -> bool {
+        let Some(peer) = self.peers.get_mut(&identity.node) else { return true };
+        let growth = identity.bump.saturating_sub(peer.identity.bump);
+        growth == 0 || peer.bumps.take(now, growth, self.config.detection_time, u32::MAX)
     }
 }
 

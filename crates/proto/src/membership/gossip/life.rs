@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
+use super::hearsay::Rejoins;
 use super::identity::Identity;
 use super::packet::Packet;
 use super::table::{Difference, Table};
@@ -45,6 +46,7 @@ impl Gossip {
             identity,
             incarnations: Incarnations::default(),
             claim: None,
+            bumps: Rejoins::new(now),
             table: Table::default(),
             confirmed: None,
             patience,

@@ -84,6 +84,8 @@ struct Peer {
     identity: Identity,
     incarnations: Incarnations,
     claim: Option<Claim>,
+    /// By how much its bump may grow.
+    bumps: Rejoins,
     table: Table,
     /// The version of this node's own table that the peer is known to have.
     confirmed: Option<u32>,
@@ -118,6 +120,7 @@ enum Timer {
     Pull(NodeId),
     Challenge(NodeId),
     Report(NodeId),
+    Rejoin,
 }
 
 /// How often a stopping node says goodbye to each member.
@@ -151,7 +154,7 @@ impl Gossip {
             contact: Contact::new(&config),
             challenges: BTreeMap::new(),
             reports: BTreeMap::new(),
-            rejoins: Rejoins::new(),
+            rejoins: Rejoins::new(Time::ZERO),
             bytes_to_ask: 0,
             timers: Timers::new(),
             outgoing: VecDeque::new(),
@@ -183,6 +186,7 @@ impl Gossip {
             Timer::Pull(node) => self.on_pull_timeout(now, node),
             Timer::Challenge(node) => self.challenge(now, node),
             Timer::Report(node) => self.on_report_timeout(now, node),
+            Timer::Rejoin => self.announce_again(now),
         }
     }
 
@@ -229,6 +233,7 @@ impl Gossip {
                 }
                 SwimEvent::Rejoined => {
                     self.counters.rejoins += 1;
+                    self.timers.set(Timer::Rejoin, now + self.config.probe_period());
                     self.greet_everybody(now);
                 }
                 SwimEvent::Forgotten(identity) => {
