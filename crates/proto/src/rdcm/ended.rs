@@ -11,9 +11,7 @@ use crate::NodeId;
 pub(super) struct Ended {
     pub(super) sender: NodeId,
     pub(super) stream: u32,
-    /// The first packet of the first message that was not delivered.
-    pub(super) undelivered: u64,
-    /// What lies before this packet, and was not delivered, was told as lost.
+    /// What lies before this packet was delivered or reported as lost.
     pub(super) told_to: u64,
     /// The epoch of the place that the node had last.
     pub(super) epoch: u32,
@@ -59,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_found_until_many_others_are_over() {
-        let of = |stream| Ended { sender: NodeId(1), stream, undelivered: 3, told_to: 5, epoch: 7 };
+        let of = |stream| Ended { sender: NodeId(1), stream, told_to: 5, epoch: 7 };
         let mut ended = EndedStreams::default();
         (0..MOST as u32).for_each(|stream| ended.push(of(stream)));
         ended.push(of(3));

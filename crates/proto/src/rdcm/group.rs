@@ -229,8 +229,8 @@ impl Group {
         self.asks_again_at = around.now + around.config.report_every;
         around.stream = stream;
         around.counters.reports_sent += 1;
-        // Who has taken it for gone, and had a place, goes on where it was, if that can be.
-        let next = self.ended.of(sender, stream).map_or(0, |ended| ended.undelivered);
+        // Who has taken it for gone, and had a place, goes on behind what it has reported as lost.
+        let next = self.ended.of(sender, stream).map_or(0, |ended| ended.told_to);
         let report = Report { epoch: epochs::NONE, next, limit: 0, by_tree: 0, by_repair: 0 };
         around.unicast(sender, &Packet::Report(report));
     }
@@ -312,17 +312,17 @@ impl Group {
             return;
         }
         self.end_reception(around);
-        let ended = self.ended.take(from, stream);
-        if let Some(Ended { undelivered, told_to, .. }) = ended {
+        let told_to = self.ended.take(from, stream).map(|ended| ended.told_to);
+        if let Some(told_to) = told_to {
             around.lose(from, told_to, place.first, LossCause::TooFarBehind);
-            place.first = place.first.max(undelivered);
+            place.first = place.first.max(told_to);
         }
         self.stream = stream;
         around.stream = stream;
         self.heard = None;
         let mut reception = Reception::new(around, from, place);
-        if let Some(Ended { told_to, .. }) = ended {
-            reception.resume(told_to);
+        if told_to.is_some() {
+            reception.resume();
         }
         self.role = Role::Receiving(Box::new(reception));
     }
@@ -334,7 +334,6 @@ impl Group {
             self.ended.push(Ended {
                 sender: reception.sender,
                 stream: self.stream,
-                undelivered: reception.undelivered(),
                 told_to: reception.told_to(),
                 epoch: reception.place().epoch,
             });

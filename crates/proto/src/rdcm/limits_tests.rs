@@ -6,7 +6,7 @@ use core::time::Duration;
 use bytes::Bytes;
 
 use crate::rdcm::having::Having;
-use crate::rdcm::packet::{Packet, Place, RingAck, Seat};
+use crate::rdcm::packet::{DataPacket, Packet, Piece, Place, RingAck, Seat, Way};
 use crate::rdcm::topology::{Topology, Vertex};
 use crate::rdcm::{Config, Network, Rdcm};
 use crate::{
@@ -144,6 +144,39 @@ fn a_sender_that_was_restarted_unseen_is_followed_and_one_that_stays_silent_is_g
     }
     assert_eq!(engine.sender(GROUP), None);
     assert!(core::iter::from_fn(|| engine.poll_event()).any(|it| matches!(it, Event::Lost(_))));
+}
+
+/// A view took the sender for gone, and it still keeps what this receiver gave up.
+#[test]
+fn what_was_reported_as_lost_does_not_come_when_the_sender_is_back() {
+    let mut engine = engine(NodeId(2), [1]);
+    let data = |number| {
+        let piece =
+            Piece { is_first: true, is_last: true, bytes: Bytes::from_static(b"one piece") };
+        Packet::Data(DataPacket { number, piece, way: Way::Again, is_relayed: false })
+    };
+    let first = alone().first;
+    hear(&mut engine, SENDER, &place());
+    [0, 1, 3].into_iter().for_each(|ahead| hear(&mut engine, SENDER, &data(first + ahead)));
+    let mut view = |engine: &mut Rdcm, now, kind| {
+        engine.handle_view(now, &ViewChange { group: GROUP, version: 1, node: SENDER, kind });
+    };
+    view(&mut engine, NOW, ViewChangeKind::Failed);
+    (0..5000).for_each(|ms| engine.handle_timeout(NOW + Duration::from_millis(ms)));
+    let back = NOW + Duration::from_secs(5);
+    view(&mut engine, back, ViewChangeKind::Joined);
+    hear_at(&mut engine, back, 9, SENDER, &place());
+    (0..6).for_each(|ahead| hear_at(&mut engine, back, 9, SENDER, &data(first + ahead)));
+    let (mut got, mut lost) = (Vec::new(), Vec::new());
+    while let Some(event) = engine.poll_event() {
+        match event {
+            Event::Message(message) => got.push(u64::from(message.seqno.0) - first),
+            Event::Lost(it) => lost.push([it.first, it.last].map(|it| u64::from(it.0) - first)),
+            _ => {}
+        }
+    }
+    assert_eq!(lost, [[2, 3]], "{got:?}");
+    assert_eq!(got, [0, 1, 4, 5]);
 }
 
 #[test]

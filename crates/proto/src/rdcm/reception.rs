@@ -390,10 +390,10 @@ impl Reception {
         self.assembly.begun_at().or(self.resumed_at).unwrap_or(self.window.taken_to())
     }
 
-    /// The stream was over here and continues; all before packet `told_to` was delivered or told
-    /// as lost.
-    pub(super) fn resume(&mut self, told_to: u64) {
-        self.resumed_at = Some(self.place.first.max(told_to));
+    /// The stream was over here and continues; all before its place was delivered or reported as
+    /// lost.
+    pub(super) fn resume(&mut self) {
+        self.resumed_at = Some(self.place.first);
     }
 
     /// When [`Reception::handle_timeout`] is to be called.

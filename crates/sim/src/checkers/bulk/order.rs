@@ -127,11 +127,8 @@ impl<'a> Reader<'a> {
         let is_again = self.left.contains_key(&stream);
         if !is_again && self.is_owed_all(stream, at) {
             let expected = self.after_losses(1);
-            // What was told as lost may come yet.
-            let goes_on = self
-                .given_up
-                .get(&stream)
-                .is_some_and(|next| first < *next || first == self.after_losses(*next));
+            let goes_on =
+                self.given_up.get(&stream).is_some_and(|next| first == self.after_losses(*next));
             if first != expected && !goes_on {
                 let lost = &self.lost;
                 let what = format!("{stream} begins with {first}, not {expected}; lost {lost:?}");
@@ -179,7 +176,10 @@ impl<'a> Reader<'a> {
         if lost.cause == LossCause::AttemptsSpent {
             // The stream is over.
             if let Some(mark) = self.next.take() {
-                self.left.insert(mark.stream, mark.next);
+                // What was reported as lost does not come any more.
+                let is_its = mark.stream.sender == lost.sender && Some(first) == expected;
+                let end = u64::from(lost.last.0) + 1;
+                self.left.insert(mark.stream, if is_its { end } else { mark.next });
             } else if let Some(stream) = self.story.stream_of(lost.sender) {
                 self.given_up.insert(stream, u64::from(lost.last.0) + 1);
             }
