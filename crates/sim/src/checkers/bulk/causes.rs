@@ -16,7 +16,9 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
             let Told::Lost(lost) = told else { continue };
             let is_explained = match lost.cause {
                 LossCause::TooFarBehind => {
-                    is_left_behind(story, account.node, *at, lost) || is_back(story, account)
+                    is_left_behind(story, account.node, *at, lost)
+                        || is_back(story, account)
+                        || is_rest(account, lost)
                 }
                 LossCause::AttemptsSpent => {
                     is_over(story, *at, lost)
@@ -64,6 +66,17 @@ fn check_silent_end(story: &Story, id: StreamId, stream: &Stream, found: &mut Ve
 fn is_back(story: &Story, account: &Account) -> bool {
     let mut others = story.accounts.iter().filter(|other| other.node == account.node);
     others.any(|other| other.begun < account.begun)
+}
+
+/// Whether it is the rest of a message that the member lost in part when its sender was gone.
+fn is_rest(account: &Account, lost: &Lost) -> bool {
+    account.told.iter().any(|(_, told)| match told {
+        Told::Lost(before) => {
+            let is_before = before.sender == lost.sender && before.last.next() == lost.first;
+            is_before && before.cause == LossCause::AttemptsSpent
+        }
+        Told::Message(_) => false,
+    })
 }
 
 fn is_left_behind(story: &Story, node: NodeId, at: Time, lost: &Lost) -> bool {
