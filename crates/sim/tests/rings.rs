@@ -53,7 +53,7 @@ fn scenarios_reach_what_they_are_for() {
 const ATTACKED: Range<u64> = 1_000_000_000..1_000_000_024;
 
 /// Seeds that have found something.
-const FOUND: [u64; 14] = [
+const FOUND: [u64; 17] = [
     1693,
     5162,
     5706,
@@ -73,4 +73,9 @@ const FOUND: [u64; 14] = [
     850_000_709,
     // Many wait for a ring that cannot continue: they ask it often or seldom.
     850_001_990,
+    // Joiners in line were too slow, clients that waited counted as voters, and founders of rings
+    // 250 ms apart asked for rings that were gone.
+    1_010_001_877,
+    1_000_001_361,
+    1_010_003_083,
 ];

@@ -138,7 +138,7 @@ impl Kind {
 
 impl Act {
     /// Returns `true` if somebody may not hear or not answer what it is asked.
-    fn can_silence(&self) -> bool {
+    pub(crate) fn can_silence(&self) -> bool {
         match self {
             Self::Crash(_) | Self::Stop(_) | Self::Restart(_) | Self::Bounce(_) => true,
             Self::Suspect(..) | Self::KillProcess(_) | Self::Leave(..) => true,
