@@ -7,7 +7,7 @@ use super::super::frame::{JoinRefusal, Member, Unserved};
 use super::super::registry::{Change, PartitionState};
 use super::config::ServerConfig;
 use crate::membership::link::LinkId;
-use crate::{GroupId, GroupSettings, NodeId};
+use crate::{GroupId, GroupSettings, Incarnation, NodeId};
 
 /// Changes that the store has to make together, or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub(super) enum Wish {
     Part {
         node: NodeId,
         incarnation: u32,
+        /// Only this start of it; `None`: whichever.
+        start: Option<Incarnation>,
         has_failed: bool,
     },
 }
@@ -270,12 +272,16 @@ impl Ledger {
                 self.judge_join(batch, group, settings, member, config)
             }
             Wish::Part { node, .. } if batch.touched.contains(&(group, node)) => Verdict::Later,
-            Wish::Part { node, incarnation, has_failed } => match self.state.member(group, node) {
-                Some(member) if member.incarnation <= incarnation => {
-                    Verdict::Change(Change::Part { group, member, has_failed })
+            Wish::Part { node, incarnation, start, has_failed } => {
+                let is_meant = |member: &Member| {
+                    let is_of_start = start.is_none_or(|start| start == member.start);
+                    member.incarnation <= incarnation && is_of_start
+                };
+                match self.state.member(group, node).filter(is_meant) {
+                    Some(member) => Verdict::Change(Change::Part { group, member, has_failed }),
+                    None => Verdict::Answer(Outcome::Done),
                 }
-                _ => Verdict::Answer(Outcome::Done),
-            },
+            }
         }
     }
 

@@ -178,7 +178,7 @@ impl Server {
 
     /// The member is to be in a lease, and out of the group again if its session is over.
     pub(super) fn hold_lease(&mut self, now: Time, group: GroupId, member: Member) {
-        let Member { node, incarnation, .. } = member;
+        let Member { node, incarnation, start, .. } = member;
         let session = self.sessions.nodes.get(&node);
         let known = session.map(|session| (session.member, session.link));
         if known.is_some_and(|(known, _)| known.is_same_life(&member)) {
@@ -186,7 +186,9 @@ impl Server {
         }
         let has_later = known.is_some_and(|(known, _)| member.is_over(&known));
         if has_later || self.expired.get(&node).is_some_and(|over| *over >= incarnation) {
-            let wish = Wish::Part { node, incarnation, has_failed: true };
+            // A later start of the node may have asked to be let in meanwhile.
+            let start = Some(start);
+            let wish = Wish::Part { node, incarnation, start, has_failed: true };
             return self.wish(Request { group, wish, origin: None });
         }
         if let Some((earlier, Some(link))) = known {
@@ -228,7 +230,7 @@ impl Server {
             // A leave cannot be refused, and a node keeps far below this bound.
             return self.on_nonsense(link);
         }
-        let wish = Wish::Part { node, incarnation, has_failed: false };
+        let wish = Wish::Part { node, incarnation, start: None, has_failed: false };
         self.wish(Request { group, wish, origin: Some(Origin { link, request }) });
     }
 
@@ -360,7 +362,7 @@ impl Server {
                 });
             }
         }
-        let wish = Wish::Part { node, incarnation, has_failed };
+        let wish = Wish::Part { node, incarnation, start: None, has_failed };
         for group in groups {
             self.wish(Request { group, wish, origin: None });
         }
