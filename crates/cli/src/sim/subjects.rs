@@ -155,7 +155,7 @@ impl Setup for LateralSetup {
     }
 
     /// Repairs are c / r of the packets they are made of. Those of part-filled bins come on top,
-    /// and there are some whenever a view changes.
+    /// and there are some whenever a view changes: of 20 hosts that come and go about 70.
     fn broken_promise(&self, counters: &[(&'static str, u64)]) -> Option<String> {
         let of = |name| {
             let found = counters.iter().find(|(other, _)| *other == name);
@@ -163,7 +163,7 @@ impl Setup for LateralSetup {
         };
         let ratio = f64::from(self.rate.c) / f64::from(self.rate.r);
         let (repairs, promised) = (of("repairs_sent"), ratio * of("packets_binned"));
-        let is_broken = self.config.flush_after.is_none() && repairs > 1.5 * promised + 50.0;
+        let is_broken = self.config.flush_after.is_none() && repairs > 1.5 * promised + 80.0;
         is_broken.then(|| format!("{repairs} repairs where {promised} are due"))
     }
 
@@ -296,6 +296,8 @@ mod tests {
     #[test]
     fn seeds_that_failed_with_deposed_processes_hold() {
         assert_hold([840_010_502, 840_010_992]);
+        // A late join of a start that was over, and members stored by a process that was killed.
+        assert_hold([910_036_502, 910_046_486, 910_052_495]);
     }
 
     /// Of a goodbye of a former start that reached a member late.

@@ -198,6 +198,25 @@ impl Server {
         let (rack, link, heard) = (String::new(), None, Time::ZERO);
         self.sessions.nodes.insert(node, Session { member, rack, link, heard, grace });
         self.timers.set(Timer::Lease(node), grace);
+        if let Some((earlier, _)) = known.filter(|(known, _)| known.is_over(&member)) {
+            self.wish_life_out(earlier);
+        }
+    }
+
+    /// This life of a node is over, and is to be out of the groups in which it is stored. That may
+    /// have been asked of a process that did not live to store it.
+    fn wish_life_out(&mut self, over: Member) {
+        let groups = self.memberships.get(&over.node).cloned().unwrap_or_default();
+        for group in groups {
+            let ledger = &self.ledgers[usize::from(self.partition(group))];
+            let stored = ledger.state.member(group, over.node);
+            if stored.is_some_and(|stored| stored.is_same_life(&over)) {
+                let Member { node, incarnation, start, .. } = over;
+                let start = Some(start);
+                let wish = Wish::Part { node, incarnation, start, has_failed: true };
+                self.wish(Request { group, wish, origin: None });
+            }
+        }
     }
 
     fn on_join(&mut self, link: LinkId, request: u32, group: GroupId, settings: GroupSettings) {
