@@ -92,8 +92,8 @@ impl CliError {
             return Self::new(format!("{argument}: {}", unit.cause), unit.fix.clone());
         }
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            let verbs = "demo, pub, sub, send, recv, lock, serve, call, doctor, members, ring, control, \
-                         tune, paper, sim, completions";
+            let verbs = "demo, pub, sub, send, recv, lock, serve, call, doctor, members, ring, \
+                         control, tune, paper, sim, completions";
             let fix = format!("use one of {verbs}; see `carom --help`");
             return Self::new("there is no verb", fix);
         }

@@ -94,7 +94,7 @@ impl Settings {
         let link = draw_distance(seed).map_or(link, |delay| Link { delay, ..link });
         let receive_buffer = one_of(&mut rng, &[1024, 1024, 128, 16]);
         let hosts = draw_hosts(shape.cluster().hosts(), &mut rng);
-        let mut config = draw_config(&mut rng);
+        let mut config = draw_config(seed, &mut rng);
         let salt = rng.below(64) as u32;
         let mut deaf = Vec::new();
         if is_without_multicast(seed) {
@@ -216,7 +216,7 @@ fn draw_hosts(count: u32, rng: &mut Rng) -> Vec<HostIx> {
     all
 }
 
-fn draw_config(rng: &mut Rng) -> Config {
+fn draw_config(seed: u64, rng: &mut Rng) -> Config {
     let (ms, micros) = (Duration::from_millis, Duration::from_micros);
     let message_bytes = one_of(rng, &[16 << 10, 16 << 10, 64 << 10]);
     let is_paced = rng.chance(0.4);
@@ -250,8 +250,10 @@ fn draw_config(rng: &mut Rng) -> Config {
         linger: one_of(rng, &[ms(1000), ms(200), Duration::ZERO]),
         ..Config::default()
     };
-    config.slowest =
-        one_of(rng, &[Slowest::default(), Slowest::default(), Slowest::LeaveBehind, Slowest::Wait]);
+    let policies = [Slowest::default(), Slowest::default(), Slowest::LeaveBehind, Slowest::Wait];
+    let mut apart = Rng::new(seed ^ 0x736c_6f77);
+    let is_apart = seed < SLOWEST_FROM;
+    config.slowest = one_of(if is_apart { &mut apart } else { &mut *rng }, &policies);
     let least = message_bytes.div_ceil(config.piece_bytes()) as u32 + 1;
     config.window_packets = one_of(rng, &[1024, 256, 64, 16]).max(least);
     config
@@ -272,6 +274,9 @@ impl fmt::Display for Settings {
     }
 }
 
+/// From this seed on the policy for slow receivers is drawn along with the other settings. Smaller
+/// seeds keep the other settings that they had before there was a choice.
+const SLOWEST_FROM: u64 = 700_000_000;
 /// What a window of one packet carries over the slowest ways, if nothing else limits it.
 const SLOWEST_BYTES_PER_SECOND: u64 = 50_000;
 /// Who slowed the others down is out for so long, at most.

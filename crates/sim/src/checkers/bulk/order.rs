@@ -175,13 +175,17 @@ impl<'a> Reader<'a> {
         self.lost.push((at, lost));
         if lost.cause == LossCause::AttemptsSpent {
             // The stream is over.
-            if let Some(mark) = self.next.take() {
-                // What was reported as lost does not come any more.
-                let is_its = mark.stream.sender == lost.sender && Some(first) == expected;
-                let end = u64::from(lost.last.0) + 1;
-                self.left.insert(mark.stream, if is_its { end } else { mark.next });
-            } else if let Some(stream) = self.story.stream_of(lost.sender) {
-                self.given_up.insert(stream, u64::from(lost.last.0) + 1);
+            // What was reported as lost does not come any more.
+            let end = u64::from(lost.last.0) + 1;
+            let is_of = |mark: &Mark| mark.stream.sender == lost.sender && Some(first) == expected;
+            let mark = self.next.take();
+            if let Some(mark) = mark {
+                self.left.insert(mark.stream, if is_of(&mark) { end } else { mark.next });
+            }
+            if mark.is_none_or(|mark| !is_of(&mark))
+                && let Some(stream) = self.story.stream_of(lost.sender)
+            {
+                self.given_up.insert(stream, end);
             }
             self.lost.clear();
         }
