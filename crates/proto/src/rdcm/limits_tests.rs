@@ -158,7 +158,7 @@ fn what_was_reported_as_lost_does_not_come_when_the_sender_is_back() {
     let first = alone().first;
     hear(&mut engine, SENDER, &place());
     [0, 1, 3].into_iter().for_each(|ahead| hear(&mut engine, SENDER, &data(first + ahead)));
-    let mut view = |engine: &mut Rdcm, now, kind| {
+    let view = |engine: &mut Rdcm, now, kind| {
         engine.handle_view(now, &ViewChange { group: GROUP, version: 1, node: SENDER, kind });
     };
     view(&mut engine, NOW, ViewChangeKind::Failed);
