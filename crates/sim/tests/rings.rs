@@ -53,7 +53,7 @@ fn scenarios_reach_what_they_are_for() {
 const ATTACKED: Range<u64> = 1_000_000_000..1_000_000_024;
 
 /// Seeds that have found something.
-const FOUND: [u64; 17] = [
+const FOUND: [u64; 18] = [
     1693,
     5162,
     5706,
@@ -78,4 +78,6 @@ const FOUND: [u64; 17] = [
     1_010_001_877,
     1_000_001_361,
     1_010_003_083,
+    // A stranger gave up a ballot of the largest version that there is.
+    1_000_000_136,
 ];

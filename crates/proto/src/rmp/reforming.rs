@@ -383,6 +383,11 @@ impl Group {
         ballot: Epoch,
         seen: Epoch,
     ) {
+        if self.ring.as_ref().is_none_or(|ring| ring.view().process_of(sender).is_none()) {
+            // A stranger could name the largest version that there is.
+            cx.counters.foreign += 1;
+            return;
+        }
         self.reforming.highest = self.reforming.highest.max(seen.version).max(ballot.version);
         if ballot.creator.node == sender {
             // Only its initiator could have made it hold.

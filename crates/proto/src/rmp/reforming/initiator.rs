@@ -16,7 +16,7 @@ impl Group {
     pub(in crate::rmp) fn initiate(&mut self, cx: &mut Around<'_>) {
         let Some(ring) = &self.ring else { return };
         let (epoch, position) = (ring.view().epoch, self.position(ring));
-        let version = self.reforming.highest.max(epoch.version) + 1;
+        let version = self.reforming.highest.max(epoch.version).saturating_add(1);
         let ballot = Epoch { version, creator: self.me };
         let accepted = self.reforming.accepted_on_the_wire();
         let vote = Vote { position: position.clone(), accepted };
