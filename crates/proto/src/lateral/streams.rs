@@ -43,7 +43,7 @@ pub(super) struct Stream {
     start: SeqNo,
     /// Whether it is known from where on the stream is owed to this node.
     pub(super) opened: bool,
-    /// Whether the view held the sender, and does not any more.
+    /// `true` if the sender was in the view and has left it or failed.
     pub(super) has_left: bool,
     /// How often the sender was asked for that.
     pub(super) opens: u8,

@@ -229,7 +229,7 @@ impl Group {
         self.asks_again_at = around.now + around.config.report_every;
         around.stream = stream;
         around.counters.reports_sent += 1;
-        // Who has taken it for gone, and had a place, goes on behind what it has reported as lost.
+        // A node that had a place continues after the packets that it has reported as lost.
         let next = self.ended.of(sender, stream).map_or(0, |ended| ended.told_to);
         let report = Report { epoch: epochs::NONE, next, limit: 0, by_tree: 0, by_repair: 0 };
         around.unicast(sender, &Packet::Report(report));

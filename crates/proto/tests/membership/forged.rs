@@ -276,15 +276,21 @@ fn datagrams_of_engines_in_the_name_of_a_dead_node_keep_it_in_no_view() {
 
 #[test]
 fn a_node_that_was_silent_is_a_member_again_whatever_was_forged_meanwhile() {
-    for (state, bump) in [(0, u32::MAX), (2, u32::MAX), (0, 7), (2, 7), (2, 9)] {
+    for (state, bump) in
+        [(Some(0), u32::MAX), (Some(2), u32::MAX), (Some(0), 7), (Some(2), 9), (None, u32::MAX)]
+    {
         let mut forger = Forger::new();
         forger.net.hosts[1].crashed = true;
         for _ in 0..60 {
             forger.net.run_for(millis(100));
             for to in [0, 2, 3] {
                 let there = identity(node_id(1), bump, endpoint(ATTACKER));
-                let gossiped = gossip(there.clone(), node_id(to), 9, &[(there, state)]);
-                forger.net.feed(to, endpoint(ATTACKER), &gossiped);
+                let digest = [&[0; 4][..], &there, &[0; 8]].concat();
+                let forged = match state {
+                    Some(state) => gossip(there.clone(), node_id(to), 9, &[(there, state)]),
+                    None => datagram(3, 1, node_id(1), &digest),
+                };
+                forger.net.feed(to, endpoint(ATTACKER), &forged);
             }
         }
         forger.net.hosts[1].crashed = false;

@@ -277,7 +277,8 @@ impl Gossip {
         }
     }
 
-    /// Whoever still takes this node for dead says so again, and it may take another identity.
+    /// Contacts a member: one that still considers this node dead repeats that, and this node can
+    /// take another identity.
     pub(super) fn announce_again(&mut self, now: Time) {
         if let Some(node) = self.live.get(self.rng.below(self.live.len().max(1))) {
             self.swim.announce(now, self.peers[node].identity);
