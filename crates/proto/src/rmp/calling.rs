@@ -80,11 +80,11 @@ impl Calling {
         self.pending.len()
     }
 
-    /// The least number that is waited for; `next` if none is.
-    pub(super) fn oldest(&self, next: u32) -> u32 {
-        // Numbers begin again at 0: the oldest is the furthest behind the next.
-        let behind = |number: &&u32| next.wrapping_sub(**number);
-        self.pending.keys().max_by_key(behind).copied().unwrap_or(next)
+    /// The first of the requests that wait for their answers, and of this one.
+    pub(super) fn oldest(&self, number: u32) -> u32 {
+        // Numbers begin again at 0, and some of those that wait may have been made later.
+        let waiting = self.pending.keys().copied().chain([number]);
+        waiting.min_by_key(|other| other.wrapping_sub(number) as i32).unwrap_or(number)
     }
 
     fn due(&self) -> Option<Time> {

@@ -200,7 +200,13 @@ impl Envelope {
     pub(super) fn open(mut payload: Bytes) -> Option<(Self, Bytes)> {
         let (kind, number) = (payload.try_get_u8().ok()?, payload.try_get_u32().ok()?);
         let envelope = match kind {
-            1 => Self::Request { number, oldest: payload.try_get_u32().ok()? },
+            1 => {
+                let oldest = payload.try_get_u32().ok()?;
+                if number.wrapping_sub(oldest) >= MAX_WAITING {
+                    return None;
+                }
+                Self::Request { number, oldest }
+            }
             2 | 3 => {
                 let caller = NodeId(payload.try_get_u64().ok()?);
                 let id = RequestId { caller, number };
@@ -280,13 +286,18 @@ mod tests {
     #[test]
     fn what_is_in_an_envelope_comes_out_again() {
         let id = RequestId { caller: NodeId(7), number: 3 };
-        let request = Envelope::Request { number: u32::MAX, oldest: 5 };
+        let request = Envelope::Request { number: 3, oldest: u32::MAX - 40 };
         for envelope in [request, Envelope::Reply(id), Envelope::Answered(id)] {
             let whole = envelope.wrap(b"what");
             assert_eq!(Envelope::open(whole.clone()), Some((envelope, Bytes::from("what"))));
             assert_eq!(Envelope::open(whole.slice(..5)), None);
         }
         assert_eq!(Envelope::open(Bytes::from_static(&[9; 20])), None);
+        // No caller waits for a later request than the one that it makes, or for one long ago.
+        for oldest in [4, 1 << 31, 3_u32.wrapping_sub(MAX_WAITING)] {
+            let request = Envelope::Request { number: 3, oldest };
+            assert_eq!(Envelope::open(request.wrap(b"what")), None, "{oldest}");
+        }
     }
 
     #[test]

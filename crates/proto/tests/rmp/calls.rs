@@ -160,6 +160,27 @@ fn a_joiner_serves_requests_from_before_its_time() {
 }
 
 #[test]
+fn requests_that_are_repeated_are_handled_once_while_later_ones_wait() {
+    let mut world = joined(3, 1, 1);
+    world.lock(1, HANDLER, true);
+    world.run_for(50 * MS);
+    world.call(3, Some(0), 2, 100);
+    world.run_for(200 * MS);
+    world.call(3, Some(0), 2, 100);
+    world.call(3, Some(0), 2, 100);
+    world.run_for(MS / 1000);
+    // Both requests are under way. Their replies are lost.
+    world.part[3] = 1;
+    world.run_for(400 * MS);
+    assert_eq!((repliers(&world, 3).len(), requests(&world, 1).len()), (1, 3));
+    world.part[3] = 0;
+    world.run_for(5000 * MS);
+    assert_eq!(repliers(&world, 3), [NodeId(2); 3]);
+    assert_eq!(requests(&world, 1).len(), 3, "a request was handled twice");
+    checks::check_safety(&world);
+}
+
+#[test]
 fn a_group_that_does_not_answer_is_given_up() {
     let mut world = joined(1, 1, 1);
     world.crash(0);
