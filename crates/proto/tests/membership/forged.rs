@@ -39,6 +39,13 @@ fn datagram(kind: u8, flags: u8, sender: NodeId, body: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The same in the name of the start of its sender that is known.
+fn of_known_start(mut datagram: Vec<u8>) -> Vec<u8> {
+    datagram[24..32].copy_from_slice(&Incarnation::default().0.to_be_bytes());
+    wire::seal(&mut datagram, 0);
+    datagram
+}
+
 /// Gossip (message 9) from `from` to `to` with updates: identity and state.
 fn gossip(from: Vec<u8>, to: NodeId, message: u8, updates: &[(Vec<u8>, u8)]) -> Vec<u8> {
     let sender = NodeId(u64::from_be_bytes(from[..8].try_into().unwrap()));
@@ -291,6 +298,28 @@ fn a_node_that_was_silent_is_a_member_again_whatever_was_forged_meanwhile() {
                     None => datagram(3, 1, node_id(1), &digest),
                 };
                 forger.net.feed(to, endpoint(ATTACKER), &forged);
+            }
+        }
+        forger.net.hosts[1].crashed = false;
+        forger.assert_whole_after(seconds(10));
+    }
+}
+
+#[test]
+fn subscriptions_forged_while_their_owner_was_silent_give_way_to_its_own() {
+    let other = GroupSettings::new("all", Profile::Bulk);
+    for (row, bump) in [(None, 1), (Some(other), 1), (None, 7)] {
+        let mut forger = Forger::new();
+        forger.net.hosts[1].crashed = true;
+        for _ in 0..60 {
+            forger.net.run_for(millis(100));
+            for to in [0, 2, 3] {
+                let there = identity(node_id(1), bump, endpoint(ATTACKER));
+                let alive = gossip(there, node_id(to), 9, &[]);
+                let changes = changes(node_id(1), node_id(1), 1000, row);
+                for forged in [alive, changes] {
+                    forger.net.feed(to, endpoint(ATTACKER), &of_known_start(forged));
+                }
             }
         }
         forger.net.hosts[1].crashed = false;

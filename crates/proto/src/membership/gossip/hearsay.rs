@@ -88,7 +88,8 @@ impl Gossip {
         if claim.asks >= ASKS && now >= claim.since + patience {
             peer.claim = None;
             peer.identity.endpoint = source;
-            self.met_elsewhere(sender, source);
+            let identity = peer.identity;
+            self.on_moved(now, identity);
             return true;
         }
         if claim.asks == 0 || now >= claim.asked + retry {

@@ -51,6 +51,9 @@ impl Gossip {
             confirmed: None,
             patience,
         });
+        if peer.identity.endpoint != identity.endpoint {
+            peer.table.doubt();
+        }
         peer.identity = identity;
         let known: Vec<_> = peer.table.subscriptions().collect();
         self.views.events.push_back(MembershipEvent::Met(node, identity.endpoint));
@@ -59,6 +62,20 @@ impl Gossip {
         }
         self.greet(now, node);
         self.contact_up(now, node);
+    }
+
+    /// A peer is reached elsewhere. While it was silent, another may have answered in its name.
+    pub(super) fn on_moved(&mut self, now: Time, identity: Identity) {
+        let Identity { node, endpoint, .. } = identity;
+        self.stop_pull(node);
+        self.start_pulls(now);
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.table.doubt();
+        }
+        if self.is_live(node) {
+            self.views.events.push_back(MembershipEvent::Met(node, endpoint));
+            self.greet(now, node);
+        }
     }
 
     pub(super) fn on_down(&mut self, now: Time, identity: Identity, found_here: bool) {

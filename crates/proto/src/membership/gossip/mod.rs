@@ -222,8 +222,8 @@ impl Gossip {
                     if let Some(peer) = self.peers.get_mut(&identity.node) {
                         let has_moved = peer.identity.endpoint != identity.endpoint;
                         peer.identity = identity;
-                        if has_moved && self.is_live(identity.node) {
-                            self.met_elsewhere(identity.node, identity.endpoint);
+                        if has_moved {
+                            self.on_moved(now, identity);
                         }
                     }
                 }
@@ -252,10 +252,6 @@ impl Gossip {
                 self.transmit(Destination::Endpoint(to.endpoint), &Packet::Swim(payload));
             }
         }
-    }
-
-    fn met_elsewhere(&mut self, node: NodeId, endpoint: Endpoint) {
-        self.views.events.push_back(MembershipEvent::Met(node, endpoint));
     }
 
     fn is_live(&self, node: NodeId) -> bool {

@@ -159,6 +159,9 @@ impl Gossip {
         }
         for entry in &digest.entries {
             self.compare(sender, entry);
+            if entry.identity.node == sender {
+                self.settle_table(now, sender, entry.version);
+            }
         }
         self.start_pulls(now);
         if digest.answer_wanted {
@@ -188,6 +191,10 @@ impl Gossip {
             if pull.version <= version {
                 self.stop_pull(owner);
                 self.start_pulls(now);
+                if self.peers[&owner].table.is_in_doubt() {
+                    // Only the owner knows whether that was all.
+                    self.send_versions(owner, true);
+                }
             } else if changes.more {
                 pull.tries = 0;
                 self.pause_pull(owner);
@@ -198,6 +205,17 @@ impl Gossip {
             self.send_versions(sender, false);
         }
         self.settle_if_complete();
+    }
+
+    /// A node has made `version` changes, by its own word: if all are known, nothing is in doubt.
+    fn settle_table(&mut self, now: Time, node: NodeId, version: u32) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        if peer.table.version() < version {
+            return;
+        }
+        for difference in peer.table.settle() {
+            self.learn(now, node, difference);
+        }
     }
 
     pub(super) fn on_pull(&mut self, sender: NodeId, wanted: &[Wanted]) {

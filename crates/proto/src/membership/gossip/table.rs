@@ -7,8 +7,11 @@
 //! who lags below it is sent everything from version 0: what is then not listed is gone. Until its
 //! own floor is as high it forgets what it thought to know, and from then on it does not listen to
 //! those whose floor is lower, because what they have not heard of yet is told no more.
+//!
+//! Rows can be in doubt: their owner is reached elsewhere since, and others may have spoken in its
+//! name. They count, without a version, until the owner has told all of its own.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Bound;
 
 use super::packet::{Changes, Subscription, Wanted};
@@ -37,6 +40,7 @@ pub(super) struct Table {
     known: Vec<(u32, u32)>,
     floor: u32,
     live: usize,
+    doubtful: BTreeSet<GroupId>,
 }
 
 impl Table {
@@ -111,8 +115,12 @@ impl Table {
             }
             let is_new = row.subscription.is_some() && self.subscription(row.group).is_none();
             if is_new && self.live >= max_live {
-                overflow += 1;
-                continue;
+                let Some(group) = self.doubtful.pop_first() else {
+                    overflow += 1;
+                    continue;
+                };
+                self.remove(group);
+                differences.push(Difference { group, now: None });
             }
             let was = self.put(*row);
             if was != row.subscription {
@@ -124,6 +132,28 @@ impl Table {
             self.raise_floor(changes.floor);
         }
         (differences, overflow)
+    }
+
+    /// What is held is in doubt from now on, and nothing is known.
+    pub(super) fn doubt(&mut self) {
+        self.rows.retain(|_, (_, subscription)| subscription.is_some());
+        self.rows.values_mut().for_each(|(version, _)| *version = 0);
+        self.doubtful = self.rows.keys().copied().collect();
+        self.by_version.clear();
+        self.known.clear();
+        self.floor = 0;
+    }
+
+    /// Whether the owner has yet to confirm some of what is held.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        !self.doubtful.is_empty()
+    }
+
+    /// The owner has told all: what it has not confirmed is gone.
+    pub(super) fn settle(&mut self) -> Vec<Difference> {
+        let doubtful = core::mem::take(&mut self.doubtful);
+        doubtful.iter().for_each(|group| _ = self.remove(*group));
+        doubtful.into_iter().map(|group| Difference { group, now: None }).collect()
     }
 
     /// The next part of what `wanted` asks for, in at most `capacity` rows; `None` if nothing of it
@@ -166,7 +196,9 @@ impl Table {
     pub(super) fn check(&self) {
         let live = self.rows.values().filter(|(_, subscription)| subscription.is_some()).count();
         assert_eq!(live, self.live, "the number of subscriptions is miscounted");
-        assert_eq!(self.rows.len(), self.by_version.len(), "a row lacks its version");
+        let versions = self.by_version.len() + self.doubtful.len();
+        assert_eq!(self.rows.len(), versions, "a row lacks its version");
+        assert!(self.doubtful.iter().all(|group| self.rows[group].0 == 0), "no doubt of a row");
         for (version, group) in &self.by_version {
             assert_eq!(self.rows[group].0, *version, "a row is listed under another version");
         }
@@ -191,6 +223,7 @@ impl Table {
     fn remove(&mut self, group: GroupId) -> Option<Subscription> {
         let (version, subscription) = self.rows.remove(&group)?;
         self.by_version.remove(&version);
+        self.doubtful.remove(&group);
         self.live -= usize::from(subscription.is_some());
         subscription
     }
