@@ -53,7 +53,7 @@ fn scenarios_reach_what_they_are_for() {
 const ATTACKED: Range<u64> = 1_000_000_000..1_000_000_024;
 
 /// Seeds that have found something.
-const FOUND: [u64; 18] = [
+const FOUND: [u64; 21] = [
     1693,
     5162,
     5706,
@@ -80,4 +80,10 @@ const FOUND: [u64; 18] = [
     1_010_003_083,
     // A stranger gave up a ballot of the largest version that there is.
     1_000_000_136,
+    // The initiator of a list died between its acceptance and its commit.
+    1_050_013_941,
+    // Members of a ring left it for an earlier one that a paused member took for working.
+    1_050_011_047,
+    // A corrupted request named an oldest one far ahead of it.
+    1_200_002_017,
 ];

@@ -355,7 +355,7 @@ impl Group {
             return self.on_other_epoch_of(cx, theirs.epoch);
         }
         self.refuse_late_entry(cx, sender, theirs);
-        if self.reforming.is_ancestor(theirs.epoch) {
+        if self.reforming.is_ancestor(theirs.epoch) || ours.is_continued_from(theirs) {
             // The sender has not heard that the ring goes on without it.
             return self.notify(cx, sender);
         }

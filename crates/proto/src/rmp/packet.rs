@@ -307,6 +307,8 @@ pub struct Proposal {
     pub position: Position,
     /// The new ring; its epoch is the ballot.
     pub view: RingView,
+    /// Voters of the ring that is reformed that have to accept the list without being in it.
+    pub witnesses: Vec<Process>,
     /// Earlier ballots that can never hold any more.
     pub refuted: Vec<Epoch>,
 }

@@ -153,9 +153,11 @@ fn lists() -> impl Strategy<Value = NewList> {
         },
     );
     let refuted = prop::collection::vec(epochs(), 0..3);
-    let formation = (epochs(), positions(), views(), refuted, any::<bool>()).prop_map(
-        |(base, position, view, refuted, is_committed)| NewList::Formation {
-            proposal: Proposal { base, position, view, refuted },
+    let witnesses = prop::collection::vec(processes(), 0..3);
+    let lists = (witnesses, refuted);
+    let formation = (epochs(), positions(), views(), lists, any::<bool>()).prop_map(
+        |(base, position, view, (witnesses, refuted), is_committed)| NewList::Formation {
+            proposal: Proposal { base, position, view, witnesses, refuted },
             is_committed,
         },
     );

@@ -7,7 +7,7 @@
 //! | idle | the ring works | a suspicion, or somebody's Recovery Start |
 //! | voted | promised a ballot, and waits for its initiator | its New List, a higher ballot, time |
 //! | initiating | asks all members, and brings them to one position | a list, a higher ballot |
-//! | proposing | has sent the New List, and waits for all its members | all of them, or patience |
+//! | proposing | has sent the New List, and waits for its members and witnesses | them, or patience |
 //! | backing off | has given up a ballot, or is in a minority | a random time, a higher ballot |
 //!
 //! Beside the state each member keeps the lists that it has accepted. From the first of them on it
@@ -15,15 +15,19 @@
 //!
 //! # Why two partitions never both go on where a majority is asked for
 //!
-//! A list holds when all its members have accepted it, and it has a majority of the view before.
-//! Any two such sets of voters have a member in common. That member promised the higher ballot
-//! either before it saw the lower list, and then it refused that one, or after, and then it has
-//! told the initiator of the higher ballot. Who knows of a list that might hold goes on only with
+//! A list holds when all its members and witnesses have accepted it, a majority of the view before. Any
+//! two such majorities have a voter in common. That voter promised the higher ballot either before
+//! it saw the lower list, and then it refused that one, or after, and then it has told the initiator
+//! of the higher ballot. An initiator that knows of a list that might hold continues only with
 //! members of that list, and with as many of them as that list asks for; unless a member of it
-//! votes that has not accepted it, which now never will (it is *refuted*). And who has accepted
-//! such a later list does not go back to the lower one when it hears that that one holds: those
-//! who went on with the later one count on it. It goes back when the later one is refuted, as by a
-//! member of it that is in the ring of the lower list.
+//! votes that has not accepted it, which now never will (it is *refuted*). A member that has
+//! accepted such a later list does not go back to the lower one when it hears that that one holds:
+//! those that went on with the later one count on it. It goes back when the later one is refuted,
+//! as by a member of it that is in the ring of the lower list.
+//!
+//! The members of a list are a majority by themselves, unless a list that might hold leaves too few
+//! of them: its initiator may be dead. Then voters that are not in the new list accept it too, as
+//! *witnesses*. They join its ring once they hear that it works.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -248,8 +252,8 @@ impl Group {
     /// and not in one that follows it while it may hold: others who have accepted it may not get
     /// the same any more.
     fn position(&self, ring: &Ring) -> Position {
-        let accepted = self.reforming.accepted.last();
-        accepted.map_or_else(|| ring.position(), |proposal| proposal.position.clone())
+        let mut own = self.reforming.accepted.iter().filter(|it| it.view.contains(self.me));
+        own.next_back().map_or_else(|| ring.position(), |proposal| proposal.position.clone())
     }
 
     fn vote(&mut self, cx: &mut Around<'_>) {
@@ -292,13 +296,15 @@ impl Group {
         if ballot < promised {
             return cx.unicast(sender, &Packet::RecoveryAbort { ballot, seen: promised });
         }
-        let position = self.position(ring);
+        let is_in = proposal.view.contains(self.me);
+        let is_witness = proposal.witnesses.contains(&self.me);
+        let is_behind = is_in && self.position(ring) != proposal.position;
         let is_dead = self.reforming.refuted.contains(&ballot);
-        if ballot > promised || is_dead || !proposal.view.contains(self.me) {
+        if ballot > promised || is_dead || !(is_in || is_witness) {
             return;
         }
         let is_known = self.reforming.accepted.iter().any(|it| it.view.epoch == ballot);
-        if !is_known && position != proposal.position {
+        if !is_known && is_behind {
             return self.vote(cx);
         }
         if !is_known {
@@ -368,10 +374,10 @@ impl Group {
     }
 
     /// The ring of this epoch works: if this member has accepted its list, the list holds. It goes
-    /// on with it, unless it has accepted another since.
+    /// on with it, unless it has accepted another since, or was a witness only.
     pub(super) fn on_other_epoch_of(&mut self, cx: &mut Around<'_>, epoch: Epoch) {
         let last = self.reforming.accepted.last().filter(|it| it.view.epoch == epoch);
-        if let Some(proposal) = last.cloned() {
+        if let Some(proposal) = last.filter(|it| it.view.contains(self.me)).cloned() {
             self.commit(cx, proposal);
         }
     }
@@ -430,8 +436,9 @@ impl Group {
             State::Initiating { .. } => self.ask_again(cx),
             State::Proposing { .. } if is_last => self.give_up(cx),
             State::Proposing { proposal, acks } => {
-                let rest = proposal.view.processes().filter(|it| !acks.contains(it));
-                let rest: Vec<Process> = rest.collect();
+                let witnesses = proposal.witnesses.iter().copied();
+                let asked = proposal.view.processes().chain(witnesses);
+                let rest: Vec<Process> = asked.filter(|it| !acks.contains(it)).collect();
                 let proposal = proposal.clone();
                 let list = Packet::NewList(NewList::Formation { proposal, is_committed: false });
                 rest.into_iter().for_each(|process| cx.unicast(process.node, &list));

@@ -237,6 +237,14 @@ impl RingView {
         needs.max().unwrap_or(1).max(1)
     }
 
+    /// Whether `former` is an earlier view of this ring that cannot continue by itself, because too
+    /// many of its voters are here now.
+    pub(super) fn is_continued_from(&self, former: &Self) -> bool {
+        let is_earlier = former.epoch.version < self.epoch.version;
+        let rest = former.voters().filter(|voter| !self.contains(*voter)).count();
+        former.origin == self.origin && is_earlier && rest < former.least()
+    }
+
     /// An operator need not have let the ring continue any more once it has its quorum.
     pub(super) fn settle_force(&mut self) {
         let quorum = self.electorate().map_or(0, |voters| voters / 2 + 1);

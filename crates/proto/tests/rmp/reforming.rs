@@ -53,6 +53,28 @@ fn what_comes_after_a_list_was_accepted_stops_nobody() {
     assert!((1..3).all(|number| world.ring(number) == ring), "{ring:?}");
 }
 
+#[test]
+fn members_continue_when_the_initiator_of_a_list_that_may_hold_is_dead() {
+    let mut world = joined(4, 4);
+    world.held_back = Some(Vec::new());
+    let is_start = |packet: &Packet| matches!(packet, Packet::RecoveryStart { .. });
+    let is_vote = |packet: &Packet| matches!(packet, Packet::RecoveryVote { .. });
+    let is_list = |packet: &Packet| matches!(packet, Packet::NewList(_));
+    // Three of four accept a list without the last. The first of them may have gone on with it.
+    world.suspect(0, 3);
+    (1..3).for_each(|member| world.hand_over(0, member, is_start));
+    (1..3).for_each(|member| world.hand_over(member, 0, is_vote));
+    world.time_out_until(0, is_list);
+    (1..3).for_each(|member| world.hand_over(0, member, is_list));
+    world.crash(0);
+    world.held_back = None;
+    world.tell_views();
+    world.run_for(5000 * MS);
+    let ring = world.ring(1);
+    assert_eq!(ring.as_ref().map(Vec::len), Some(3), "two that accepted it, and a witness");
+    assert!((2..4).all(|number| world.ring(number) == ring), "{ring:?}");
+}
+
 /// Lists of one ring that a member remembers.
 const MAX_ACCEPTED: usize = 32;
 
@@ -72,7 +94,8 @@ fn begin_ballot(world: &mut World, to: usize, version: u32) -> (Epoch, Packet) {
         _ => None,
     });
     let position = position.expect("it votes");
-    let proposal = Proposal { base: epoch, position, view, refuted: Vec::new() };
+    let proposal =
+        Proposal { base: epoch, position, view, witnesses: Vec::new(), refuted: Vec::new() };
     (ballot, Packet::NewList(NewList::Formation { proposal, is_committed: false }))
 }
 

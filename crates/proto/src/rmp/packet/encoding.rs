@@ -167,6 +167,7 @@ fn put_proposal(proposal: &Proposal, out: &mut Vec<u8>) {
     put_epoch(proposal.base, out);
     put_position(&proposal.position, out);
     put_view(&proposal.view, out);
+    put_list(&proposal.witnesses, out, |process, out| put_process(*process, out));
     put_list(&proposal.refuted, out, |epoch, out| put_epoch(*epoch, out));
 }
 

@@ -113,28 +113,39 @@ impl Group {
         let voted: Vec<Process> = votes.keys().copied().collect();
         let votes = core::mem::take(votes);
         match self.new_list(&view, here, &votes) {
-            Some(members) => self.propose(cx, &view, mine, members),
+            Some((members, witnesses)) => self.propose(cx, &view, mine, members, witnesses),
             None => self.on_minority(cx, &voted),
         }
     }
 
-    /// The members of the new list; `None` if they are too few. Lists that may hold already limit
-    /// it; those that cannot were [refuted](Self::refute) before.
+    /// The members of the new list and its witnesses; `None` if they are too few. Lists that may
+    /// hold already limit it; those that cannot were [refuted](Self::refute) before.
     fn new_list(
         &self,
         view: &RingView,
         here: Vec<Process>,
         votes: &BTreeMap<Process, Vote>,
-    ) -> Option<Vec<Process>> {
+    ) -> Option<(Vec<Process>, Vec<Process>)> {
         let mut members = here;
         let mut least = 1;
+        let mut is_limited = false;
         for list in votes.values().flat_map(|vote| &vote.accepted) {
             members.retain(|member| list.members.contains(member));
             least = least.max(list.least.into());
+            is_limited = true;
         }
-        let is_enough = view.voters_among(&members) >= least && self.may_go_on(view, &members);
-        let is_enough = is_enough || self.reforming.is_forced_for(view, &members);
-        (is_enough && members.contains(&self.me)).then_some(members)
+        if !members.contains(&self.me) {
+            return None;
+        }
+        let is_whole = view.voters_among(&members) >= least && self.may_go_on(view, &members);
+        if is_whole || self.reforming.is_forced_for(view, &members) {
+            return Some((members, Vec::new()));
+        }
+        let has_least = is_limited && view.voters_among(&members) >= least;
+        let has_voted = |voter: &Process| votes.contains_key(voter) && !members.contains(voter);
+        let witnesses: Vec<Process> = view.voters().filter(has_voted).collect();
+        let agreed: Vec<Process> = members.iter().chain(&witnesses).copied().collect();
+        (has_least && self.may_go_on(view, &agreed)).then_some((members, witnesses))
     }
 
     /// Whether these are as many as the ring asks for. A joiner that has not taken the token yet
@@ -154,6 +165,7 @@ impl Group {
         view: &RingView,
         position: Position,
         members: Vec<Process>,
+        witnesses: Vec<Process>,
     ) {
         let Some(ballot) = self.reforming.promised else { return };
         if self.reforming.is_full() {
@@ -170,7 +182,7 @@ impl Group {
         new.is_forced |= is_forced;
         new.settle_force();
         let refuted = self.reforming.refuted.clone();
-        let proposal = Proposal { base: view.epoch, position, view: new, refuted };
+        let proposal = Proposal { base: view.epoch, position, view: new, witnesses, refuted };
         self.reforming.accepted.push(proposal.clone());
         self.reforming.tries = 0;
         let acks = BTreeSet::from([self.me]);
@@ -187,7 +199,9 @@ impl Group {
         ballot: Epoch,
     ) {
         let State::Proposing { proposal, acks } = &mut self.reforming.state else { return };
-        let process = proposal.view.process_of(sender);
+        let mut witnesses = proposal.witnesses.iter().copied();
+        let witness = witnesses.find(|witness| witness.node == sender);
+        let process = proposal.view.process_of(sender).or(witness);
         if let Some(process) = process.filter(|_| proposal.view.epoch == ballot) {
             acks.insert(process);
             self.commit_if_accepted(cx);
@@ -196,7 +210,7 @@ impl Group {
 
     fn commit_if_accepted(&mut self, cx: &mut Around<'_>) {
         let State::Proposing { proposal, acks } = &self.reforming.state else { return };
-        if acks.len() == proposal.view.len() {
+        if acks.len() == proposal.view.len() + proposal.witnesses.len() {
             let proposal = proposal.clone();
             self.must_speak = proposal.view.len() > 1;
             self.commit(cx, proposal);
