@@ -326,3 +326,34 @@ fn subscriptions_forged_while_their_owner_was_silent_give_way_to_its_own() {
         forger.assert_whole_after(seconds(10));
     }
 }
+
+#[test]
+fn a_node_is_a_member_whatever_goodbye_was_forged_before_it_was_heard() {
+    let mut forger = Forger::new();
+    let goodbye = of_known_start(datagram(6, 0, node_id(4), &node_id(4).0.to_be_bytes()));
+    forger.send(&goodbye);
+    let late = forger.net.add(with_seeds(&[0]));
+    forger.net.join(late, "all").unwrap();
+    forger.net.join(late, GROUPS[1 + late % 3]).unwrap();
+    forger.assert_whole_after(seconds(10));
+}
+
+#[test]
+fn a_node_is_a_member_again_whatever_goodbye_was_forged_while_it_was_silent() {
+    let mut forger = Forger::new();
+    forger.net.hosts[1].crashed = true;
+    let there = identity(node_id(1), 1, endpoint(ATTACKER));
+    for _ in 0..60 {
+        forger.net.run_for(millis(100));
+        for to in [0, 2, 3] {
+            let alive = of_known_start(gossip(there.clone(), node_id(to), 9, &[]));
+            forger.net.feed(to, endpoint(ATTACKER), &alive);
+        }
+    }
+    let goodbye = datagram(6, 0, node_id(1), &node_id(1).0.to_be_bytes());
+    forger.send(&of_known_start(goodbye));
+    forger.net.run_for(seconds(3));
+    assert!(!forger.net.view(0, "all").contains(node_id(1)), "its goodbye is believed");
+    forger.net.hosts[1].crashed = false;
+    forger.assert_whole_after(seconds(10));
+}

@@ -291,7 +291,8 @@ impl Scenario {
     pub(crate) fn is_deceived(&self) -> bool {
         let is_any = |holds: fn(&Act) -> bool| self.acts.iter().any(|(_, act)| holds(act));
         is_any(|act| matches!(act, Act::Forge(.., forgery) if forgery.can_deceive()))
-            || is_any(|act| matches!(act, Act::Forge(..))) && is_any(Act::can_silence)
+            || is_any(|act| matches!(act, Act::Forge(.., forgery) if *forgery != Forgery::Gossip))
+                && is_any(Act::can_silence)
     }
 
     fn draw_use(&self, rng: &mut Rng) -> Act {

@@ -239,16 +239,9 @@ impl Scenario {
     }
 
     /// Returns `true` if members are sent what they may take for the word of others: a packet with
-    /// another name in it is the word of a node that they do not know, and gossip about a node that
-    /// cannot be queried is believed after a while.
+    /// another name in it is the word of a node that they do not know.
     pub(super) fn is_deceived(&self) -> bool {
-        let is_silenced = self.deeds.iter().any(|(_, deed)| match deed {
-            Deed::Act(act) => act.can_silence(),
-            Deed::CrashToken(..) => true,
-            _ => false,
-        });
         self.forgeries().any(Forgery::can_deceive)
-            || is_silenced && self.forgeries().any(|it| it == Forgery::Gossip)
     }
 
     fn forgeries(&self) -> impl Iterator<Item = Forgery> {

@@ -9,13 +9,13 @@ use super::table::{Difference, Table};
 use super::{Challenge, Config, Gossip, Peer, Timer};
 use crate::incarnations::{Incarnations, Start};
 use crate::membership::MembershipEvent;
-use crate::{Destination, Incarnation, NodeId, Origin, Time, ViewChangeKind};
+use crate::{Destination, Endpoint, Incarnation, NodeId, Origin, Time, ViewChangeKind};
 
 /// The nodes that said goodbye last: what is still told of them is old. A later start of such a
 /// node has another incarnation.
 #[derive(Default)]
 pub(super) struct Departed {
-    nodes: BTreeMap<NodeId, Incarnation>,
+    nodes: BTreeMap<NodeId, (Incarnation, Time)>,
     order: VecDeque<NodeId>,
 }
 
@@ -182,9 +182,13 @@ impl Gossip {
     }
 
     /// A node says that it stops, or another node says so of it.
-    pub(super) fn on_goodbye(&mut self, now: Time, origin: Origin, node: NodeId) {
+    pub(super) fn on_goodbye(&mut self, now: Time, source: Endpoint, origin: Origin, node: NodeId) {
         if node == origin.node {
-            self.depart(now, node, origin.incarnation);
+            // Anybody could say so for a node that was not heard of yet.
+            let known = self.peers.get(&node).map(|peer| peer.identity);
+            if let Some(identity) = known.filter(|known| known.endpoint == source) {
+                self.depart(now, identity, origin.incarnation);
+            }
         } else if self.is_live(node) {
             self.on_report(now, node, ViewChangeKind::Left);
         }
@@ -198,12 +202,11 @@ impl Gossip {
     }
 
     /// `node` has left, and is not to be brought back by what others still report of it.
-    fn depart(&mut self, now: Time, node: NodeId, incarnation: Incarnation) {
-        let known = self.peers.get(&node).map(|peer| peer.identity);
-        if !self.departed.insert(node, incarnation, self.config.max_nodes) {
+    fn depart(&mut self, now: Time, identity: Identity, incarnation: Incarnation) {
+        let node = identity.node;
+        if !self.departed.insert(now, node, incarnation, self.config.max_nodes) {
             return;
         }
-        let Some(identity) = known else { return };
         if self.is_live(node) {
             self.counters.nodes_left += 1;
             self.part(now, node, ViewChangeKind::Left);
@@ -260,10 +263,11 @@ impl Departed {
     }
 
     /// Returns `true` if a datagram of `origin` is from before its goodbye. Another incarnation is
-    /// a new start of the node, which is no longer among those that have left.
-    pub(super) fn is_late(&mut self, origin: Origin) -> bool {
-        let Some(left) = self.nodes.get(&origin.node) else { return false };
-        let is_late = *left == origin.incarnation;
+    /// a new start of the node, which is no longer among those that have left. Nor is one that
+    /// speaks although it left before `since`: another said goodbye in its name.
+    pub(super) fn is_late(&mut self, since: Time, origin: Origin) -> bool {
+        let Some((left, at)) = self.nodes.get(&origin.node) else { return false };
+        let is_late = *left == origin.incarnation && *at >= since;
         if !is_late {
             self.nodes.remove(&origin.node);
             self.order.retain(|node| *node != origin.node);
@@ -272,10 +276,17 @@ impl Departed {
     }
 
     /// Says whether the node is new among the `capacity` last ones.
-    fn insert(&mut self, node: NodeId, incarnation: Incarnation, capacity: usize) -> bool {
-        if self.nodes.insert(node, incarnation).is_some() {
+    fn insert(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        incarnation: Incarnation,
+        capacity: usize,
+    ) -> bool {
+        if self.nodes.contains_key(&node) {
             return false;
         }
+        self.nodes.insert(node, (incarnation, now));
         self.order.push_back(node);
         if self.order.len() > capacity
             && let Some(oldest) = self.order.pop_front()

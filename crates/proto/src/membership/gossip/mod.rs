@@ -199,7 +199,7 @@ impl Gossip {
             Packet::Digest(digest) => self.on_digest(now, source, sender, digest),
             Packet::Changes(changes) => self.on_changes(now, sender, &changes),
             Packet::Pull(wanted) => self.on_pull(sender, &wanted),
-            Packet::Goodbye(node) => self.on_goodbye(now, origin, node),
+            Packet::Goodbye(node) => self.on_goodbye(now, source, origin, node),
             Packet::Suspicion { by, suspect, incarnation } => {
                 let by = by.filled_in(source);
                 if by.node == sender && by.endpoint == source {
@@ -358,7 +358,7 @@ impl Membership for Gossip {
         self.bytes_to_ask = 2 * datagram.len();
         if sender == self.id {
             self.counters.datagrams_own += 1;
-        } else if self.departed.is_late(origin) {
+        } else if self.departed.is_late(now.before(self.config.suspicion_time()), origin) {
             self.counters.datagrams_late += 1;
         } else if !self.is_own_word(now, source, sender) {
             self.counters.datagrams_elsewhere += 1;
