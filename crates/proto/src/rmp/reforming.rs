@@ -7,7 +7,7 @@
 //! | idle | the ring works | a suspicion, or somebody's Recovery Start |
 //! | voted | promised a ballot, and waits for its initiator | its New List, a higher ballot, time |
 //! | initiating | asks all members, and brings them to one position | a list, a higher ballot |
-//! | proposing | has sent the New List, and waits for its members and witnesses | them, or patience |
+//! | proposing | has sent the New List, waits for members and witnesses | all of them, patience |
 //! | backing off | has given up a ballot, or is in a minority | a random time, a higher ballot |
 //!
 //! Beside the state each member keeps the lists that it has accepted. From the first of them on it
@@ -15,15 +15,15 @@
 //!
 //! # Why two partitions never both go on where a majority is asked for
 //!
-//! A list holds when all its members and witnesses have accepted it, a majority of the view before. Any
-//! two such majorities have a voter in common. That voter promised the higher ballot either before
-//! it saw the lower list, and then it refused that one, or after, and then it has told the initiator
+//! A list holds when all its members and witnesses have accepted it: a majority of the view before.
+//! Any two such majorities have a voter in common. It promised the higher ballot either before it
+//! saw the lower list, and then it refused that one, or after, and then it has told the initiator
 //! of the higher ballot. An initiator that knows of a list that might hold continues only with
-//! members of that list, and with as many of them as that list asks for; unless a member of it
-//! votes that has not accepted it, which now never will (it is *refuted*). A member that has
-//! accepted such a later list does not go back to the lower one when it hears that that one holds:
-//! those that went on with the later one count on it. It goes back when the later one is refuted,
-//! as by a member of it that is in the ring of the lower list.
+//! members of that list, and with as many of them as that list asks for; unless a member votes that
+//! has not accepted it, which now never will (it is *refuted*). A member that has accepted such a
+//! later list does not go back to the lower one when it hears that that one holds: those that went
+//! on with the later one count on it. It goes back when the later one is refuted, as by a member of
+//! it that is in the ring of the lower list.
 //!
 //! The members of a list are a majority by themselves, unless a list that might hold leaves too few
 //! of them: its initiator may be dead. Then voters that are not in the new list accept it too, as

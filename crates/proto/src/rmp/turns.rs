@@ -276,7 +276,8 @@ impl Group {
             return;
         }
         self.tries.ask += 1;
-        if self.tries.ask > cx.config.tries + ring.view().len() as u32 {
+        let named = cx.config.tries.min(ring.view().len() as u32);
+        if self.tries.ask > cx.config.tries + named {
             return self.suspect(cx, "what is missing was not sent again");
         }
         let mut lacks = ring.lacks();
@@ -284,15 +285,15 @@ impl Group {
             // A message waits for rounds that this member has never heard of.
             lacks.to = Timestamp::MAX;
         }
-        let asked = self.whom_to_ask(&lacks);
+        let asked = self.whom_to_ask(&lacks, named);
         let epoch = ring.view().epoch;
         self.ask(cx, epoch, asked, lacks, true);
         cx.set(Timer::Ask, self.pace.timeout(cx.config, self.tries.ask));
     }
 
-    /// The first time the last token site that is known, or the source itself; then the other
-    /// members; then anybody (4.2).
-    fn whom_to_ask(&self, lacks: &Lacks) -> Option<NodeId> {
+    /// The first time the last token site that is known, or the source itself; then other members,
+    /// so many in all; then anybody (4.2).
+    fn whom_to_ask(&self, lacks: &Lacks, named: u32) -> Option<NodeId> {
         let ring = self.ring.as_ref()?;
         let early = ring.log().early().last().map(|round| round.site);
         let source = lacks.runs.first().map(|run| run.source);
@@ -300,7 +301,8 @@ impl Group {
         let others: Vec<Process> = ring.view().processes().filter(|it| *it != self.me).collect();
         let first = others.iter().position(|other| *other == last).unwrap_or(0);
         let turn = self.tries.ask as usize - 1;
-        (turn < others.len()).then(|| others[(first + turn) % others.len()].node)
+        (turn < others.len().min(named as usize))
+            .then(|| others[(first + turn) % others.len()].node)
     }
 
     /// Asks for what is missing: the group if others should hear of it, or one node.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use carom_proto::rmp::packet::Packet;
 use carom_proto::rmp::{Config, LockChange, LockName, LockNews, Partition, Qos};
 
 use crate::rig::{GROUP, MS, Told, World};
@@ -131,4 +132,28 @@ fn one_of_the_last_two_leaves_whatever_is_lost() {
         let ring = world.ring(1 - leaver).expect("it is in a ring");
         assert_eq!(ring.len(), 1, "seed {seed}: the ring still waits for who has left");
     }
+}
+
+/// The only two that have a message die right after it got its place, and nothing else is sent.
+#[test]
+fn large_ring_gives_up_a_message_soon_that_nobody_has() {
+    let mut world = World::new(24, Partition::Majority, 5);
+    (0..24).for_each(|number| world.join(number));
+    world.run_for(2000 * MS);
+    let token = world.hosts[0].engine.token(GROUP).expect("it is in a ring");
+    let site = (0..24).find(|number| world.process(*number) == Some(token)).expect("it is here");
+    let (source, other) = ((site + 1) % 24, (site + 2) % 24);
+    world.held_back = Some(Vec::new());
+    world.send(source, Qos::TotallyOrdered, 100);
+    world.hand_over(source, site, |packet| matches!(packet, Packet::Data(_)));
+    world.time_out_until(site, |packet| matches!(packet, Packet::Ack { .. }));
+    world.hand_over(site, other, |packet| matches!(packet, Packet::Ack { .. }));
+    world.crash(site);
+    world.crash(source);
+    world.held_back = None;
+    let before = reformations(&world);
+    world.run_for(2000 * MS);
+    assert!(reformations(&world) > before, "they still ask each other");
+    world.run_for(3000 * MS);
+    assert_eq!(world.ring(other).map(|ring| ring.len()), Some(22));
 }

@@ -1,5 +1,5 @@
-//! A part of a ring goes on only if it has as many members as its view asks for, witnesses included,
-//! and those go nowhere else. Where a majority
+//! A part of a ring goes on only if it has as many members as its view asks for, with witnesses,
+//! which go nowhere else. Where a majority
 //! must, a ring is followed by two only if the first of them cannot go on any more: the second has
 //! as many of its members as it asks for, and none of those was ever in the first. So it is when
 //! those who begin the first are cut off before the others know that they have. And all agree for
