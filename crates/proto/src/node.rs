@@ -194,6 +194,10 @@ impl Node {
                     return None;
                 }
             }
+            if !self.starts.is_credible(source, peek) {
+                self.counters.datagrams_of_other_starts += 1;
+                return None;
+            }
         }
         match peek.map(|it| (it.protocol, it.group)) {
             Some((Protocol::Lateral, group)) if self.concerns(group) => {
@@ -215,10 +219,6 @@ impl Node {
             Some((Protocol::Ordered, group))
                 if self.concerns(group) || self.ordered.calls(group) =>
             {
-                if !peek.is_some_and(|peek| self.starts.is_credible(source, peek.sender)) {
-                    self.counters.datagrams_of_other_starts += 1;
-                    return None;
-                }
                 self.counters.datagrams_received += 1;
                 let sender = self.ordered.handle_datagram(now, datagram);
                 self.forget_ended(now);

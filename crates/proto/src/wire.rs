@@ -78,6 +78,8 @@ pub struct Header {
 pub struct Peek {
     /// Whose packet it says to be.
     pub protocol: Protocol,
+    /// Which of the kinds of that protocol.
+    pub kind: u8,
     /// The group it says to concern.
     pub group: GroupId,
     /// Who says to have sent it.
@@ -190,6 +192,7 @@ impl Header {
         let protocol = Protocol::from_wire(raw.protocol).ok()?;
         known.then(|| Peek {
             protocol,
+            kind: raw.kind,
             group: GroupId(raw.group.get()),
             sender: NodeId(raw.sender.get()),
             incarnation: Incarnation(raw.incarnation.get()),
@@ -311,7 +314,7 @@ mod tests {
             let bytes = datagram(&header, &body);
             prop_assert_eq!(Header::decode(&bytes), Ok((header, &body[..])));
             let Header { protocol, group, sender, incarnation, .. } = header;
-            let peek = Peek { protocol, group, sender, incarnation };
+            let peek = Peek { protocol, kind, group, sender, incarnation };
             prop_assert_eq!(Header::peek(&bytes), Some(peek));
         }
 

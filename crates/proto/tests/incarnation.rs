@@ -1,5 +1,5 @@
 //! Every datagram of a node carries the incarnation that the node was started with, and a node
-//! that is restarted under the same id is a new one.
+//! that is restarted under the same id is a new one. What it says of itself comes from its address.
 
 #![allow(clippy::unwrap_used)]
 
@@ -128,4 +128,35 @@ fn a_restarted_node_with_a_fixed_id_fails_and_joins_anew() {
     assert_eq!(here.counters().datagrams_of_other_starts, before + late.len() as u64);
     assert_eq!(events(&mut here), [""; 0]);
     here.check();
+}
+
+#[test]
+fn acknowledgement_from_another_address_makes_nothing_safe() {
+    let profile = Profile::TimeCritical(RateOfFire::default());
+    let [mut here, mut there] = [start(1, 1), start(2, 2)];
+    let group = here.join(NOW, "prices", profile).expect("it is sound");
+    there.join(NOW, "prices", profile).expect("it is sound");
+    here.send(NOW, group, "price".into(), SendOptions::default()).unwrap();
+    here.confirm(NOW, group);
+    let mut now = NOW;
+    let mut acks = Vec::new();
+    for _ in 0..50 {
+        now = now + core::time::Duration::from_millis(5);
+        here.handle_timeout(now);
+        arrive(&mut there, endpoint(1), &datagrams(&mut here));
+        for datagram in datagrams(&mut there) {
+            match Header::decode(&datagram).unwrap().0.kind {
+                7 => acks.push(datagram),
+                _ => arrive(&mut here, endpoint(2), &[datagram]),
+            }
+        }
+    }
+    let mut is_safe = |source: Endpoint| {
+        arrive(&mut here, source, &acks);
+        let mut all = std::iter::from_fn(|| here.poll_event());
+        all.any(|event| matches!(event, NodeEvent::Group(Event::Safe(_))))
+    };
+    assert!(!acks.is_empty());
+    assert!(!is_safe(endpoint(9)), "somebody else said so");
+    assert!(is_safe(endpoint(2)));
 }

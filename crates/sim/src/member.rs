@@ -126,7 +126,7 @@ impl<E: Engine + ?Sized> Member<E> {
             Start::Over => return false,
             Start::New => self.on_restart(now, peek.sender),
         }
-        peek.protocol != Protocol::Ordered || self.starts.is_credible(source, peek.sender)
+        self.starts.is_credible(source, peek)
     }
 
     fn on_view(&mut self, now: Time, change: ViewChange) {

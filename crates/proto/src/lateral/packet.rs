@@ -189,6 +189,7 @@ struct TwoWords {
     second: U32,
 }
 
+#[derive(Clone, Copy)]
 #[repr(u8)]
 enum Kind {
     Data = 1,
@@ -200,6 +201,12 @@ enum Kind {
     Ack = 7,
     Open = 8,
     Challenge = 9,
+}
+
+/// Whether a packet of this kind is what a member says of itself, in a datagram of its own.
+pub(crate) fn is_word_of_member(kind: u8) -> bool {
+    let kinds = [Kind::Nak, Kind::HaveNot, Kind::Ack, Kind::Open, Kind::Challenge];
+    kinds.iter().any(|of_member| *of_member as u8 == kind)
 }
 
 impl From<PacketId> for WireId {

@@ -4,8 +4,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::incarnations::Incarnations;
 pub use crate::incarnations::Start;
-use crate::wire::{Header, Peek};
-use crate::{Endpoint, NodeId, Time};
+use crate::wire::{Header, Peek, Protocol};
+use crate::{Endpoint, NodeId, Time, lateral};
 
 /// The nodes that were met, with the incarnations that their datagrams carry.
 #[derive(Debug, Default)]
@@ -40,13 +40,18 @@ impl Starts {
         }
     }
 
-    /// Returns `true` unless a datagram in the name of a node that is or was heard from its own
-    /// address comes from another one. Another node may have passed it on.
-    pub fn is_credible(&self, source: Endpoint, sender: NodeId) -> bool {
-        let is_of_other = || self.nodes.values().any(|other| other.endpoint == source);
-        match self.endpoint_of(sender) {
-            Some(endpoint) => endpoint == source || is_of_other(),
-            None => true,
+    /// Returns `false` if a datagram gives the word of a node that is or was heard from its own
+    /// address, and comes from another one. Nodes pass on packets of ordered groups. Data of lateral
+    /// groups can be forged: their senders are queried before it settles anything.
+    pub fn is_credible(&self, source: Endpoint, peek: Peek) -> bool {
+        let known = self.endpoint_of(peek.sender);
+        let is_own = known.is_none_or(|endpoint| endpoint == source);
+        match peek.protocol {
+            Protocol::Lateral => is_own || !lateral::packet::is_word_of_member(peek.kind),
+            Protocol::Ordered => {
+                is_own || self.nodes.values().any(|other| other.endpoint == source)
+            }
+            _ => true,
         }
     }
 
@@ -87,7 +92,7 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
-    use crate::wire::{self, Protocol};
+    use crate::wire;
     use crate::{GroupId, Incarnation};
 
     const AT: Endpoint = Endpoint(core::net::SocketAddr::new(
@@ -112,10 +117,15 @@ mod tests {
         starts.meet(NodeId(2), AT);
         let mut elsewhere = AT;
         elsewhere.0.set_port(8);
-        assert!(starts.is_credible(elsewhere, NodeId(2)), "it may send from another address");
+        let is_credible = |starts: &Starts, source| {
+            let (protocol, group, sender) = (Protocol::Ordered, GroupId(1), NodeId(2));
+            let incarnation = Incarnation(22);
+            starts.is_credible(source, Peek { protocol, kind: 1, group, sender, incarnation })
+        };
+        assert!(is_credible(&starts, elsewhere), "it may send from another address");
         look(&mut starts, 1, 22);
         for _ in 0..2 {
-            let believed = [AT, elsewhere].map(|source| starts.is_credible(source, NodeId(2)));
+            let believed = [AT, elsewhere].map(|source| is_credible(&starts, source));
             assert_eq!(believed, [true, false]);
             starts.part(NodeId(2));
         }
@@ -127,7 +137,7 @@ mod tests {
         }
         assert_eq!(starts.gone.len(), 1);
         starts.meet(NodeId(2), elsewhere);
-        assert!(starts.gone.is_empty() && starts.is_credible(elsewhere, NodeId(2)));
+        assert!(starts.gone.is_empty() && is_credible(&starts, elsewhere));
     }
 
     #[test]
