@@ -11,7 +11,7 @@ use super::groups::{GroupIx, SampleChange};
 use super::missing::{Missing, MissingIx};
 use super::packet::{Packet, WireId, ids_that_fit};
 use super::streams::StreamIx;
-use super::{CONFIRM_INTERVAL, Lateral, TimerKey};
+use super::{CONFIRM_INTERVAL, Lateral, StreamStart, TimerKey};
 use crate::{Destination, Event, GroupId, LossCause, NodeId, PacketId, Safe, SeqNo, Slow, Time};
 use crate::{ViewChange, ViewChangeKind};
 
@@ -287,7 +287,12 @@ impl Lateral {
             }
         };
         if let Some(stream) = self.streams.find(ix, change.node) {
-            self.streams.get_mut(stream).has_left = change.kind != ViewChangeKind::Joined;
+            let has_left = change.kind != ViewChangeKind::Joined;
+            let had_left = core::mem::replace(&mut self.streams.get_mut(stream).has_left, has_left);
+            if had_left && !has_left && self.config.stream_start == StreamStart::AskSender {
+                // What others claimed meanwhile was believed.
+                self.want_word(now, stream);
+            }
         }
         if let Some(SampleChange { added, removed }) = sampled {
             removed.into_iter().for_each(|node| self.bins.remove_node(node, ix));

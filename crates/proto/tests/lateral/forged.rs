@@ -236,3 +236,22 @@ fn flood_of_unknown_senders_keeps_bounded_state() {
     world.run_for(20 * SECOND);
     assert_all_arrived(&world, 200);
 }
+
+#[test]
+fn numbers_forged_while_their_sender_was_no_member_are_taken_back() {
+    for ahead in [50, 200, 5_000] {
+        let mut world = world(100);
+        world.announce(0, group(0), ViewChangeKind::Failed);
+        world.run_for(SECOND);
+        forge(&mut world, heartbeat(SeqNo(101 + ahead)));
+        world.run_for(60 * SECOND);
+        world.announce(0, group(0), ViewChangeKind::Joined);
+        world.run_for(SECOND);
+        send(&mut world, 100);
+        world.run_for(20 * SECOND);
+        for host in 1..3 {
+            let got = world.hosts[host].got(NodeId(1), group(0));
+            assert_eq!(got.len(), 200, "host {host}, {ahead} numbers ahead");
+        }
+    }
+}
