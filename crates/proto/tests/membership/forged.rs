@@ -61,9 +61,19 @@ fn gossip(from: Vec<u8>, to: NodeId, message: u8, updates: &[(Vec<u8>, u8)]) -> 
 
 /// A push of `owner`'s table: one row, or the end of it.
 fn changes(sender: NodeId, owner: NodeId, version: u32, row: Option<GroupSettings>) -> Vec<u8> {
+    changes_of(sender, owner, version, "all", row)
+}
+
+fn changes_of(
+    sender: NodeId,
+    owner: NodeId,
+    version: u32,
+    group: &str,
+    row: Option<GroupSettings>,
+) -> Vec<u8> {
     let mut body = [&owner.0.to_be_bytes()[..], &(version - 1).to_be_bytes()].concat();
     body.extend([version.to_be_bytes(), [0; 4], version.to_be_bytes()].concat());
-    body.extend(GroupId::of_name("all").0.to_be_bytes());
+    body.extend(GroupId::of_name(group).0.to_be_bytes());
     match row {
         None => body.push(0),
         Some(settings) => {
@@ -356,4 +366,19 @@ fn a_node_is_a_member_again_whatever_goodbye_was_forged_while_it_was_silent() {
     assert!(!forger.net.view(0, "all").contains(node_id(1)), "its goodbye is believed");
     forger.net.hosts[1].crashed = false;
     forger.assert_whole_after(seconds(10));
+}
+
+#[test]
+fn settings_of_a_newcomer_close_no_group_that_one_member_has_for_long() {
+    let mut forger = Forger::new();
+    let group = settings("lonely");
+    forger.net.join(0, "lonely").unwrap();
+    forger.net.run_for(seconds(12));
+    forger.send(&gossip(stranger(), node_id(0), 9, &[]));
+    let other = GroupSettings { profile: Profile::Bulk, ..group };
+    let forged = changes_of(NodeId(666), NodeId(666), 1, "lonely", Some(other));
+    forger.send(&forged);
+    forger.net.run_for(seconds(2));
+    assert_eq!(forger.net.hosts[0].refused, []);
+    assert!(forger.net.stat(0, "contradictions_ignored") > 0);
 }

@@ -110,7 +110,7 @@ impl Gossip {
 
     /// A live peer's subscription of a group is different now.
     pub(super) fn learn(&mut self, now: Time, node: NodeId, difference: Difference) {
-        if self.views.apply(node, difference) {
+        if self.views.apply(now, node, difference) {
             self.own.change(difference.group, None);
             self.push_soon(now);
         }

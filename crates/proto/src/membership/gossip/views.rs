@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::cmp::Reverse;
+use core::time::Duration;
 
 use super::packet::Subscription;
 use super::table::Difference;
@@ -87,9 +88,9 @@ impl Views {
 
     /// `node` has changed its subscription of a group. Returns whether this node's own
     /// subscription is void now, because the other is earlier and contradicts it.
-    pub(super) fn apply(&mut self, node: NodeId, difference: Difference) -> bool {
-        let Difference { group, now } = difference;
-        let Some(theirs) = now else {
+    pub(super) fn apply(&mut self, now: Time, node: NodeId, difference: Difference) -> bool {
+        let Difference { group, now: subscription } = difference;
+        let Some(theirs) = subscription else {
             self.forget_holder(group, node);
             self.dismiss(group, node, ViewChangeKind::Left);
             return false;
@@ -108,6 +109,7 @@ impl Views {
         self.dismiss(group, node, ViewChangeKind::Left);
         // A group that works is not given up because of what one newcomer says of its past.
         let works = self.own.get(&group).is_some_and(|own| !own.members.is_empty());
+        let works = works || now.since(ours.joined_at) >= REFUSABLE;
         if works || (ours.joined_at, self.id) < (theirs.joined_at, node) {
             self.contradictions_ignored += 1;
             return false;
@@ -206,6 +208,9 @@ impl OwnGroup {
         MembershipEvent::View(ViewChange { group, node, kind, version: self.version })
     }
 }
+
+/// How long after a join an earlier subscription with other settings makes it void.
+const REFUSABLE: Duration = Duration::from_secs(10);
 
 fn contradiction(ours: GroupSettings, theirs: GroupSettings, by: NodeId) -> JoinError {
     if ours.name_check == theirs.name_check {
