@@ -131,8 +131,8 @@ const GROUPS: u32 = 50;
 
 // A rack of 16 fails, and the next packet is received.
 #[library_benchmark]
-#[bench::of_100_members(args = (Crowd::new(GROUPS, 100, 1)), config = limit(2_300_000))]
-#[bench::of_1000_members(args = (Crowd::new(GROUPS, 1000, 1)), config = limit(70_000_000))]
+#[bench::of_100_members(args = (Crowd::new(GROUPS, 100, 1)), config = limit(1_250_000))]
+#[bench::of_1000_members(args = (Crowd::new(GROUPS, 1000, 1)), config = limit(1_450_000))]
 fn fail_rack_in_50_groups(mut crowd: Crowd) -> Crowd {
     assert_eq!(RACK, 16);
     crowd.fail_rack();
