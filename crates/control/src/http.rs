@@ -125,3 +125,32 @@ async fn ask<T>(
     asks.send(make(reply)).await.ok()?;
     answer.await.ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use tokio::io::AsyncWriteExt as _;
+
+    /// An answer that never comes stands for a client that never takes it.
+    #[tokio::test]
+    async fn a_connection_over_the_limit_waits_until_another_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let (asks_sender, mut asks) = mpsc::channel(2);
+        tokio::spawn(serve(listener, asks_sender, 1));
+        let mut streams = Vec::new();
+        let mut unanswered = Vec::new();
+        for _ in 0..2 {
+            let mut stream = TcpStream::connect(address).await.expect("it listens");
+            stream.write_all(b"GET /status HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("sent");
+            streams.push(stream);
+        }
+        for _ in 0..2 {
+            let request = tokio::time::timeout(6 * ANSWERED_WITHIN, asks.recv()).await;
+            let Ok(Some(Ask::Status(reply))) = request else { panic!("no request") };
+            assert!(unanswered.iter().all(oneshot::Sender::is_closed), "two at a time");
+            unanswered.push(reply);
+        }
+    }
+}
