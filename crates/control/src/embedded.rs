@@ -394,13 +394,18 @@ impl fmt::Debug for EmbeddedStore {
 
 impl From<redb::Error> for StoreError {
     fn from(error: redb::Error) -> Self {
-        if let redb::Error::Corrupted(what) = error {
-            return Self::Damaged { what };
-        }
         let is_full = match &error {
-            redb::Error::Io(error) => {
-                matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            }
+            redb::Error::Corrupted(what) => return Self::Damaged { what: what.clone() },
+            redb::Error::Io(error) => match error.kind() {
+                // A file that is no database, as of a wrong magic number.
+                io::ErrorKind::InvalidData => return Self::Damaged { what: plain(error) },
+                io::ErrorKind::UnexpectedEof => {
+                    return Self::Damaged { what: "its file is too short".into() };
+                }
+                kind => {
+                    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+                }
+            },
             _ => false,
         };
         Self::Failed { error: error.to_string(), is_full }
