@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use carom::{
-    Bytes, Driver, Event, Group, Loss, LossCause, MemberPath, Message, Node, NodeId, PathChoice,
-    Profile, PublishError, RateOfFire, TryPublishError, lateral,
+    Bytes, Driver, Event, Group, Loss, LossCause, MemberPath, Message, Node, NodeId, NotDelivered,
+    PathChoice, Profile, PublishError, RateOfFire, TryPublishError, lateral,
 };
 use futures_core::Stream;
 use network::{PATIENCE, beside_an_absent_member, members, multicast_port, on_loopback, wait_for};
@@ -155,6 +155,15 @@ fn what_was_confirmed_before_is_confirmed_without_waiting() {
     groups[0].publish("once").expect("published");
     let safe = groups[0].confirm(PATIENCE).expect("confirmed");
     assert_eq!(groups[0].confirm(Duration::ZERO).expect("known already"), safe);
+}
+
+#[test]
+fn what_nobody_was_there_to_get_is_not_delivered() {
+    let node = on_loopback(multicast_port()).start().expect("a node");
+    let group = join(&node);
+    let published = group.publish("into the void").expect("published");
+    assert_eq!(published.delivered_timeout(PATIENCE), Err(NotDelivered::Nobody));
+    assert!(group.confirm(PATIENCE).expect("nobody is waited for").is_unconfirmed());
 }
 
 #[test]
