@@ -216,3 +216,19 @@ const NONE_HELD_BACK: Duration = Duration::ZERO;
 const MOST_BYTES: usize = 1400;
 /// Senders of one group in a scenario at most: hosts, and those that came back as others.
 const MOST_STREAMS: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_sim::fuzz;
+
+    /// A link whose burst of losses outlasted the time in which losses are given up.
+    #[test]
+    fn seeds_that_failed_with_long_bursts_of_losses_hold() {
+        let subject = Baseline { name: "fec", draw: draw_fec };
+        for seed in [660_000_196, 660_000_406, 660_000_893] {
+            let found = fuzz::run_seed(&subject, seed).failure.map(|it| it.violations);
+            assert!(found.is_none(), "seed {seed}: {found:#?}");
+        }
+    }
+}
