@@ -352,6 +352,33 @@ fn a_reader_that_goes_away_ends_a_subscriber() {
 }
 
 #[test]
+fn a_subscriber_whose_output_is_stuck_counts_what_it_drops() {
+    let ports = alone(17_420);
+    // Nobody reads its output, which stays open.
+    let mut sub = Running::start(&["sub", "stuck"], &ports, Stdio::null());
+    sub.await_line("joined");
+    let mut publisher = Running::start(&["pub", "stuck"], &ports, Stdio::piped());
+    let mut stdin = publisher.child.stdin.take().expect("it is piped");
+    // More than pipes and buffers take, and the 65,536 events of a queue.
+    let lines = format!("{}\n", "x".repeat(99)).repeat(70_000);
+    stdin.write_all(lines.as_bytes()).expect("carom reads its input");
+    drop(stdin);
+    publisher.end();
+    sub.interrupt();
+    let summary = sub.await_line("received ");
+    let count = |what: &str| -> u64 {
+        let before = summary.split(what).next().expect("there is a beginning");
+        let number = before.rsplit(' ').next().expect("there is an end");
+        number.parse().unwrap_or_else(|error| panic!("{error}, {what}: {summary}"))
+    };
+    let (dropped, unread) = (count(" messages found no room"), count(" events in the queue"));
+    assert!(dropped > 0 && count(" lost; the output was slow") >= dropped, "{summary}");
+    assert!(unread > 0, "{summary}");
+    sub.await_line("ended by force: the output was not taken");
+    assert_eq!(sub.end().code(), Some(130));
+}
+
+#[test]
 fn the_demo_delivers_everything_and_tells_what_it_cost() {
     let args = ["demo", "--nodes", "4", "--groups", "8", "--seconds", "2", "--json"];
     let mut demo = Running::start(&args, &[], Stdio::null());
