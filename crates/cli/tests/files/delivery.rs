@@ -1,10 +1,10 @@
 //! What is sent reaches all receivers, and nobody twice.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
-use crate::{Net, Running, code, noise, summary};
+use crate::{Net, Running, assert_says, code, noise, summary};
 
 #[test]
 fn a_file_and_a_directory_reach_all_receivers_though_datagrams_are_lost() {
@@ -88,4 +88,31 @@ fn a_transfer_goes_over_the_network_that_a_file_describes_and_tells_whom_it_does
     let told = String::from_utf8_lossy(&sent.stderr);
     assert!(told.contains("a receiver at 127.0.0.1:23134 is not in net.toml"), "{told}");
     assert_eq!(told.matches("is not in net.toml").count(), 1, "{told}");
+}
+
+#[test]
+fn only_the_expected_id_is_received() {
+    let net = Net::new(23_155);
+    net.write("data", b"some");
+    let mut sender = net.start(&["send", "data", "--to", "g", "--receivers", "1"]);
+    let child = sender.0.as_mut().expect("it runs");
+    let mut told = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    let offering = told.by_ref().map_while(Result::ok).find(|line| line.starts_with("offering "));
+    let offering = offering.expect("it says what it offers");
+    let id = offering.rsplit(' ').next().expect("the id is the last word");
+    let wrong: String = id.chars().map(|digit| if digit == '0' { '1' } else { '0' }).collect();
+    // On a busy machine the offer may come late.
+    let refused = ["3s", "20s", "60s"].iter().map(|timeout| {
+        let args = ["recv", "--from", "g", "a", "--expect", &wrong, "--timeout", timeout];
+        let refused = net.start(&args).end();
+        assert_eq!(code(&refused), 2, "{refused:?}");
+        assert_says(&refused, &format!("{wrong} was not sent to group g"));
+        assert!(!net.path("a").exists(), "something was written");
+        String::from_utf8_lossy(&refused.stderr).into_owned()
+    });
+    let passed_over = format!("passed over: data ({id}) is not {wrong}");
+    assert!(refused.into_iter().any(|told| told.contains(&passed_over)), "it was not offered");
+    assert_eq!(code(&net.recv("b", &["--expect", id]).end()), 0);
+    assert_eq!(net.read("b/data"), b"some");
+    assert_eq!(code(&sender.end()), 0);
 }
