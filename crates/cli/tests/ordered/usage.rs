@@ -31,3 +31,29 @@ fn who_joins_otherwise_than_the_members_is_told_with_which_flags_they_did() {
     sub.interrupt();
     sub.end_with(0);
 }
+
+#[test]
+fn a_promise_without_an_electorate_is_warned_of_in_one_line() {
+    let lan = Lan::new("17478");
+    let verbs = [
+        (&["lock", "accounts", "nightly"][..], &["--", "true"][..], "others may hold this lock"),
+        (&["serve", "accounts"], &["--", "cat"], "other servers may reply"),
+        (&["pub", "accounts", "--wait-for", "0"], &["--resilience", "majority"], "a majority is"),
+    ];
+    for (verb, rest, what) in verbs {
+        for (electorate, expected) in [(&[][..], 1), (&["--quorum-of", "1", "--voter"], 0)] {
+            let mut member = lan.start(&[verb, electorate, rest].concat());
+            if verb[0] == "serve" {
+                member.said.wait_for("serves handler 0");
+                member.interrupt();
+            }
+            member.end_with(0);
+            let said = &member.said.seen;
+            let warnings = said.iter().filter(|line| line.starts_with("warning: "));
+            let warnings: Vec<&String> = warnings.collect();
+            assert_eq!(warnings.len(), expected, "{said:#?}");
+            let is_right = |line: &&String| line.contains(what) && line.contains("--quorum-of N");
+            assert!(warnings.iter().all(is_right), "{said:#?}");
+        }
+    }
+}
