@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::symlink;
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
@@ -78,4 +79,23 @@ fn a_transfer_goes_on_though_nobody_takes_what_is_said_of_it() {
     assert_eq!(code(&sent), 0, "{sent:?}");
     assert_eq!(code(&receiver.end()), 0);
     assert_eq!(net.read("a/data"), net.read("data"));
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused_or_left_out_by_name() {
+    let net = Net::new(23_156);
+    fs::create_dir(net.path("d")).expect("a directory");
+    net.write("d/data", b"some");
+    symlink("/etc/passwd", net.path("d/leaving")).expect("a symlink");
+    let refused = net.start(&["send", "d", "--to", "g", "--start-after", "1s"]).end();
+    assert_eq!(code(&refused), 2, "{refused:?}");
+    assert_says(&refused, "d/leaving");
+    assert_says(&refused, "fix: remove them, or leave them out with --skip-unsendable");
+    let receiver = net.recv("a", &[]);
+    let args = ["send", "d", "--to", "g", "--receivers", "1", "--skip-unsendable"];
+    let sent = net.start(&args).end();
+    assert_eq!((code(&sent), code(&receiver.end())), (0, 0), "{sent:?}");
+    assert_says(&sent, "note: not sent: d/leaving (");
+    assert_eq!(net.read("a/d/data"), b"some");
+    assert!(!net.path("a/d/leaving").is_symlink(), "it was to be left out");
 }
