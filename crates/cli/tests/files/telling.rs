@@ -1,8 +1,8 @@
 //! What is told while a transfer waits or goes on.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
@@ -98,4 +98,17 @@ fn what_cannot_be_sent_is_refused_or_left_out_by_name() {
     assert_says(&sent, "note: not sent: d/leaving (");
     assert_eq!(net.read("a/d/data"), b"some");
     assert!(!net.path("a/d/leaving").is_symlink(), "it was to be left out");
+}
+
+#[test]
+fn a_setuid_bit_is_not_sent_and_its_file_is_named() {
+    let net = Net::new(23_157);
+    net.write("program", b"some");
+    fs::set_permissions(net.path("program"), Permissions::from_mode(0o4755)).expect("it is ours");
+    let receiver = net.recv("a", &[]);
+    let sent = net.start(&["send", "program", "--to", "g", "--receivers", "1"]).end();
+    assert_eq!((code(&sent), code(&receiver.end())), (0, 0), "{sent:?}");
+    assert_says(&sent, "note: receivers do not set the setuid, setgid or sticky bit of program");
+    let received = fs::metadata(net.path("a/program")).expect("it is there");
+    assert_eq!(received.permissions().mode() & 0o7777, 0o755);
 }
