@@ -186,6 +186,13 @@ fn forgeries(view: &RingView) -> Vec<(&'static str, Packet)> {
     };
     let ballot = Epoch { version: u32::MAX, creator: second };
     let position = Position { next: Timestamp(1), is_whole: true, received: Vec::new() };
+    let start = Packet::RecoveryStart {
+        epoch,
+        ballot,
+        position: position.clone(),
+        refuted: Vec::new(),
+        released: Vec::new(),
+    };
     let mut packets = vec![
         ("leave", Packet::ListChangeRequest { epoch: Some(epoch), change: leave }),
         ("abort", Packet::RecoveryAbort { ballot, seen: ballot }),
@@ -198,7 +205,7 @@ fn forgeries(view: &RingView) -> Vec<(&'static str, Packet)> {
                 accepted: Vec::new(),
             },
         ),
-        ("start", Packet::RecoveryStart { epoch, ballot, position, refuted: Vec::new() }),
+        ("start", start),
     ];
     packets.extend((2..7).map(|seqno| ("data", data(seqno))));
     for at in 1..60 {

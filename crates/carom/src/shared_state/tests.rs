@@ -44,7 +44,6 @@ impl Ring {
             joined: processes(members),
             left: Vec::new(),
             failed: processes(failed),
-            witnesses: Vec::new(),
             by: process(members[0]),
             answered: None,
         };

@@ -249,8 +249,8 @@ mod tests {
         let all = |nodes: &[u64]| nodes.iter().map(|node| process(*node)).collect();
         let (joined, left, failed) = (all(joined), Vec::new(), all(failed));
         let place = Place { ring: view.epoch, at: Timestamp(7) };
-        let (witnesses, by, answered) = (Vec::new(), process(1), None);
-        let event = ViewEvent { view, place, joined, left, failed, witnesses, by, answered };
+        let (by, answered) = (process(1), None);
+        let event = ViewEvent { view, place, joined, left, failed, by, answered };
         RingNews::View(Box::new(event))
     }
 

@@ -69,6 +69,8 @@ pub struct Counters {
     pub members_refused: u64,
     /// Lists of reformations that were not accepted, because too many others may hold already.
     pub lists_refused: u64,
+    /// Lists from which an initiator has released the members that had accepted them.
+    pub lists_released: u64,
     /// Packets that were not sent, because the parts of a packet are not enough for them.
     pub packets_too_large: u64,
     pub delivered: u64,
@@ -136,6 +138,7 @@ impl Counters {
             ("voters_refused", self.voters_refused),
             ("members_refused", self.members_refused),
             ("lists_refused", self.lists_refused),
+            ("lists_released", self.lists_released),
             ("packets_too_large", self.packets_too_large),
             ("removals", self.removals),
             ("delivered", self.delivered),

@@ -90,9 +90,6 @@ pub struct ViewEvent {
     pub left: Vec<Process>,
     /// Who was removed.
     pub failed: Vec<Process>,
-    /// Those of them that have agreed to it, because there would be no majority without them, and
-    /// ask to be let in again. A reformation whose first initiator died needs them.
-    pub witnesses: Vec<Process>,
     /// The member that decided.
     pub by: Process,
     /// The request that was answered, if it was one.
@@ -104,7 +101,6 @@ impl ViewEvent {
     pub(super) fn of(view: RingView, at: Timestamp, by: Process) -> Self {
         let (joined, left, failed) = (Vec::new(), Vec::new(), Vec::new());
         let place = Place { ring: view.epoch, at };
-        let (witnesses, answered) = (Vec::new(), None);
-        Self { view, place, joined, left, failed, witnesses, by, answered }
+        Self { view, place, joined, left, failed, by, answered: None }
     }
 }

@@ -202,8 +202,8 @@ impl Group {
             Packet::ListChangeRequest { epoch, change } => {
                 self.on_request(cx, sender, epoch, change);
             }
-            Packet::RecoveryStart { epoch, ballot, position, refuted } => {
-                let start = Start { epoch, ballot, position, refuted };
+            Packet::RecoveryStart { epoch, ballot, position, refuted, released } => {
+                let start = Start { epoch, ballot, position, refuted, released };
                 self.on_recovery_start(cx, sender, start);
             }
             Packet::RecoveryVote { epoch, ballot, position, accepted } => {

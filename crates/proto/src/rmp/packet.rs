@@ -61,6 +61,8 @@ pub enum Packet {
         position: Position,
         /// Earlier ballots that can never hold any more.
         refuted: Vec<Epoch>,
+        /// Ballots of lists that members do not commit any more.
+        released: Vec<Epoch>,
     },
     /// An answer to that.
     RecoveryVote {
@@ -307,8 +309,6 @@ pub struct Proposal {
     pub position: Position,
     /// The new ring; its epoch is the ballot.
     pub view: RingView,
-    /// Voters of the ring that is reformed that have to accept the list without being in it.
-    pub witnesses: Vec<Process>,
     /// Earlier ballots that can never hold any more.
     pub refuted: Vec<Epoch>,
 }

@@ -153,11 +153,9 @@ fn lists() -> impl Strategy<Value = NewList> {
         },
     );
     let refuted = prop::collection::vec(epochs(), 0..3);
-    let witnesses = prop::collection::vec(processes(), 0..3);
-    let lists = (witnesses, refuted);
-    let formation = (epochs(), positions(), views(), lists, any::<bool>()).prop_map(
-        |(base, position, view, (witnesses, refuted), is_committed)| NewList::Formation {
-            proposal: Proposal { base, position, view, witnesses, refuted },
+    let formation = (epochs(), positions(), views(), refuted, any::<bool>()).prop_map(
+        |(base, position, view, refuted, is_committed)| NewList::Formation {
+            proposal: Proposal { base, position, view, refuted },
             is_committed,
         },
     );
@@ -165,17 +163,18 @@ fn lists() -> impl Strategy<Value = NewList> {
 }
 
 fn recovery() -> impl Strategy<Value = Packet> {
-    let refuted = prop::collection::vec(epochs(), 0..3);
+    let [refuted, released] = [(); 2].map(|()| prop::collection::vec(epochs(), 0..3));
     let accepted = (epochs(), any::<u16>(), prop::collection::vec(processes(), 0..4))
         .prop_map(|(ballot, least, members)| Accepted { ballot, least, members });
     let accepted = prop::collection::vec(accepted, 0..3);
     prop_oneof![
-        (epochs(), epochs(), positions(), refuted).prop_map(
-            |(epoch, ballot, position, refuted)| Packet::RecoveryStart {
+        (epochs(), epochs(), positions(), refuted, released).prop_map(
+            |(epoch, ballot, position, refuted, released)| Packet::RecoveryStart {
                 epoch,
                 ballot,
                 position,
-                refuted
+                refuted,
+                released
             }
         ),
         (epochs(), epochs(), positions(), accepted).prop_map(

@@ -7,27 +7,25 @@
 //! | idle | the ring works | a suspicion, or somebody's Recovery Start |
 //! | voted | promised a ballot, and waits for its initiator | its New List, a higher ballot, time |
 //! | initiating | asks all members, and brings them to one position | a list, a higher ballot |
-//! | proposing | has sent the New List, waits for members and witnesses | all of them, patience |
+//! | proposing | has sent the New List, and waits for all its members | all of them, or patience |
 //! | backing off | has given up a ballot, or is in a minority | a random time, a higher ballot |
 //!
 //! Beside the state each member keeps the lists that it has accepted. From the first of them on it
-//! applies no round of the old ring: whoever commits the list may have done so.
+//! applies no round of the old ring, because members that commit the list apply none, until an
+//! initiator *releases* it from them. It never commits a list that it was released from.
 //!
 //! # Why two partitions never both go on where a majority is asked for
 //!
-//! A list holds when all its members and witnesses have accepted it: a majority of the view before.
-//! Any two such majorities have a voter in common. It promised the higher ballot either before it
-//! saw the lower list, and then it refused that one, or after, and then it has told the initiator
-//! of the higher ballot. An initiator that knows of a list that might hold continues only with
-//! members of that list, and with as many of them as that list asks for; unless a member votes that
-//! has not accepted it, which now never will (it is *refuted*). A member that has accepted such a
-//! later list does not go back to the lower one when it hears that that one holds: those that went
-//! on with the later one count on it. It goes back when the later one is refuted, as by a member of
-//! it that is in the ring of the lower list.
-//!
-//! The members of a list are a majority by themselves, unless a list that might hold leaves too few
-//! of them: its initiator may be dead. Then voters that are not in the new list accept it too, as
-//! *witnesses*. They join its ring once they hear that it works.
+//! A list holds when all its members have accepted it, and it has a majority of the view before.
+//! Any two such sets of voters have a member in common. That member promised the higher ballot
+//! either before it saw the lower list, and then it refused that one, or after, and then it has
+//! told the initiator of the higher ballot. An initiator that knows of a list that might hold
+//! proposes one that has as many members of that list as that list asks for: those who commit the
+//! lower one are too few to continue then, even with a joiner. Unless a member of it votes that has
+//! not accepted it, which now never will (it is *refuted*). A member that has accepted such a later
+//! list does not go back to the lower one when it hears that that one holds: those that went on
+//! with the later one count on it. It goes back when the later one is refuted, as by a member of it
+//! that is in the ring of the lower list.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -54,6 +52,8 @@ pub(super) struct Reforming {
     highest: u32,
     /// Lists that this member has accepted and that may hold.
     accepted: Vec<Proposal>,
+    /// Ballots of those that this member does not commit, so that it can come as far as others.
+    released: Vec<Epoch>,
     /// Ballots that can never hold any more.
     refuted: Vec<Epoch>,
     /// The list that the ring was formed with, for who has not heard that it holds.
@@ -94,6 +94,7 @@ pub(super) struct Start {
     pub(super) ballot: Epoch,
     pub(super) position: Position,
     pub(super) refuted: Vec<Epoch>,
+    pub(super) released: Vec<Epoch>,
 }
 
 #[derive(Clone, Debug)]
@@ -120,9 +121,22 @@ impl Reforming {
         matches!(self.state, State::Idle)
     }
 
-    /// Whether this member has accepted a list, and applies no rounds until one holds.
+    /// Returns `true` if this member may commit a list that it has accepted, and applies no rounds.
     pub(super) fn has_accepted(&self) -> bool {
-        !self.accepted.is_empty()
+        self.last_accepted().is_some()
+    }
+
+    /// The last list that this member has accepted and was not released from.
+    fn last_accepted(&self) -> Option<&Proposal> {
+        self.accepted.iter().rfind(|proposal| !self.released.contains(&proposal.view.epoch))
+    }
+
+    /// This member commits none of these lists any more.
+    fn release(&mut self, ballots: &[Epoch]) {
+        let accepted = self.accepted.iter().map(|proposal| proposal.view.epoch);
+        let new = accepted.filter(|it| ballots.contains(it) && !self.released.contains(it));
+        let new: Vec<Epoch> = new.collect();
+        self.released.extend(new);
     }
 
     /// Returns `true` if no other list can be accepted until one of them is refuted: they are too
@@ -189,6 +203,7 @@ impl Reforming {
 
     fn drop_refuted(&mut self, refuted: &[Epoch]) {
         self.accepted.retain(|proposal| !refuted.contains(&proposal.view.epoch));
+        self.released.retain(|ballot| !refuted.contains(ballot));
         for epoch in refuted {
             if self.refuted.contains(epoch) {
                 continue;
@@ -212,7 +227,7 @@ impl Group {
     }
 
     pub(super) fn on_recovery_start(&mut self, cx: &mut Around<'_>, sender: NodeId, start: Start) {
-        let Start { epoch, ballot, position, refuted } = start;
+        let Start { epoch, ballot, position, refuted, released } = start;
         if self.epoch() != Some(epoch) {
             self.on_other_epoch(cx, sender, epoch);
         }
@@ -241,6 +256,7 @@ impl Group {
         let State::Voted { target, .. } = &mut self.reforming.state else { return };
         target.clone_from(&position);
         self.reforming.drop_refuted(&refuted);
+        self.reforming.release(&released);
         let patience = self.patience(cx);
         cx.set(Timer::Recovery, patience);
         self.vote(cx);
@@ -252,8 +268,8 @@ impl Group {
     /// and not in one that follows it while it may hold: others who have accepted it may not get
     /// the same any more.
     fn position(&self, ring: &Ring) -> Position {
-        let mut own = self.reforming.accepted.iter().filter(|it| it.view.contains(self.me));
-        own.next_back().map_or_else(|| ring.position(), |proposal| proposal.position.clone())
+        let accepted = self.reforming.last_accepted();
+        accepted.map_or_else(|| ring.position(), |proposal| proposal.position.clone())
     }
 
     fn vote(&mut self, cx: &mut Around<'_>) {
@@ -296,15 +312,13 @@ impl Group {
         if ballot < promised {
             return cx.unicast(sender, &Packet::RecoveryAbort { ballot, seen: promised });
         }
-        let is_in = proposal.view.contains(self.me);
-        let is_witness = proposal.witnesses.contains(&self.me);
-        let is_behind = is_in && self.position(ring) != proposal.position;
+        let position = self.position(ring);
         let is_dead = self.reforming.refuted.contains(&ballot);
-        if ballot > promised || is_dead || !(is_in || is_witness) {
+        if ballot > promised || is_dead || !proposal.view.contains(self.me) {
             return;
         }
         let is_known = self.reforming.accepted.iter().any(|it| it.view.epoch == ballot);
-        if !is_known && is_behind {
+        if !is_known && position != proposal.position {
             return self.vote(cx);
         }
         if !is_known {
@@ -374,10 +388,11 @@ impl Group {
     }
 
     /// The ring of this epoch works: if this member has accepted its list, the list holds. It goes
-    /// on with it, unless it has accepted another since, or was a witness only.
+    /// on with it, unless it has accepted another since.
     pub(super) fn on_other_epoch_of(&mut self, cx: &mut Around<'_>, epoch: Epoch) {
         let last = self.reforming.accepted.last().filter(|it| it.view.epoch == epoch);
-        if let Some(proposal) = last.filter(|it| it.view.contains(self.me)).cloned() {
+        let last = last.filter(|_| !self.reforming.released.contains(&epoch));
+        if let Some(proposal) = last.cloned() {
             self.commit(cx, proposal);
         }
     }
@@ -436,9 +451,8 @@ impl Group {
             State::Initiating { .. } => self.ask_again(cx),
             State::Proposing { .. } if is_last => self.give_up(cx),
             State::Proposing { proposal, acks } => {
-                let witnesses = proposal.witnesses.iter().copied();
-                let asked = proposal.view.processes().chain(witnesses);
-                let rest: Vec<Process> = asked.filter(|it| !acks.contains(it)).collect();
+                let rest = proposal.view.processes().filter(|it| !acks.contains(it));
+                let rest: Vec<Process> = rest.collect();
                 let proposal = proposal.clone();
                 let list = Packet::NewList(NewList::Formation { proposal, is_committed: false });
                 rest.into_iter().for_each(|process| cx.unicast(process.node, &list));

@@ -302,7 +302,6 @@ impl Ring {
         let failed = old.into_iter().filter(|process| !proposal.view.contains(*process));
         let event = ViewEvent {
             failed: failed.collect(),
-            witnesses: proposal.witnesses.clone(),
             ..ViewEvent::of(proposal.view.clone(), at, proposal.view.epoch.creator)
         };
         event.failed.iter().for_each(|process| self.note_over(*process));

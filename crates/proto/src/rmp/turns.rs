@@ -276,8 +276,8 @@ impl Group {
             return;
         }
         self.tries.ask += 1;
-        let named = cx.config.tries.min(ring.view().len() as u32);
-        if self.tries.ask > cx.config.tries + named {
+        let named_tries = cx.config.tries.min(ring.view().len() as u32);
+        if self.tries.ask > cx.config.tries + named_tries {
             return self.suspect(cx, "what is missing was not sent again");
         }
         let mut lacks = ring.lacks();
@@ -285,15 +285,15 @@ impl Group {
             // A message waits for rounds that this member has never heard of.
             lacks.to = Timestamp::MAX;
         }
-        let asked = self.whom_to_ask(&lacks, named);
+        let asked = self.whom_to_ask(&lacks, named_tries);
         let epoch = ring.view().epoch;
         self.ask(cx, epoch, asked, lacks, true);
         cx.set(Timer::Ask, self.pace.timeout(cx.config, self.tries.ask));
     }
 
     /// The first time the last token site that is known, or the source itself; then other members,
-    /// so many in all; then anybody (4.2).
-    fn whom_to_ask(&self, lacks: &Lacks, named: u32) -> Option<NodeId> {
+    /// one for each of `named_tries`; then anybody (4.2).
+    fn whom_to_ask(&self, lacks: &Lacks, named_tries: u32) -> Option<NodeId> {
         let ring = self.ring.as_ref()?;
         let early = ring.log().early().last().map(|round| round.site);
         let source = lacks.runs.first().map(|run| run.source);
@@ -301,7 +301,7 @@ impl Group {
         let others: Vec<Process> = ring.view().processes().filter(|it| *it != self.me).collect();
         let first = others.iter().position(|other| *other == last).unwrap_or(0);
         let turn = self.tries.ask as usize - 1;
-        (turn < others.len().min(named as usize))
+        (turn < others.len().min(named_tries as usize))
             .then(|| others[(first + turn) % others.len()].node)
     }
 

@@ -237,7 +237,7 @@ impl RingView {
         needs.max().unwrap_or(1).max(1)
     }
 
-    /// Whether `former` is an earlier view of this ring that cannot continue by itself, because too
+    /// Returns `true` if `former` is an earlier view of this ring that cannot continue, because too
     /// many of its voters are here now.
     pub(super) fn is_continued_from(&self, former: &Self) -> bool {
         let is_earlier = former.epoch.version < self.epoch.version;

@@ -71,7 +71,7 @@ fn members_continue_when_the_initiator_of_a_list_that_may_hold_is_dead() {
     world.tell_views();
     world.run_for(5000 * MS);
     let ring = world.ring(1);
-    assert_eq!(ring.as_ref().map(Vec::len), Some(3), "two that accepted it, and a witness");
+    assert_eq!(ring.as_ref().map(Vec::len), Some(3), "two that accepted it, and the other");
     assert!((2..4).all(|number| world.ring(number) == ring), "{ring:?}");
 }
 
@@ -83,8 +83,9 @@ const MAX_ACCEPTED: usize = 32;
 fn begin_ballot(world: &mut World, to: usize, version: u32) -> (Epoch, Packet) {
     let ring = world.hosts[0].engine.view(GROUP).cloned().expect("it is in a ring");
     let ballot = Epoch { version, creator: world.process(0).expect("it is in a ring") };
-    let (epoch, refuted, position) = (ring.epoch, Vec::new(), Position::default());
-    world.forge(0, to, &Packet::RecoveryStart { epoch, ballot, position, refuted });
+    let (epoch, position) = (ring.epoch, Position::default());
+    let (refuted, released) = (Vec::new(), Vec::new());
+    world.forge(0, to, &Packet::RecoveryStart { epoch, ballot, position, refuted, released });
     let mut view = ring;
     view.members.retain(|member| member.process != ballot.creator);
     view.epoch = ballot;
@@ -94,8 +95,7 @@ fn begin_ballot(world: &mut World, to: usize, version: u32) -> (Epoch, Packet) {
         _ => None,
     });
     let position = position.expect("it votes");
-    let proposal =
-        Proposal { base: epoch, position, view, witnesses: Vec::new(), refuted: Vec::new() };
+    let proposal = Proposal { base: epoch, position, view, refuted: Vec::new() };
     (ballot, Packet::NewList(NewList::Formation { proposal, is_committed: false }))
 }
 

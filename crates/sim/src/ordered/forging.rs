@@ -48,7 +48,10 @@ fn of_round(rng: &mut Rng, epoch: Epoch, round: &Round) -> Packet {
         }
         1 => leaves(epoch, site),
         2 => Packet::Confirm { epoch, at: at.plus(rng.below(3) as u64) },
-        3 => Packet::RecoveryStart { epoch, ballot, position: far(at), refuted: Vec::new() },
+        3 => {
+            let (position, refuted, released) = (far(at), Vec::new(), Vec::new());
+            Packet::RecoveryStart { epoch, ballot, position, refuted, released }
+        }
         4 => Packet::RecoveryAbort { ballot: epoch, seen: ballot },
         5 => {
             let accepted = Vec::new();

@@ -46,6 +46,7 @@ pub(super) fn take_body(header: &Header, body: &[u8]) -> Result<Packet, DecodeEr
             ballot: take_epoch(bytes)?,
             position: take_position(bytes)?,
             refuted: take_list(bytes, EPOCH_BYTES, take_epoch)?,
+            released: take_list(bytes, EPOCH_BYTES, take_epoch)?,
         },
         RECOVERY_VOTE => Packet::RecoveryVote {
             epoch: take_epoch(bytes)?,
@@ -212,9 +213,8 @@ fn take_open(bytes: &mut &[u8]) -> Result<(SeqNo, SeqNo), DecodeError> {
 fn take_proposal(bytes: &mut &[u8]) -> Result<Proposal, DecodeError> {
     let (base, position) = (take_epoch(bytes)?, take_position(bytes)?);
     let view = take_view(bytes)?;
-    let witnesses = take_list(bytes, PROCESS_BYTES, take_process)?;
     let refuted = take_list(bytes, EPOCH_BYTES, take_epoch)?;
-    Ok(Proposal { base, position, view, witnesses, refuted })
+    Ok(Proposal { base, position, view, refuted })
 }
 
 fn take_accepted(bytes: &mut &[u8]) -> Result<Accepted, DecodeError> {

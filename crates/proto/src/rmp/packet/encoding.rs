@@ -35,11 +35,12 @@ pub(super) fn put_body(packet: &Packet, is_foreign: bool, out: &mut Vec<u8>) {
             epoch.iter().for_each(|epoch| put_epoch(*epoch, out));
             put_change(change, out);
         }
-        Packet::RecoveryStart { epoch, ballot, position, refuted } => {
+        Packet::RecoveryStart { epoch, ballot, position, refuted, released } => {
             put_epoch(*epoch, out);
             put_epoch(*ballot, out);
             put_position(position, out);
             put_list(refuted, out, |epoch, out| put_epoch(*epoch, out));
+            put_list(released, out, |epoch, out| put_epoch(*epoch, out));
         }
         Packet::RecoveryVote { epoch, ballot, position, accepted } => {
             put_epoch(*epoch, out);
@@ -167,7 +168,6 @@ fn put_proposal(proposal: &Proposal, out: &mut Vec<u8>) {
     put_epoch(proposal.base, out);
     put_position(&proposal.position, out);
     put_view(&proposal.view, out);
-    put_list(&proposal.witnesses, out, |process, out| put_process(*process, out));
     put_list(&proposal.refuted, out, |epoch, out| put_epoch(*epoch, out));
 }
 

@@ -9,7 +9,7 @@ use super::super::names::{Epoch, Process};
 use super::super::packet::{Accepted, NewList, Packet, Position, Proposal};
 use super::super::view::RingView;
 use super::super::{Removal, RingNews};
-use super::{State, Vote};
+use super::{MAX_ACCEPTED, State, Vote};
 use crate::NodeId;
 
 impl Group {
@@ -33,8 +33,8 @@ impl Group {
 
     pub(super) fn say_start(&mut self, cx: &mut Around<'_>, position: Position) {
         let (Some(epoch), Some(ballot)) = (self.epoch(), self.reforming.promised) else { return };
-        let refuted = self.reforming.refuted.clone();
-        cx.multicast(&Packet::RecoveryStart { epoch, ballot, position, refuted });
+        let (refuted, released) = (self.reforming.refuted.clone(), self.reforming.released.clone());
+        cx.multicast(&Packet::RecoveryStart { epoch, ballot, position, refuted, released });
     }
 
     pub(in crate::rmp) fn on_recovery_vote(
@@ -111,41 +111,55 @@ impl Group {
             return self.on_minority(cx, &here);
         }
         let voted: Vec<Process> = votes.keys().copied().collect();
-        let votes = core::mem::take(votes);
-        match self.new_list(&view, here, &votes) {
-            Some((members, witnesses)) => self.propose(cx, &view, mine, members, witnesses),
-            None => self.on_minority(cx, &voted),
+        let votes = votes.clone();
+        if self.is_enough(&view, &here, &votes) {
+            return self.propose(cx, &view, mine, here);
         }
+        if self.is_enough(&view, &voted, &votes) && self.release_voters(cx, &votes) {
+            return;
+        }
+        self.on_minority(cx, &voted);
     }
 
-    /// The members of the new list and its witnesses; `None` if they are too few. Lists that may
-    /// hold already limit it; those that cannot were [refuted](Self::refute) before.
-    fn new_list(
+    /// Returns `true` if these members may continue: as many as the ring asks for, and of each list
+    /// that may hold already as many as that list asks for. Lists that cannot hold were
+    /// [refuted](Self::refute) before.
+    fn is_enough(
         &self,
         view: &RingView,
-        here: Vec<Process>,
+        members: &[Process],
         votes: &BTreeMap<Process, Vote>,
-    ) -> Option<(Vec<Process>, Vec<Process>)> {
-        let mut members = here;
-        let mut least = 1;
-        let mut is_limited = false;
-        for list in votes.values().flat_map(|vote| &vote.accepted) {
-            members.retain(|member| list.members.contains(member));
-            least = least.max(list.least.into());
-            is_limited = true;
-        }
+    ) -> bool {
         if !members.contains(&self.me) {
-            return None;
+            return false;
         }
-        let is_whole = view.voters_among(&members) >= least && self.may_go_on(view, &members);
-        if is_whole || self.reforming.is_forced_for(view, &members) {
-            return Some((members, Vec::new()));
+        if self.reforming.is_forced_for(view, members) {
+            return true;
         }
-        let has_least = is_limited && view.voters_among(&members) >= least;
-        let has_voted = |voter: &Process| votes.contains_key(voter) && !members.contains(voter);
-        let witnesses: Vec<Process> = view.voters().filter(has_voted).collect();
-        let agreed: Vec<Process> = members.iter().chain(&witnesses).copied().collect();
-        (has_least && self.may_go_on(view, &agreed)).then_some((members, witnesses))
+        let has_least = |list: &Accepted| {
+            let both = members.iter().filter(|member| list.members.contains(member));
+            let both: Vec<Process> = both.copied().collect();
+            view.voters_among(&both) >= list.least.into()
+        };
+        votes.values().flat_map(|vote| &vote.accepted).all(has_least)
+            && self.may_go_on(view, members)
+    }
+
+    /// The voters could continue, but those that have accepted a list cannot come as far as the
+    /// others: they are released from it. Returns `false` if they were before.
+    fn release_voters(&mut self, cx: &mut Around<'_>, votes: &BTreeMap<Process, Vote>) -> bool {
+        let lists = votes.values().flat_map(|vote| &vote.accepted).map(|list| list.ballot);
+        let lists: BTreeSet<Epoch> =
+            lists.filter(|ballot| !self.reforming.released.contains(ballot)).collect();
+        if lists.is_empty() || self.reforming.released.len() + lists.len() > MAX_ACCEPTED {
+            return false;
+        }
+        cx.counters.lists_released += lists.len() as u64;
+        self.reforming.released.extend(lists);
+        self.reforming.tries = 0;
+        self.ask_again(cx);
+        self.advance(cx, None);
+        true
     }
 
     /// Whether these are as many as the ring asks for. A joiner that has not taken the token yet
@@ -165,7 +179,6 @@ impl Group {
         view: &RingView,
         position: Position,
         members: Vec<Process>,
-        witnesses: Vec<Process>,
     ) {
         let Some(ballot) = self.reforming.promised else { return };
         if self.reforming.is_full() {
@@ -182,7 +195,7 @@ impl Group {
         new.is_forced |= is_forced;
         new.settle_force();
         let refuted = self.reforming.refuted.clone();
-        let proposal = Proposal { base: view.epoch, position, view: new, witnesses, refuted };
+        let proposal = Proposal { base: view.epoch, position, view: new, refuted };
         self.reforming.accepted.push(proposal.clone());
         self.reforming.tries = 0;
         let acks = BTreeSet::from([self.me]);
@@ -199,9 +212,7 @@ impl Group {
         ballot: Epoch,
     ) {
         let State::Proposing { proposal, acks } = &mut self.reforming.state else { return };
-        let mut witnesses = proposal.witnesses.iter().copied();
-        let witness = witnesses.find(|witness| witness.node == sender);
-        let process = proposal.view.process_of(sender).or(witness);
+        let process = proposal.view.process_of(sender);
         if let Some(process) = process.filter(|_| proposal.view.epoch == ballot) {
             acks.insert(process);
             self.commit_if_accepted(cx);
@@ -210,7 +221,7 @@ impl Group {
 
     fn commit_if_accepted(&mut self, cx: &mut Around<'_>) {
         let State::Proposing { proposal, acks } = &self.reforming.state else { return };
-        if acks.len() == proposal.view.len() + proposal.witnesses.len() {
+        if acks.len() == proposal.view.len() {
             let proposal = proposal.clone();
             self.must_speak = proposal.view.len() > 1;
             self.commit(cx, proposal);

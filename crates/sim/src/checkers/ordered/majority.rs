@@ -1,11 +1,10 @@
-//! A part of a ring goes on only if it has as many members as its view asks for, with witnesses,
-//! which go nowhere else. Where a majority
+//! A part of a ring goes on only if it has as many members as its view asks for. Where a majority
 //! must, a ring is followed by two only if the first of them cannot go on any more: the second has
 //! as many of its members as it asks for, and none of those was ever in the first. So it is when
 //! those who begin the first are cut off before the others know that they have. And all agree for
 //! ever about the order of what a majority held.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use carom_proto::rmp::{Epoch, Partition, Process, Qos, RingView, ViewEvent};
 
@@ -17,16 +16,13 @@ type Followers<'a> = BTreeMap<Epoch, (&'a RingView, Vec<&'a Account<'a>>)>;
 
 pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     let mut followers: BTreeMap<Epoch, Followers<'_>> = BTreeMap::new();
-    let mut witnesses: BTreeSet<(Process, Epoch)> = BTreeSet::new();
     for account in accounts {
         let eras: Vec<&[Chapter<'_>]> = account.eras().collect();
         for pair in eras.windows(2) {
             let event = pair[0][pair[0].len() - 1].event;
             let (last, next) = (&event.view, &pair[1][0].event.view);
-            let there = pair[1][0].event.witnesses.iter().copied();
-            witnesses.extend(there.clone().map(|witness| (witness, last.epoch)));
-            let agreed: Vec<Process> = next.processes().chain(there).collect();
-            let went_on = last.voters_among(&agreed);
+            let went_on: Vec<Process> = next.processes().collect();
+            let went_on = last.voters_among(&went_on);
             if went_on < last.least() && !next.is_forced && !goes_on_without_joiner(event, next) {
                 let what = format!(
                     "{account}: {} of {} members of {} went on, where {} must",
@@ -46,9 +42,6 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     }
     for (epoch, followers) in &followers {
         one_goes_on(*epoch, followers, found);
-    }
-    for account in accounts {
-        witnesses_rejoin(account, &witnesses, found);
     }
     if accounts.iter().any(is_by_majority) {
         agreed_order(accounts, found);
@@ -75,24 +68,6 @@ fn one_goes_on(epoch: Epoch, followers: &Followers<'_>, found: &mut Vec<Violatio
                 torn.map(|account| account.to_string())
             );
             found.push(Violation::new("one ring goes on", what));
-        }
-    }
-}
-
-/// A witness was removed from its ring, and follows no other.
-fn witnesses_rejoin(
-    account: &Account<'_>,
-    witnesses: &BTreeSet<(Process, Epoch)>,
-    found: &mut Vec<Violation>,
-) {
-    let Some(process) = account.process() else { return };
-    let eras: Vec<&[Chapter<'_>]> = account.eras().collect();
-    for pair in eras.windows(2) {
-        let (last, next) = (&pair[0][0].event.view, &pair[1][0].event.view);
-        if witnesses.contains(&(process, last.epoch)) {
-            let what =
-                format!("{account}, a witness, went on from {} to {}", name(last), name(next));
-            found.push(Violation::new("a witness goes nowhere else", what));
         }
     }
 }

@@ -38,20 +38,16 @@ fn ring(epoch: Epoch, nodes: &[NodeId], partition: Partition) -> RingView {
 }
 
 fn view(view: &RingView, failed: &[NodeId]) -> Event {
-    news(RingNews::View(Box::new(event(view, failed))))
-}
-
-fn event(view: &RingView, failed: &[NodeId]) -> ViewEvent {
-    ViewEvent {
+    let event = ViewEvent {
         view: view.clone(),
         place: Place { ring: view.epoch, at: Timestamp(1) },
         joined: Vec::new(),
         left: Vec::new(),
         failed: failed.iter().copied().map(process).collect(),
-        witnesses: Vec::new(),
         by: process(A),
         answered: None,
-    }
+    };
+    news(RingNews::View(Box::new(event)))
 }
 
 fn news(news: RingNews) -> Event {
@@ -233,20 +229,6 @@ fn a_minority_that_goes_on_and_two_rings_after_one_are_found() {
     run.tell(B, [view(&ring(SECOND, &[A, B], Partition::Majority), &[C])]);
     run.tell(C, [view(&ring(THIRD, &[B, C], Partition::Majority), &[A])]);
     assert_eq!(run.rules(), ["one ring goes on"]);
-}
-
-#[test]
-fn few_members_go_on_with_witnesses_that_go_nowhere_else() {
-    let with_witness = |view: &RingView, failed: &[NodeId]| {
-        let event = event(view, failed);
-        news(RingNews::View(Box::new(ViewEvent { witnesses: vec![process(B)], ..event })))
-    };
-    let second = ring(SECOND, &[C], Partition::Majority);
-    let mut run = Run::of(Partition::Majority, &[]);
-    run.tell(C, [with_witness(&second, &[A, B])]);
-    assert_eq!(run.rules(), [""; 0]);
-    run.tell(B, [view(&ring(THIRD, &[A, B], Partition::Majority), &[C])]);
-    assert!(run.rules().contains(&"a witness goes nowhere else"));
 }
 
 #[test]
