@@ -40,6 +40,7 @@ impl Group {
                 let id = RequestId { caller: source.node, number };
                 match self.answering.note(id, oldest) {
                     Sight::Impossible => cx.counters.malformed += 1,
+                    Sight::Over => cx.counters.requests_repeated += 1,
                     sight => {
                         let is_new = sight == Sight::New;
                         let place = place.filter(|_| is_new);

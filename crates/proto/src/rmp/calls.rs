@@ -232,6 +232,8 @@ pub struct Seen {
 pub(super) enum Sight {
     New,
     Again,
+    /// The caller no longer waits for it, and it is forgotten.
+    Over,
     /// No caller may be so far ahead of what it waits for.
     Impossible,
 }
@@ -256,6 +258,12 @@ impl Seen {
             self.bits = self.bits.checked_shr(step as u32).unwrap_or(0);
             self.base = base;
         }
+    }
+
+    /// Returns `true` if the caller no longer waits for a request of this number.
+    pub(super) fn is_over(&self, number: u32) -> bool {
+        let oldest = self.base.wrapping_add(MAX_WAITING);
+        (number.wrapping_sub(oldest) as i32) < 0
     }
 
     /// Whether a request of this number is of the same start of its caller: each start counts from

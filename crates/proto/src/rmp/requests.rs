@@ -79,7 +79,12 @@ impl Answering {
         self.clock += 1;
         let clock = self.clock;
         let new = CallerStart { node: id.caller, first: id.number };
-        let key = self.key(id).unwrap_or(new);
+        let known = self.key(id);
+        if known.is_none() && self.callers.contains_key(&new) {
+            // A start that began here has come far beyond it: no caller goes back.
+            return Sight::Impossible;
+        }
+        let key = known.unwrap_or(new);
         let caller = self.callers.entry(key).or_insert_with(|| Caller {
             used: clock,
             seen: Seen::before(oldest),
@@ -87,7 +92,11 @@ impl Answering {
         });
         caller.used = clock;
         caller.seen.forget_before(oldest);
-        let sight = caller.seen.note(id.number);
+        let mut sight = caller.seen.note(id.number);
+        let is_kept = caller.entries.contains_key(&id.number);
+        if sight == Sight::Again && !is_kept && caller.seen.is_over(id.number) {
+            sight = Sight::Over;
+        }
         let over: Vec<u32> = caller
             .entries
             .keys()
@@ -232,5 +241,18 @@ mod tests {
         }
         // What comes late of the first start is still its own.
         assert_eq!([note(6), note(7)], [Sight::Again, Sight::New]);
+    }
+
+    #[test]
+    fn caller_that_goes_back_and_forth_keeps_the_bounds() {
+        let mut answering = Answering::default();
+        let caller = NodeId(7);
+        for number in [5, 30_005, 60_005, 5].into_iter().chain((0..500).map(|back| 60_000 - back)) {
+            let id = RequestId { caller, number };
+            if matches!(answering.note(id, number), Sight::New | Sight::Again) {
+                answering.keep(id, Handler::new(0).expect("it is one"), Bytes::new(), 1 << 20);
+            }
+            answering.check();
+        }
     }
 }
