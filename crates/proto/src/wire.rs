@@ -78,7 +78,7 @@ pub struct Header {
 pub struct Peek {
     /// Whose packet it says to be.
     pub protocol: Protocol,
-    /// Which of the kinds of that protocol.
+    /// The kind of packet, of those that the protocol has.
     pub kind: u8,
     /// The group it says to concern.
     pub group: GroupId,

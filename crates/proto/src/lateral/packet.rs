@@ -203,10 +203,10 @@ enum Kind {
     Challenge = 9,
 }
 
-/// Whether a packet of this kind is what a member says of itself, in a datagram of its own.
-pub(crate) fn is_word_of_member(kind: u8) -> bool {
+/// Returns `true` if packets of this kind speak for their sender alone, which sends them itself.
+pub(crate) fn is_control_of_member(kind: u8) -> bool {
     let kinds = [Kind::Nak, Kind::HaveNot, Kind::Ack, Kind::Open, Kind::Challenge];
-    kinds.iter().any(|of_member| *of_member as u8 == kind)
+    kinds.iter().any(|control| *control as u8 == kind)
 }
 
 impl From<PacketId> for WireId {

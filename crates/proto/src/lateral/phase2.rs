@@ -288,9 +288,12 @@ impl Lateral {
         };
         if let Some(stream) = self.streams.find(ix, change.node) {
             let has_left = change.kind != ViewChangeKind::Joined;
-            let had_left = core::mem::replace(&mut self.streams.get_mut(stream).has_left, has_left);
-            if had_left && !has_left && self.config.stream_start == StreamStart::AskSender {
-                // What others claimed meanwhile was believed.
+            let end = self.streams.get(stream).end();
+            let left_at = &mut self.streams.get_mut(stream).left_at;
+            let left_at = core::mem::replace(left_at, has_left.then_some(end));
+            let is_claimed = left_at.is_some_and(|before| end.is_beyond(before));
+            if is_claimed && !has_left && self.config.stream_start == StreamStart::AskSender {
+                // Claims in the sender's name were believed while it was no member.
                 self.want_word(now, stream);
             }
         }

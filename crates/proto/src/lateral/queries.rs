@@ -107,7 +107,7 @@ impl Lateral {
     /// sender is no member of the view any more, it does not answer, or nobody is ever asked. A
     /// sender that the view has not held yet can be asked.
     pub(super) fn is_believed(&self, now: Time, ix: StreamIx) -> bool {
-        self.is_silent(now, ix) || self.streams.get(ix).has_left
+        self.is_silent(now, ix) || self.streams.get(ix).left_at.is_some()
     }
 
     /// Returns `true` if the sender does not answer, or nobody is ever asked. Until then only it

@@ -43,8 +43,8 @@ pub(super) struct Stream {
     start: SeqNo,
     /// Whether it is known from where on the stream is owed to this node.
     pub(super) opened: bool,
-    /// `true` if the sender was in the view and has left it or failed.
-    pub(super) has_left: bool,
+    /// Where the stream ended when its sender left the view, if it is not in the view.
+    pub(super) left_at: Option<SeqNo>,
     /// How often the sender was asked for that.
     pub(super) opens: u8,
     /// A sequence number too far ahead to be believed before another one confirms it.
@@ -108,7 +108,7 @@ impl Stream {
             group,
             group_id,
             opened,
-            has_left: false,
+            left_at: None,
             opens: 0,
             lost: 0,
             doubted: None,

@@ -40,16 +40,15 @@ impl Starts {
         }
     }
 
-    /// Returns `false` if a datagram gives the word of a node that is or was heard from its own
-    /// address, and comes from another one. Nodes pass on packets of ordered groups. Data of lateral
-    /// groups can be forged: their senders are queried before it settles anything.
+    /// Returns `false` if a datagram speaks for a node that is or was heard from its own address,
+    /// and comes from another address. Nodes forward packets of ordered groups for each other. Data
+    /// of lateral groups is not checked: its sender is queried before it settles anything.
     pub fn is_credible(&self, source: Endpoint, peek: Peek) -> bool {
-        let known = self.endpoint_of(peek.sender);
-        let is_own = known.is_none_or(|endpoint| endpoint == source);
+        let is_own = || self.endpoint_of(peek.sender).is_none_or(|endpoint| endpoint == source);
         match peek.protocol {
-            Protocol::Lateral => is_own || !lateral::packet::is_word_of_member(peek.kind),
+            Protocol::Lateral => !lateral::packet::is_control_of_member(peek.kind) || is_own(),
             Protocol::Ordered => {
-                is_own || self.nodes.values().any(|other| other.endpoint == source)
+                is_own() || self.nodes.values().any(|other| other.endpoint == source)
             }
             _ => true,
         }

@@ -192,8 +192,8 @@ impl Gossip {
                 self.stop_pull(owner);
                 self.start_pulls(now);
                 if self.peers[&owner].table.is_in_doubt() {
-                    // Only the owner knows whether that was all.
-                    self.send_versions(owner, true);
+                    // Only the owner knows whether that was all. It is asked until it answers.
+                    self.greet(now, owner);
                 }
             } else if changes.more {
                 pull.tries = 0;
@@ -207,7 +207,8 @@ impl Gossip {
         self.settle_if_complete();
     }
 
-    /// A node has made `version` changes, by its own word: if all are known, nothing is in doubt.
+    /// The node itself says that it has made `version` changes. If all of them are known, the rows
+    /// that are still doubtful are none of its own.
     fn settle_table(&mut self, now: Time, node: NodeId, version: u32) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         if peer.table.version() < version {

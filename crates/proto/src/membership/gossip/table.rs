@@ -8,8 +8,8 @@
 //! own floor is as high it forgets what it thought to know, and from then on it does not listen to
 //! those whose floor is lower, because what they have not heard of yet is told no more.
 //!
-//! Rows can be in doubt: their owner is reached elsewhere since, and others may have spoken in its
-//! name. They count, without a version, until the owner has told all of its own.
+//! Rows are doubtful once their owner has moved to another address, for another node may have sent
+//! them in its name. They count, without a version, until all changes of the owner are known.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Bound;
@@ -134,7 +134,7 @@ impl Table {
         (differences, overflow)
     }
 
-    /// What is held is in doubt from now on, and nothing is known.
+    /// Marks all rows as doubtful, and forgets which changes are known.
     pub(super) fn doubt(&mut self) {
         self.rows.retain(|_, (_, subscription)| subscription.is_some());
         self.rows.values_mut().for_each(|(version, _)| *version = 0);
@@ -144,12 +144,12 @@ impl Table {
         self.floor = 0;
     }
 
-    /// Whether the owner has yet to confirm some of what is held.
+    /// Returns `true` if rows are doubtful.
     pub(super) fn is_in_doubt(&self) -> bool {
         !self.doubtful.is_empty()
     }
 
-    /// The owner has told all: what it has not confirmed is gone.
+    /// Removes the rows that are still doubtful once all changes of the owner are known.
     pub(super) fn settle(&mut self) -> Vec<Difference> {
         let doubtful = core::mem::take(&mut self.doubtful);
         doubtful.iter().for_each(|group| _ = self.remove(*group));
