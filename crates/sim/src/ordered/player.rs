@@ -57,7 +57,11 @@ impl<'a> Player<'a> {
             group: Box::new(move |name| GroupSettings::new(name, profile)),
         };
         let rng = Rng::new(scenario.seed ^ 0x91a7);
-        let mut stage = Stage::new(scenario.cast(), scenario.views, kit, Story::default(), rng);
+        let mut story = Story::default();
+        if !scenario.is_silenced() {
+            story.all_are_heard();
+        }
+        let mut stage = Stage::new(scenario.cast(), scenario.views, kit, story, rng);
         if scenario.is_attacked() {
             stage.expect_attacks();
         }

@@ -244,6 +244,16 @@ impl Scenario {
         self.forgeries().any(Forgery::can_deceive)
     }
 
+    /// Returns `true` if a member may be cut off, stopped or killed.
+    pub(super) fn is_silenced(&self) -> bool {
+        self.deeds.iter().any(|(_, deed)| match deed {
+            Deed::Act(Act::Leave(..) | Act::Fault(Fault::Loss(..))) => false,
+            Deed::Act(act) => act.can_silence(),
+            Deed::CrashToken(..) => true,
+            _ => false,
+        })
+    }
+
     fn forgeries(&self) -> impl Iterator<Item = Forgery> {
         self.deeds.iter().filter_map(|(_, deed)| match deed {
             Deed::Act(Act::Forge(.., forgery)) => Some(*forgery),

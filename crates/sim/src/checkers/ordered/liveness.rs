@@ -1,18 +1,20 @@
 //! Once the faults have stopped, all that are left are in one ring within a bound, unless those are
-//! gone for good without whom no ring may go on.
+//! gone for good without whom no ring may go on. A member that left in order is not needed, unless
+//! the others could not hear it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::rmp::{Process, RingView};
 use carom_proto::{GroupId, NodeId};
 
-use super::story::{Standing, Story};
+use super::story::{Account, End, Standing, Story};
 use crate::checkers::Violation;
 
 pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
+    let left = processes_let_go(story);
     for standings in &story.roll_calls {
         for (group, standings) in by_group(standings) {
-            if is_one_ring(&standings) || is_stuck(&standings) {
+            if is_one_ring(&standings) || is_stuck(&standings, &left) {
                 continue;
             }
             let rings: BTreeMap<NodeId, Option<String>> =
@@ -21,6 +23,21 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
             found.push(Violation::new("one ring once healed", what));
         }
     }
+}
+
+/// The processes that have left in order where nobody was ever silent: no ring may wait for them.
+fn processes_let_go(story: &Story) -> BTreeSet<Process> {
+    if !story.are_all_heard {
+        return BTreeSet::new();
+    }
+    let accounts = story.accounts();
+    let all = accounts.iter().flat_map(|(group, accounts)| {
+        let has_left = |account: &&Account<'_>| {
+            story.lives[&(*group, account.node)][account.number].end == Some(End::Left)
+        };
+        accounts.iter().filter(has_left).filter_map(Account::process)
+    });
+    all.collect()
 }
 
 /// Whether all members of each group are in one ring, with nobody else.
@@ -48,12 +65,10 @@ pub(super) fn is_one_ring(standings: &[&Standing]) -> bool {
 /// good: too many of them, or one that may have gone on with a list that the others have accepted.
 /// Or too few voters are free for a quorum, because the others are held in such rings. All members
 /// were notified of that.
-pub(super) fn is_stuck(standings: &[&Standing]) -> bool {
+pub(super) fn is_stuck(standings: &[&Standing], left: &BTreeSet<Process>) -> bool {
     let is_there = |process: &Process| {
-        standings.iter().any(|it| {
-            let own = it.view.as_ref().and_then(|view| view.process_of(it.node));
-            own == Some(*process)
-        })
+        let mut own = standings.iter().map(|it| it.view.as_ref()?.process_of(it.node));
+        left.contains(process) || own.any(|own| own == Some(*process))
     };
     let is_held = |standing: &Standing, view: &RingView| {
         let lives: Vec<Process> = view.processes().filter(is_there).collect();

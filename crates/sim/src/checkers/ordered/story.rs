@@ -26,6 +26,8 @@ pub struct Story {
     dead: BTreeSet<(NodeId, u32)>,
     /// Who was in which ring, at moments at which all had to be well.
     pub(super) roll_calls: Vec<Vec<Standing>>,
+    /// No member was ever cut off, stopped or killed, so that every leave has to end.
+    pub(super) are_all_heard: bool,
     /// When everything was put right.
     pub(super) healed: Option<Time>,
     /// The most bytes that an engine was seen to keep, and the limit.
@@ -119,6 +121,11 @@ pub struct Standing {
 }
 
 impl Story {
+    /// No member will be cut off, stopped or killed.
+    pub fn all_are_heard(&mut self) {
+        self.are_all_heard = true;
+    }
+
     /// A node joins a group.
     pub fn joined(&mut self, now: Time, node: NodeId, group: GroupId) {
         let life = Life { begun: now, ..Life::default() };
