@@ -70,6 +70,9 @@ pub enum Deed {
     CrashToken(GroupId, u32),
 }
 
+/// A member that joins again sooner than so long after it has left gives up its former life.
+const LEAVE_TAKES: Duration = Duration::from_secs(3);
+
 /// What messages can be promised.
 pub(super) const LEVELS: [Qos; 9] = [
     Qos::Unreliable,
@@ -244,14 +247,24 @@ impl Scenario {
         self.forgeries().any(Forgery::can_deceive)
     }
 
-    /// Returns `true` if a member may be cut off, stopped or killed.
+    /// Returns `true` if a member may be cut off, stopped or killed, or joins again before it can
+    /// have left.
     pub(super) fn is_silenced(&self) -> bool {
-        self.deeds.iter().any(|(_, deed)| match deed {
-            Deed::Act(Act::Leave(..) | Act::Fault(Fault::Loss(..))) => false,
-            Deed::Act(act) => act.can_silence(),
-            Deed::CrashToken(..) => true,
-            _ => false,
-        })
+        let is_back = |(left_at, leave): &(Duration, Deed)| {
+            let Deed::Act(Act::Leave(host, group)) = leave else { return false };
+            self.deeds.iter().any(|(at, deed)| {
+                let is_join = matches!(deed, Deed::Act(Act::Join(other, joined))
+                    if (other, joined) == (host, group));
+                is_join && at > left_at && *at < *left_at + LEAVE_TAKES
+            })
+        };
+        self.deeds.iter().any(is_back)
+            || self.deeds.iter().any(|(_, deed)| match deed {
+                Deed::Act(Act::Leave(..) | Act::Fault(Fault::Loss(..))) => false,
+                Deed::Act(act) => act.can_silence(),
+                Deed::CrashToken(..) => true,
+                _ => false,
+            })
     }
 
     fn forgeries(&self) -> impl Iterator<Item = Forgery> {
