@@ -289,6 +289,7 @@ mod tests {
         Place {
             epoch: 9,
             first: 0,
+            owed_from: 0,
             receivers: 0,
             leaf: seat(7),
             proxy: (children > 0).then_some(seat(8)),

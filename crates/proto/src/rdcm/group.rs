@@ -313,10 +313,9 @@ impl Group {
         }
         self.end_reception(around);
         let told_to = self.ended.take(from, stream).map(|ended| ended.told_to);
-        if let Some(told_to) = told_to {
-            around.lose(from, told_to, place.first, LossCause::TooFarBehind);
-            place.first = place.first.max(told_to);
-        }
+        let lost_from = told_to.unwrap_or(place.owed_from);
+        around.lose(from, lost_from, place.first, LossCause::TooFarBehind);
+        place.first = place.first.max(lost_from);
         self.stream = stream;
         around.stream = stream;
         self.heard = None;

@@ -65,8 +65,9 @@ fn alone() -> Place {
     let node = NodeId(2);
     let leaf = Seat { ring: 7, predecessor: node, successor: node, parent: SENDER };
     let (children, relays) = (Vec::new(), Vec::new());
-    let (epoch, first, receivers) = (1, 1, 1);
-    Place { epoch, first, receivers, leaf, proxy: None, children_ring: 0, children, relays }
+    let (epoch, first, owed_from, receivers) = (1, 1, 1, 1);
+    let (proxy, children_ring) = (None, 0);
+    Place { epoch, first, owed_from, receivers, leaf, proxy, children_ring, children, relays }
 }
 
 #[test]
@@ -94,10 +95,19 @@ fn numbers_beyond_all_that_can_be_are_taken_in_no_time() {
     let leaf = Seat { ring: 7, predecessor: NEXT, successor: NEXT, parent: SENDER };
     let (proxy, children) = (None, Vec::from([NodeId(2), NEXT]));
     for first in [1, FAR] {
-        let (epoch, receivers, relays) = (1, 2, Vec::new());
-        let children = children.clone();
-        let place =
-            Place { epoch, first, receivers, leaf, proxy, children_ring: 7, children, relays };
+        let (epoch, owed_from, receivers, children_ring) = (1, first, 2, 7);
+        let (children, relays) = (children.clone(), Vec::new());
+        let place = Place {
+            epoch,
+            first,
+            owed_from,
+            receivers,
+            leaf,
+            proxy,
+            children_ring,
+            children,
+            relays,
+        };
         let mut engine = engine(NodeId(2), [1, 3]);
         hear(&mut engine, SENDER, &Packet::Place { receiver: NodeId(2), place });
         let mut has = Having::all_below(1);

@@ -108,6 +108,7 @@ fn a_place_on_the_wire_is_this() {
     let place = Place {
         epoch: 1,
         first: 2,
+        owed_from: 1,
         receivers: 3,
         leaf: seat(4, [5, 6, 7]),
         proxy: Some(seat(8, [9, 10, 11])),
@@ -119,6 +120,7 @@ fn a_place_on_the_wire_is_this() {
         &[0, 0, 0, 0, 0, 0, 0, 16][..],
         &[0, 0, 0, 1],
         &[0, 0, 0, 0, 0, 0, 0, 2],
+        &[0, 0, 0, 0, 0, 0, 0, 1],
         &[0, 0, 0, 3],
         &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 7],
         &[1],
@@ -138,10 +140,11 @@ fn the_largest_packets_fit_the_narrowest_path() {
     let least = usize::from(path_mtu) - super::super::config::UDP_AND_IP_BYTES;
     let seat = Seat { ring: 1, predecessor: SENDER, successor: SENDER, parent: SENDER };
     let children = alloc::vec![SENDER; config.most_children()];
-    let (epoch, first, receivers, children_ring) = (1, 1, 1, 1);
+    let (epoch, first, owed_from, receivers, children_ring) = (1, 1, 1, 1, 1);
     let (leaf, proxy) = (seat, Some(seat));
     let relays = alloc::vec![SENDER; MAX_RELAYS];
-    let place = Place { epoch, first, receivers, leaf, proxy, children_ring, children, relays };
+    let place =
+        Place { epoch, first, owed_from, receivers, leaf, proxy, children_ring, children, relays };
     assert!(encode(&Packet::Place { receiver: SENDER, place }).len() <= least);
     let mut has = Having::all_below(1);
     (1..100).for_each(|number| assert!(has.insert(number * 2)));
@@ -207,11 +210,12 @@ fn seats() -> impl Strategy<Value = Seat> {
 fn places() -> impl Strategy<Value = Place> {
     let children = vec(any::<u64>().prop_map(NodeId), 0..MAX_PORTS);
     let relays = vec(any::<u64>().prop_map(NodeId), 0..=MAX_RELAYS);
-    let numbers = (any::<[u32; 3]>(), numbers());
+    let numbers = (any::<[u32; 3]>(), numbers(), numbers());
     (numbers, seats(), proptest::option::of(seats()), children, relays).prop_map(
-        |(([epoch, receivers, children_ring], first), leaf, proxy, children, relays)| Place {
+        |(([epoch, receivers, children_ring], one, two), leaf, proxy, children, relays)| Place {
             epoch,
-            first,
+            first: one.max(two),
+            owed_from: one.min(two),
             receivers,
             leaf,
             proxy,

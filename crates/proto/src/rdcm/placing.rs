@@ -77,6 +77,8 @@ pub(super) enum Why {
 /// A receiver, and what it was told.
 #[derive(Debug)]
 struct Receiver {
+    /// The first packet that was for it when it became a receiver.
+    owed_from: u64,
     state: ReceiverState,
     /// Its place as it is to be told; `None` until the manager has given it one.
     place: Option<Place>,
@@ -164,6 +166,7 @@ impl Placing {
                 heard_at: around.now,
             };
             let receiver = Receiver {
+                owed_from: first,
                 state,
                 place: None,
                 told: None,
@@ -360,7 +363,9 @@ impl Placing {
             let is_waited_for = receiver.state.left_behind_at.is_none();
             let place = seated.place.clone().filter(|_| is_waited_for);
             let (first, epoch) = (receiver.state.first, receiver.next_epoch(epoch));
-            receiver.place = place.map(|place| Place { epoch, first, receivers: count, ..place });
+            let owed_from = receiver.owed_from.min(first);
+            let place = place.map(|it| Place { epoch, first, owed_from, receivers: count, ..it });
+            receiver.place = place;
             // A correction may have told it a later epoch, after one that was forged.
             if receiver.since.is_some_and(|since| epochs::is_after(since, epoch)) {
                 receiver.since = Some(epoch);

@@ -161,6 +161,7 @@ impl Seating {
         Some(Place {
             epoch: placement.epoch,
             first: 0,
+            owed_from: 0,
             receivers: 0,
             leaf: seat(&seats.leaf)?,
             proxy: match &seats.proxy {

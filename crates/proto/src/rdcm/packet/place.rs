@@ -15,6 +15,7 @@ use crate::wire::{DecodeError, HEADER_BYTES};
 /// |---|---|
 /// | 12 | epoch |
 /// | 16 | the first packet for it |
+/// | 24 | the first packet that it is owed |
 /// | 12 | receivers in the group |
 /// | 36 | seat in the leaf ring: ring u32, predecessor, successor and parent u64 each |
 /// | 9 | whether it has another in a proxy ring |
@@ -26,8 +27,11 @@ use crate::wire::{DecodeError, HEADER_BYTES};
 pub struct Place {
     /// Of two places that of the higher epoch holds.
     pub epoch: u32,
-    /// The first packet that it gets: those before are not for it.
+    /// The first packet that it gets.
     pub first: u64,
+    /// The first packet that it is owed. One that has had no place before has lost those from here
+    /// to `first`.
+    pub owed_from: u64,
     /// How many receivers there are.
     pub receivers: u32,
     /// Its seat in its leaf ring.
@@ -65,6 +69,7 @@ impl Place {
     pub(in super::super) fn put(&self, out: &mut Vec<u8>) {
         out.put_u32(self.epoch);
         out.put_u64(self.first);
+        out.put_u64(self.owed_from);
         out.put_u32(self.receivers);
         self.leaf.put(out);
         out.put_u8(self.proxy.is_some().into());
@@ -77,9 +82,15 @@ impl Place {
     }
 
     pub(in super::super) fn take(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
+        let (epoch, first) = (take_u32(bytes)?, take_number(bytes)?);
+        let owed_from = take_number(bytes)?;
+        if owed_from > first {
+            return Err(DecodeError::Value);
+        }
         Ok(Self {
-            epoch: take_u32(bytes)?,
-            first: take_number(bytes)?,
+            epoch,
+            first,
+            owed_from,
             receivers: take_u32(bytes)?,
             leaf: Seat::take(bytes)?,
             proxy: match bytes.try_get_u8().map_err(|_| DecodeError::Length)? {
@@ -114,7 +125,7 @@ impl Seat {
 
 /// Bytes of the place of a receiver that has no overlay children and passes nothing on.
 pub(in super::super) const PLACE_BYTES: usize =
-    HEADER_BYTES + 8 + 4 + 8 + 4 + SEAT_BYTES + 1 + SEAT_BYTES + 4 + 2 + 2;
+    HEADER_BYTES + 8 + 4 + 8 + 8 + 4 + SEAT_BYTES + 1 + SEAT_BYTES + 4 + 2 + 2;
 const SEAT_BYTES: usize = 28;
 /// Receivers to which one passes on what comes by the tree, at most.
 pub const MAX_RELAYS: usize = 16;

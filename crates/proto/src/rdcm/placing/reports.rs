@@ -102,6 +102,7 @@ impl Placing {
         let epoch = receiver.next_epoch(self.epoch);
         let Some(place) = receiver.place.as_mut() else { return false };
         (place.epoch, place.first, receiver.since) = (epoch, first, Some(epoch));
+        place.owed_from = place.owed_from.min(first);
         (receiver.state.first, receiver.state.next) = (first, first);
         self.tell_at = Some(around.now);
         true
