@@ -6,13 +6,14 @@
 //! another place for the others, or missing: resilience says how far that can go.
 //!
 //! What is source ordered may be delivered a view earlier at one member than at another, but not
-//! after a reformation what others were told before it.
+//! after a reformation what others were told before it. A member that is started again is replaced
+//! by its new life without a reformation: what its former life sent last may be lost to some.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::rmp::{Epoch, Qos, RingView};
 
-use super::story::{Account, Chapter, name};
+use super::story::{Account, Chapter, Sent, name};
 use crate::checkers::Violation;
 
 type Name = (Epoch, u32);
@@ -67,11 +68,18 @@ fn unordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
         }
     }
     for ((from, to), eras) in &eras {
+        let is_of_replaced = |sent: &Sent| {
+            let next = |it: &&Account<'_>| (it.node, it.number) == (sent.sender, sent.life + 1);
+            let first = accounts.iter().find(next).and_then(|it| it.chapters.first());
+            first.is_some_and(|chapter| chapter.event.view.epoch == *from)
+        };
         for (one, chapters, _) in eras {
             for (other, theirs, told) in eras {
                 let first = theirs[0].event.view.version;
                 let shared = chapters.partition_point(|it| it.event.view.version < first);
-                let missing = numbers(&chapters[shared..]).find(|number| !told.contains(number));
+                let heard = chapters[shared..].iter().flat_map(|chapter| &chapter.heard);
+                let owed = heard.filter(|(_, sent)| !is_of_replaced(sent));
+                let missing = numbers_of(owed).find(|number| !told.contains(number));
                 if let Some(number) = missing {
                     let what = format!(
                         "between {from:?} and {to:?} {one} was told message {number}, {other} not"
@@ -89,8 +97,11 @@ fn in_order(chapter: &Chapter<'_>) -> Vec<u64> {
 }
 
 fn numbers(chapters: &[Chapter<'_>]) -> impl Iterator<Item = u64> {
-    let all = chapters.iter().flat_map(|chapter| &chapter.heard);
-    all.filter(|(_, sent)| sent.qos >= Qos::SourceOrdered).map(|(number, _)| *number)
+    numbers_of(chapters.iter().flat_map(|chapter| &chapter.heard))
+}
+
+fn numbers_of<'a>(heard: impl Iterator<Item = &'a (u64, &'a Sent)>) -> impl Iterator<Item = u64> {
+    heard.filter(|(_, sent)| sent.qos >= Qos::SourceOrdered).map(|(number, _)| *number)
 }
 
 fn name_of(view: &RingView) -> Name {

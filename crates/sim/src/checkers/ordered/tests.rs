@@ -202,6 +202,23 @@ fn a_source_ordered_message_that_one_lacks_before_a_new_ring_is_found() {
 }
 
 #[test]
+fn the_last_words_of_a_life_that_was_replaced_may_be_lost_to_some() {
+    let mut run = Run::of(Partition::Majority, &[Qos::SourceOrdered]);
+    run.tell(B, [message(1)]);
+    let next = Process { life: 2, ..process(A) };
+    let mut first = ring(FIRST, &[A, B, C], Partition::Majority);
+    first.members[0].process = next;
+    first.version = 1;
+    run.story.left(A, GROUP);
+    run.story.joined(run.now, A, GROUP);
+    run.tell(A, [view(&first, &[])]);
+    let mut second = ring(SECOND, &[A, B, C], Partition::Majority);
+    second.members[0].process = next;
+    [A, B, C].into_iter().for_each(|node| run.tell(node, [view(&second, &[])]));
+    assert!(!run.rules().contains(&"the same set of messages before a new ring"));
+}
+
+#[test]
 fn a_survivor_that_lacks_what_a_dead_member_was_told_is_found() {
     let is_found = |qos, told: NodeId, failed: &[NodeId], rest: &[NodeId]| {
         let mut run = Run::of(Partition::AtLeast(1), &[qos]);
