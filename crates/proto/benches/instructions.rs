@@ -12,9 +12,12 @@ mod workload;
 
 use std::hint::black_box;
 
+use carom_proto::lateral::Config;
+use carom_proto::membership::static_list::StaticMembership;
+use carom_proto::node::Node;
 use carom_proto::rmp::Qos;
 use carom_proto::wire::{self, Header, Protocol};
-use carom_proto::{GroupId, Incarnation, NodeId};
+use carom_proto::{Endpoint, GroupId, Incarnation, NodeId, Profile, RateOfFire, Time};
 use crowd::{Crowd, RACK};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
@@ -148,6 +151,26 @@ fn join_one_group(mut crowd: Crowd, members: u64) -> Crowd {
     crowd
 }
 
+/// A node of a static list, and the names of so many groups.
+fn names(groups: usize) -> (Node, Vec<String>) {
+    let list = [(NodeId(1), Endpoint(([127, 0, 0, 1], 1).into()))];
+    let membership = Box::new(StaticMembership::new(NodeId(1), list));
+    let node = Node::new(NodeId(1), Config::default(), membership, 1);
+    (node, (0..groups).map(|number| format!("group {number}")).collect())
+}
+
+// A node joins so many groups, one after the other.
+#[library_benchmark]
+#[bench::of_1000(args = (names(1_000)), config = limit(3_400_000))]
+#[bench::of_10_000(args = (names(10_000)), config = limit(34_500_000))]
+fn join_groups((mut node, names): (Node, Vec<String>)) -> Node {
+    for name in &names {
+        let profile = Profile::TimeCritical(RateOfFire::default());
+        node.join(Time(0), name, profile).expect("the settings are right");
+    }
+    node
+}
+
 /// Messages of a token ring whose cost is counted.
 const MESSAGES: usize = 4000;
 
@@ -167,7 +190,7 @@ fn order_4000_messages(mut ring: Ring) -> Ring {
 library_benchmark_group!(name = order, benchmarks = [order_4000_messages]);
 library_benchmark_group!(
     name = views,
-    benchmarks = [take_up_1000_changes, fail_rack_in_50_groups, join_one_group]
+    benchmarks = [take_up_1000_changes, fail_rack_in_50_groups, join_one_group, join_groups]
 );
 library_benchmark_group!(
     name = repairs,

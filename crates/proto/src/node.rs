@@ -31,6 +31,8 @@ pub struct Node {
     guest: Option<Box<dyn Engine>>,
     membership: Box<dyn Membership>,
     groups: BTreeMap<GroupId, Joined>,
+    /// Ordered groups that wait until it is known who could be there.
+    seeking: BTreeSet<GroupId>,
     starts: Starts,
     events: VecDeque<NodeEvent>,
     counters: NodeCounters,
@@ -95,6 +97,7 @@ impl Node {
             guest: None,
             membership,
             groups: BTreeMap::new(),
+            seeking: BTreeSet::new(),
             starts: Starts::default(),
             events: VecDeque::new(),
             counters: NodeCounters::default(),

@@ -107,6 +107,9 @@ impl Node {
                 Stage::In
             }
         };
+        if stage == Stage::Seeking {
+            self.seeking.insert(group);
+        }
         self.groups
             .insert(group, Joined { settings, view: View::default(), stage, options, restarts: 0 });
         let joined = self.membership.join(now, group, settings);
@@ -270,15 +273,15 @@ impl Node {
     /// Looks for the rings of groups in which it is known by now who could be there: whoever looks
     /// sooner finds nobody, and begins a ring of its own.
     fn begin_rings(&mut self, now: Time) {
-        if self.groups.values().all(|joined| joined.stage != Stage::Seeking) {
-            return;
-        }
-        let seeking = self.groups.iter().filter(|(_, joined)| joined.stage == Stage::Seeking);
-        let ready: Vec<(GroupId, GroupSettings, JoinOptions)> = seeking
-            .filter(|(group, _)| self.membership.has_joined(**group))
-            .map(|(group, joined)| (*group, joined.settings, joined.options))
-            .collect();
-        for (group, settings, options) in ready {
+        let has_joined = |group: &&GroupId| self.membership.has_joined(**group);
+        let ready: Vec<GroupId> = self.seeking.iter().filter(has_joined).copied().collect();
+        for group in ready {
+            self.seeking.remove(&group);
+            let Some(joined) = self.groups.get(&group) else { continue };
+            if joined.stage != Stage::Seeking {
+                continue;
+            }
+            let (settings, options) = (joined.settings, joined.options);
             // The profile fits and the group is new to the engine: there is nothing to refuse.
             if let Err(error) = self.ordered.join_with(now, group, settings, options) {
                 tracing::error!(node = %self.id(), %group, %error, "the ring engine refuses");

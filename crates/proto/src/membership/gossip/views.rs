@@ -112,6 +112,7 @@ impl Views {
         let works = works || now.since(ours.joined_at) >= REFUSABLE;
         if works || (ours.joined_at, self.id) < (theirs.joined_at, node) {
             self.contradictions_ignored += 1;
+            tracing::warn!(%group, member = %node, "has other settings, and is in no view");
             return false;
         }
         self.own.remove(&group);
