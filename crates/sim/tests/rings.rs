@@ -53,7 +53,7 @@ fn scenarios_reach_what_they_are_for() {
 const ATTACKED: Range<u64> = 1_000_000_000..1_000_000_024;
 
 /// Seeds that have found something.
-const FOUND: [u64; 21] = [
+const FOUND: [u64; 23] = [
     1693,
     5162,
     5706,
@@ -86,4 +86,8 @@ const FOUND: [u64; 21] = [
     1_050_011_047,
     // A corrupted request named an oldest one far ahead of it.
     1_200_002_017,
+    // What a life that was replaced without a reformation had sent last reached some only.
+    1_500_004_119,
+    // A ring counted members that were in the other ring already, which left for it.
+    1_800_007_357,
 ];

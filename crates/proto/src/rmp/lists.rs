@@ -389,7 +389,9 @@ impl Group {
             // Members of this ring have gone on. If it was idle, nobody here has missed them.
             return self.suspect(cx, "members of the ring are in another");
         }
-        let is_theirs_larger = is_larger((theirs, snapshot.ordered), (ours, ring.ordered()));
+        // A ring may not have noticed yet that members of it are in the other.
+        let (rest, own_rest) = (theirs.without_moved(ours), ours.without_moved(theirs));
+        let is_theirs_larger = is_larger((&rest, snapshot.ordered), (&own_rest, ring.ordered()));
         let has_electorate = ours.electorate().is_some();
         if self.is_leaving {
             return;

@@ -241,8 +241,21 @@ impl RingView {
     /// many of its voters are here now.
     pub(super) fn is_continued_from(&self, former: &Self) -> bool {
         let is_earlier = former.epoch.version < self.epoch.version;
-        let rest = former.voters().filter(|voter| !self.contains(*voter)).count();
+        let rest = former.without_moved(self).voters().count();
         former.origin == self.origin && is_earlier && rest < former.least()
+    }
+
+    /// Returns this view without the processes that have moved to `other`: it has later lives of
+    /// their nodes, or themselves in a later view of this ring.
+    pub(super) fn without_moved(&self, other: &Self) -> Self {
+        let is_later = other.origin == self.origin && other.epoch.version > self.epoch.version;
+        let has_moved = |process: Process| {
+            let there = other.process_of(process.node);
+            there.is_some_and(|it| it.follows(process) || (is_later && it == process))
+        };
+        let mut rest = self.clone();
+        rest.members.retain(|member| !has_moved(member.process));
+        rest
     }
 
     /// An operator need not have let the ring continue any more once it has its quorum.
