@@ -286,10 +286,10 @@ mod tests {
         assert_hold([900_020_228]);
     }
 
-    /// All members are dead: the service removes none of them.
+    /// All members of a process of the service are dead: it removes none of them.
     #[test]
     fn seeds_that_failed_without_living_members_hold() {
-        assert_hold([871_002_211]);
+        assert_hold([871_002_211, 1_700_014_048]);
     }
 
     /// Of a process of the service that acknowledged late what it had stored.

@@ -48,6 +48,8 @@ pub struct Ledger {
     pub(super) unstored: Vec<(GroupId, NodeId)>,
     /// The members of each group by the account of the membership service, if there is one.
     pub(super) stored: Option<BTreeMap<GroupId, BTreeSet<NodeId>>>,
+    /// How many processes the membership service has.
+    pub(super) processes: usize,
     /// Members that wait for their membership service, in the healed world.
     pub(super) unsettled: Vec<NodeId>,
     /// The most bytes that an engine was seen to keep, and the limit.
@@ -298,9 +300,10 @@ impl Ledger {
         self.unstored.push((group, node));
     }
 
-    /// These are the members of each group, as the membership service has stored it.
-    pub fn has_stored(&mut self, members: BTreeMap<GroupId, BTreeSet<NodeId>>) {
-        self.stored = Some(members);
+    /// These are the members of each group, as the membership service of so many processes has
+    /// stored it.
+    pub fn has_stored(&mut self, members: BTreeMap<GroupId, BTreeSet<NodeId>>, processes: usize) {
+        (self.stored, self.processes) = (Some(members), processes);
     }
 
     /// These members wait for their membership service, in the healed world.

@@ -167,7 +167,7 @@ impl<'a> Player<'a> {
     fn look_at_service(&mut self) {
         let Some(services) = &self.stage.services else { return };
         services.store().check();
-        self.stage.book.has_stored(services.store().members());
+        self.stage.book.has_stored(services.store().members(), services.count());
         let unsettled = self.stage.unsettled();
         self.stage.book.are_unsettled(unsettled);
     }
