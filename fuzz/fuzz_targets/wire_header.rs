@@ -21,8 +21,8 @@ fuzz_target!(|datagram: &[u8]| {
         again.extend_from_slice(body);
         wire::seal(&mut again, start);
         assert_eq!(again, datagram, "what was decoded is not what is encoded");
-        let Header { protocol, group, sender, incarnation, .. } = header;
-        let peek = Peek { protocol, group, sender, incarnation };
+        let Header { protocol, kind, group, sender, incarnation, .. } = header;
+        let peek = Peek { protocol, kind, group, sender, incarnation };
         assert_eq!(Header::peek(datagram), Some(peek));
     }
 });
