@@ -163,7 +163,7 @@ fn what_nobody_was_there_to_get_is_not_delivered() {
     let group = join(&node);
     let published = group.publish("into the void").expect("published");
     assert_eq!(published.delivered_timeout(PATIENCE), Err(NotDelivered::Nobody));
-    assert!(group.confirm(PATIENCE).expect("nobody is waited for").is_unconfirmed());
+    assert!(group.confirm(PATIENCE).expect("there is nobody to wait for").is_unconfirmed());
 }
 
 #[test]

@@ -93,21 +93,10 @@ fn many_small_messages_fill_the_buffer_too() {
 #[test]
 fn numbers_beyond_all_that_can_be_are_taken_in_no_time() {
     let leaf = Seat { ring: 7, predecessor: NEXT, successor: NEXT, parent: SENDER };
-    let (proxy, children) = (None, Vec::from([NodeId(2), NEXT]));
     for first in [1, FAR] {
-        let (epoch, owed_from, receivers, children_ring) = (1, first, 2, 7);
-        let (children, relays) = (children.clone(), Vec::new());
-        let place = Place {
-            epoch,
-            first,
-            owed_from,
-            receivers,
-            leaf,
-            proxy,
-            children_ring,
-            children,
-            relays,
-        };
+        let children = Vec::from([NodeId(2), NEXT]);
+        let (owed_from, receivers, children_ring) = (first, 2, 7);
+        let place = Place { first, owed_from, receivers, leaf, children_ring, children, ..alone() };
         let mut engine = engine(NodeId(2), [1, 3]);
         hear(&mut engine, SENDER, &Packet::Place { receiver: NodeId(2), place });
         let mut has = Having::all_below(1);

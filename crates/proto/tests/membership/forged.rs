@@ -101,6 +101,19 @@ impl Forger {
         }
     }
 
+    /// Host 1 is silent from now on, and for 6 s the others get these datagrams from the attacker.
+    fn send_while_silent(&mut self, forged: impl Fn(usize) -> Vec<Vec<u8>>) {
+        self.net.hosts[1].crashed = true;
+        for _ in 0..60 {
+            self.net.run_for(millis(100));
+            for to in [0, 2, 3] {
+                for datagram in forged(to) {
+                    self.net.feed(to, endpoint(ATTACKER), &datagram);
+                }
+            }
+        }
+    }
+
     /// Runs for 10 s, and requires that all are whole at the end and were all the time.
     fn assert_nothing_moved(&mut self) {
         self.assert_whole_after(seconds(10));
@@ -297,19 +310,14 @@ fn a_node_that_was_silent_is_a_member_again_whatever_was_forged_meanwhile() {
         [(Some(0), u32::MAX), (Some(2), u32::MAX), (Some(0), 7), (Some(2), 9), (None, u32::MAX)]
     {
         let mut forger = Forger::new();
-        forger.net.hosts[1].crashed = true;
-        for _ in 0..60 {
-            forger.net.run_for(millis(100));
-            for to in [0, 2, 3] {
-                let there = identity(node_id(1), bump, endpoint(ATTACKER));
-                let digest = [&[0; 4][..], &there, &[0; 8]].concat();
-                let forged = match state {
-                    Some(state) => gossip(there.clone(), node_id(to), 9, &[(there, state)]),
-                    None => datagram(3, 1, node_id(1), &digest),
-                };
-                forger.net.feed(to, endpoint(ATTACKER), &forged);
-            }
-        }
+        forger.send_while_silent(|to| {
+            let there = identity(node_id(1), bump, endpoint(ATTACKER));
+            let digest = [&[0; 4][..], &there, &[0; 8]].concat();
+            vec![match state {
+                Some(state) => gossip(there.clone(), node_id(to), 9, &[(there, state)]),
+                None => datagram(3, 1, node_id(1), &digest),
+            }]
+        });
         forger.net.hosts[1].crashed = false;
         forger.assert_whole_after(seconds(10));
     }
@@ -320,18 +328,12 @@ fn subscriptions_forged_while_their_owner_was_silent_give_way_to_its_own() {
     let other = GroupSettings::new("all", Profile::Bulk);
     for (row, bump) in [(None, 1), (Some(other), 1), (None, 7)] {
         let mut forger = Forger::new();
-        forger.net.hosts[1].crashed = true;
-        for _ in 0..60 {
-            forger.net.run_for(millis(100));
-            for to in [0, 2, 3] {
-                let there = identity(node_id(1), bump, endpoint(ATTACKER));
-                let alive = gossip(there, node_id(to), 9, &[]);
-                let changes = changes(node_id(1), node_id(1), 1000, row);
-                for forged in [alive, changes] {
-                    forger.net.feed(to, endpoint(ATTACKER), &of_known_start(forged));
-                }
-            }
-        }
+        forger.send_while_silent(|to| {
+            let there = identity(node_id(1), bump, endpoint(ATTACKER));
+            let alive = gossip(there, node_id(to), 9, &[]);
+            let changes = changes(node_id(1), node_id(1), 1000, row);
+            vec![of_known_start(alive), of_known_start(changes)]
+        });
         forger.net.hosts[1].crashed = false;
         forger.assert_whole_after(seconds(10));
     }
@@ -351,15 +353,8 @@ fn a_node_is_a_member_whatever_goodbye_was_forged_before_it_was_heard() {
 #[test]
 fn a_node_is_a_member_again_whatever_goodbye_was_forged_while_it_was_silent() {
     let mut forger = Forger::new();
-    forger.net.hosts[1].crashed = true;
     let there = identity(node_id(1), 1, endpoint(ATTACKER));
-    for _ in 0..60 {
-        forger.net.run_for(millis(100));
-        for to in [0, 2, 3] {
-            let alive = of_known_start(gossip(there.clone(), node_id(to), 9, &[]));
-            forger.net.feed(to, endpoint(ATTACKER), &alive);
-        }
-    }
+    forger.send_while_silent(|to| vec![of_known_start(gossip(there.clone(), node_id(to), 9, &[]))]);
     let goodbye = datagram(6, 0, node_id(1), &node_id(1).0.to_be_bytes());
     forger.send(&of_known_start(goodbye));
     forger.net.run_for(seconds(3));

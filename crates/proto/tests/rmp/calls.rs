@@ -169,7 +169,7 @@ fn requests_that_are_repeated_are_handled_once_while_later_ones_wait() {
     world.call(3, Some(0), 2, 100);
     world.call(3, Some(0), 2, 100);
     world.run_for(MS / 1000);
-    // Both requests are under way. Their replies are lost.
+    // Both requests are in flight, and their replies will be lost.
     world.part[3] = 1;
     world.run_for(400 * MS);
     assert_eq!((repliers(&world, 3).len(), requests(&world, 1).len()), (1, 3));

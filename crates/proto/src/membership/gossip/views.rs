@@ -108,9 +108,9 @@ impl Views {
         }
         self.dismiss(group, node, ViewChangeKind::Left);
         // A group that works is not given up because of what one newcomer says of its past.
-        let works = self.own.get(&group).is_some_and(|own| !own.members.is_empty());
-        let works = works || now.since(ours.joined_at) >= REFUSABLE;
-        if works || (ours.joined_at, self.id) < (theirs.joined_at, node) {
+        let has_members = self.own.get(&group).is_some_and(|own| !own.members.is_empty());
+        let is_old = now.since(ours.joined_at) >= REFUSABLE;
+        if has_members || is_old || (ours.joined_at, self.id) < (theirs.joined_at, node) {
             self.contradictions_ignored += 1;
             tracing::warn!(%group, member = %node, "has other settings, and is in no view");
             return false;

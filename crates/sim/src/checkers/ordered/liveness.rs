@@ -25,7 +25,7 @@ pub(super) fn check(story: &Story, found: &mut Vec<Violation>) {
     }
 }
 
-/// The processes that have left in order where nobody was ever silent: no ring may wait for them.
+/// Returns the processes that left in order while all members were heard. No ring may wait for one.
 fn processes_let_go(story: &Story) -> BTreeSet<Process> {
     if !story.are_all_heard {
         return BTreeSet::new();
