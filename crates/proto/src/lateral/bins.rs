@@ -73,8 +73,10 @@ pub(super) struct Counts {
     pub(super) targets_short: u64,
     /// Targets that were drawn although another open fill held them.
     pub(super) targets_shared: u64,
-    /// Bins that were sent part-filled.
+    /// Bins that were sent part-filled because of their age.
     pub(super) flushed: u64,
+    /// Repairs, one for each target, of bins that were sent part-filled because members changed.
+    pub(super) cut_short: u64,
 }
 
 /// A repair that is to be sent.

@@ -17,8 +17,11 @@ pub struct Counters {
     pub repairs_sent: u64,
     /// Blocks XORed into outgoing repairs: at most c per packet binned, on average.
     pub xors: u64,
-    /// Repairs that were sent before they were full.
+    /// Bins that were sent part-filled because of their age.
     pub bins_flushed: u64,
+    /// Repairs, one for each target, of bins that were sent part-filled because members joined or
+    /// left.
+    pub repairs_cut_short: u64,
     /// Repair targets that had to be drawn later because open fills held all nodes of the region;
     /// counted again at each attempt.
     pub targets_short: u64,
@@ -139,6 +142,7 @@ impl Counters {
             ("repairs_sent", self.repairs_sent),
             ("xors", self.xors),
             ("bins_flushed", self.bins_flushed),
+            ("repairs_cut_short", self.repairs_cut_short),
             ("targets_short", self.targets_short),
             ("targets_shared", self.targets_shared),
             ("repairs_received", self.repairs_received),

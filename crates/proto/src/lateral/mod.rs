@@ -186,6 +186,7 @@ impl Lateral {
         counters.targets_short = bins.targets_short;
         counters.targets_shared = bins.targets_shared;
         counters.bins_flushed = bins.flushed;
+        counters.repairs_cut_short = bins.cut_short;
         (counters.evicted_by_age, counters.evicted_by_bytes) = self.streams.evictions();
         counters.repairs_dropped = self.pending.dropped();
         counters.repairs_over_budget = self.pending.over_budget();

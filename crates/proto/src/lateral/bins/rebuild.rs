@@ -182,17 +182,27 @@ impl Bins {
     fn send_what_it_holds(&mut self, bin: BinIx, send: &mut impl FnMut(Repair<'_>)) {
         for lane in 0..self.lanes.len() {
             if !self.lanes[lane].fills[bin.0 as usize].ids.is_empty() {
-                self.finish(bin, lane, send);
+                self.cut_short(bin, lane, send);
                 self.note(bin);
             }
         }
+    }
+
+    /// Sends what the fill holds, because it may hold no more.
+    fn cut_short(&mut self, bin: BinIx, lane: usize, send: &mut impl FnMut(Repair<'_>)) {
+        let mut repairs = 0;
+        self.finish(bin, lane, &mut |repair: Repair<'_>| {
+            repairs += repair.targets.len() as u64;
+            send(repair);
+        });
+        self.counts.cut_short += repairs;
     }
 
     fn unlink(&mut self, bin: BinIx, region: RegionIx, send: &mut impl FnMut(Repair<'_>)) {
         for lane in 0..self.lanes.len() {
             let fill = &self.lanes[lane].fills[bin.0 as usize];
             if fill.targets.iter().any(|(other, _)| *other == region) {
-                self.finish(bin, lane, send);
+                self.cut_short(bin, lane, send);
             }
             self.lanes[lane].stop_waiting(bin, region);
             let sources = &mut self.lanes[lane].fills[bin.0 as usize].sources;
