@@ -9,7 +9,7 @@ use carom_proto::membership::Membership as _;
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{
-    Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Profile, RateOfFire, Time,
+    Destination, Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Profile, RateOfFire, Time,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -38,14 +38,14 @@ fuzz_target!(|arrivals: Vec<Arrival>| {
         gossip.handle_timeout(now);
         let source = endpoint(7400 + u16::from(arrival.sender % 8));
         gossip.handle_datagram(now, source, &datagram(&arrival));
-        drain(&mut gossip);
+        drain(&mut gossip, now);
     }
 });
 
 fn datagram(arrival: &Arrival) -> Vec<u8> {
     let header = Header {
         protocol: Protocol::Membership,
-        kind: arrival.kind % 8,
+        kind: arrival.kind % 10,
         flags: arrival.flags,
         group: GroupId(0),
         sender: NodeId(u64::from(arrival.sender % 8) + 1),
@@ -60,11 +60,38 @@ fn datagram(arrival: &Arrival) -> Vec<u8> {
     datagram
 }
 
-fn drain(gossip: &mut Gossip) {
-    let mut out = Vec::new();
-    let drained = (0..MAX_DRAINED).take_while(|_| gossip.poll_transmit(&mut out).is_some()).count();
-    assert!(drained < MAX_DRAINED, "the membership transmits without end");
+/// Takes what the node sends and has to say. The addresses that it challenges answer.
+fn drain(gossip: &mut Gossip, now: Time) {
+    for _ in 0..MAX_DRAINED {
+        let mut sent = Vec::new();
+        let Some(transmit) = gossip.poll_transmit(&mut sent) else { break };
+        if let (Destination::Endpoint(there), Some(response)) =
+            (transmit.destination, path_response(&sent))
+        {
+            gossip.handle_datagram(now, there, &response);
+        }
+    }
+    assert!(gossip.poll_transmit(&mut Vec::new()).is_none(), "it transmits without end");
     let events = (0..MAX_DRAINED).take_while(|_| gossip.poll_event().is_some()).count();
     assert!(events < MAX_DRAINED, "the membership has events without end");
     gossip.check();
+}
+
+/// The response to `sent`, if it challenges the address that it was sent to.
+fn path_response(sent: &[u8]) -> Option<Vec<u8>> {
+    const HELLO: u8 = 2;
+    const PATH_CHALLENGE: u8 = 8;
+    const PATH_RESPONSE: u8 = 9;
+    let (header, body) = Header::decode(sent).ok()?;
+    let cookie = body.get(..8).filter(|cookie| **cookie != [0; 8])?;
+    if ![HELLO, PATH_CHALLENGE].contains(&header.kind) {
+        return None;
+    }
+    let mut response = Vec::new();
+    Header { kind: PATH_RESPONSE, flags: 0, sender: NodeId(9), ..header }.begin(&mut response);
+    // Its identity: bump, port, IPv4, address to be filled in.
+    let identity = [&9_u64.to_be_bytes()[..], &[0, 0, 0, 0, 0x1c, 0xe8, 4, 0, 0, 0, 0]].concat();
+    response.extend([cookie, &[0; 8], &identity].concat());
+    wire::seal(&mut response, 0);
+    Some(response)
 }

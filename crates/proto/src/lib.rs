@@ -7,6 +7,7 @@
 
 extern crate alloc;
 
+mod cookie;
 pub mod engine;
 mod error;
 mod id_map;

@@ -180,6 +180,12 @@ impl<M: Machine> World<M> {
         self.overheard.datagrams.iter()
     }
 
+    /// Takes the datagrams that were sent to an address of no host since they were taken last, if
+    /// the world [overhears](Self::overhear): the last of them, the oldest first.
+    pub fn take_sent_elsewhere(&mut self) -> Vec<Vec<u8>> {
+        self.overheard.elsewhere.drain(..).collect()
+    }
+
     /// Puts a machine on a host, in the place of one that may be there. `id` is how others reach
     /// it, and must not have been used before.
     ///

@@ -1,20 +1,17 @@
 //! Proofs that a node receives what is sent to it, so that nobody is sent what others asked for in
 //! its name.
 //!
-//! A node's cookie for an asker is a keyed hash of the asker's id: the node keeps nothing for it.
 //! The asker keeps one number for each node that it asked.
 
 use alloc::collections::BTreeMap;
-use core::hash::Hasher;
 
-use siphasher::sip::SipHasher24;
-
+use crate::cookie::CookieKey;
 use crate::{NodeId, Rng};
 
 /// The cookies that this node gives, and those that it was given.
 #[derive(Debug)]
 pub(super) struct Cookies {
-    keys: (u64, u64),
+    key: CookieKey,
     given: BTreeMap<NodeId, u64>,
 }
 
@@ -23,14 +20,12 @@ const MAX_KEPT: usize = 1 << 14;
 
 impl Cookies {
     pub(super) fn new(rng: &mut Rng) -> Self {
-        Self { keys: (rng.next_u64(), rng.next_u64()), given: BTreeMap::new() }
+        Self { key: CookieKey::new(rng), given: BTreeMap::new() }
     }
 
     /// The cookie that `asker` has to show here. Never 0.
     pub(super) fn of(&self, asker: NodeId) -> u64 {
-        let mut hasher = SipHasher24::new_with_keys(self.keys.0, self.keys.1);
-        hasher.write_u64(asker.0);
-        hasher.finish().max(1)
+        self.key.cookie_of(asker)
     }
 
     /// `node` wants to be shown this cookie.

@@ -2,6 +2,7 @@
 //! nothing, and little is sent to addresses that have not answered.
 
 use super::*;
+use crate::net::identity;
 
 /// The host of the attacker; nobody runs there.
 const ATTACKER: usize = 100;
@@ -13,13 +14,6 @@ struct Forger {
     forged_bytes: u64,
     /// View changes until the attack began, by host.
     changes: Vec<usize>,
-}
-
-/// Identity on the wire, see `Identity`.
-fn identity(node: NodeId, bump: u32, at: Endpoint) -> Vec<u8> {
-    let std::net::IpAddr::V4(ip) = at.0.ip() else { panic!("an address of IPv4") };
-    let (node, bump, port) = (node.0.to_be_bytes(), bump.to_be_bytes(), at.0.port().to_be_bytes());
-    [&node[..], &bump, &port, &[4], &ip.octets()].concat()
 }
 
 fn datagram(kind: u8, flags: u8, sender: NodeId, body: &[u8]) -> Vec<u8> {
@@ -37,6 +31,11 @@ fn datagram(kind: u8, flags: u8, sender: NodeId, body: &[u8]) -> Vec<u8> {
     out.extend_from_slice(body);
     wire::seal(&mut out, start);
     out
+}
+
+/// A hello of `node`, which is said to be there and challenges nobody.
+fn hello(flags: u8, node: NodeId, there: Endpoint) -> Vec<u8> {
+    datagram(2, flags, node, &[&[0; 8][..], &identity(node, 0, there)].concat())
 }
 
 /// The same in the name of the start of its sender that is known.
@@ -89,6 +88,18 @@ impl Forger {
     fn new() -> Self {
         let mut net = agreed(4, 0.0, 11);
         net.run_for(seconds(3));
+        // The address of the attacker is a true one.
+        net.attacker = Some((NodeId(666), ATTACKER));
+        for host in 0..4 {
+            net.feed(host, endpoint(ATTACKER), &hello(0, NodeId(666), endpoint(ATTACKER)));
+        }
+        net.run_for(millis(10));
+        for host in 0..4 {
+            let unvalidated = net.stat(host, "datagrams_unvalidated");
+            net.feed(host, endpoint(ATTACKER), &hello(0, NodeId(666), endpoint(ATTACKER)));
+            let after = net.stat(host, "datagrams_unvalidated");
+            assert_eq!(after, unvalidated, "the attacker is not heard");
+        }
         let changes = net.hosts.iter().map(|host| host.changes.len()).collect();
         Self { net, forged_bytes: 0, changes }
     }
@@ -267,7 +278,7 @@ fn a_member_is_where_it_speaks_from() {
     let mut forger = Forger::new();
     let elsewhere = identity(NodeId(666), 0, endpoint(BYSTANDER));
     for _ in 0..20 {
-        forger.send(&datagram(2, 1, NodeId(666), &elsewhere));
+        forger.send(&hello(1, NodeId(666), endpoint(BYSTANDER)));
         forger.send(&gossip(elsewhere.clone(), node_id(0), 9, &[]));
         let entry = [&elsewhere[..], &[0; 8]].concat();
         forger.send(&datagram(3, 1, NodeId(666), &[&[0; 4][..], &entry].concat()));
@@ -278,12 +289,71 @@ fn a_member_is_where_it_speaks_from() {
 }
 
 #[test]
+fn datagrams_with_the_address_of_another_host_draw_little_there() {
+    let there = |node| identity(NodeId(node), 0, endpoint(BYSTANDER));
+    let asking = |node| hello(1, NodeId(node), endpoint(BYSTANDER));
+    let announcement = |node| {
+        let body =
+            [&there(node)[..], &[0, 0], &identity(node_id(0), 0, endpoint(0)), &[7]].concat();
+        datagram(1, 0, NodeId(node), &body)
+    };
+    let digest =
+        |node| datagram(3, 3, NodeId(node), &[&[0; 4][..], &there(node), &[0; 8]].concat());
+    let suspicion = |node| {
+        let suspect = identity(node_id(0), 0, endpoint(0));
+        datagram(7, 0, NodeId(node), &[&there(node)[..], &suspect, &[0, 0]].concat())
+    };
+    let challenge = |node| datagram(8, 0, NodeId(node), &[7; 8]);
+    let response = |node| datagram(9, 0, NodeId(node), &[&[7; 16][..], &there(node)].concat());
+    let kinds: [&dyn Fn(u64) -> Vec<u8>; 6] =
+        [&asking, &announcement, &digest, &suspicion, &challenge, &response];
+    for forged in kinds {
+        for nodes in [1, 200] {
+            let mut forger = Forger::new();
+            for number in 0..200 {
+                let datagram = forged(667 + number % nodes);
+                forger.forged_bytes += datagram.len() as u64;
+                forger.net.feed(0, endpoint(BYSTANDER), &datagram);
+                forger.net.run_for(millis(10));
+            }
+            forger.assert_nothing_moved();
+            forger.assert_at_most_twice_to(BYSTANDER);
+        }
+    }
+}
+
+#[test]
+fn addresses_that_answer_fill_no_memory() {
+    let mut net = Net::new(0.0, 3);
+    for _ in 0..4 {
+        net.add(Config { max_nodes: 8, ..with_seeds(&[0]) });
+    }
+    for host in 0..4 {
+        GROUPS.iter().filter(|name| in_group(host, name)).for_each(|name| {
+            net.join(host, name).unwrap();
+        });
+    }
+    assert!(net.run_until(seconds(5), |net| net.agrees(&GROUPS, in_group)));
+    net.attacker = Some((NodeId(666), ATTACKER));
+    for port in 0..1000 {
+        let mut source = endpoint(ATTACKER);
+        source.0.set_port(9000 + port);
+        net.feed(0, source, &hello(0, NodeId(666), source));
+        net.run_for(millis(1));
+        net.check();
+    }
+    assert_eq!(net.stat(0, "path_responses_received"), 1000 + 3);
+    net.run_for(seconds(5));
+    assert!(net.agrees(&GROUPS, in_group), "a view is not whole");
+}
+
+#[test]
 fn nobody_takes_the_address_of_a_node_that_answers() {
     let mut forger = Forger::new();
     for _ in 0..100 {
         let there = identity(node_id(1), 1, endpoint(ATTACKER));
         forger.send(&gossip(there.clone(), node_id(0), 9, &[]));
-        forger.send(&datagram(2, 1, node_id(1), &there));
+        forger.send(&hello(1, node_id(1), endpoint(ATTACKER)));
         forger.net.run_for(millis(100));
     }
     forger.assert_nothing_moved();

@@ -19,6 +19,8 @@ pub(crate) struct Net {
     pub(crate) bytes: u64,
     /// Bytes sent by unicast, by where to.
     pub(crate) bytes_to: BTreeMap<Endpoint, u64>,
+    /// The node and the host of an attacker, who answers challenges at all ports.
+    pub(crate) attacker: Option<(NodeId, usize)>,
     /// A hash of every datagram with its time: the history.
     pub(crate) history: u64,
     pub(crate) keep_datagrams: bool,
@@ -78,6 +80,7 @@ impl Net {
             datagrams: 0,
             bytes: 0,
             bytes_to: BTreeMap::new(),
+            attacker: None,
             history: 0,
             keep_datagrams: false,
             kept: Vec::new(),
@@ -258,6 +261,13 @@ impl Net {
         if self.keep_datagrams {
             self.kept.push(datagram.to_vec());
         }
+        if let (Some((node, attacker)), Destination::Endpoint(at)) = (self.attacker, destination)
+            && at.0.ip() == endpoint(attacker).0.ip()
+            && let Some(response) = path_response(node, at, datagram)
+        {
+            self.sent += 1;
+            self.on_the_way.insert((self.now, self.sent), (at, from, response));
+        }
         let to: Vec<usize> = match destination {
             Destination::Endpoint(to) => {
                 (0..self.hosts.len()).filter(|host| endpoint(*host) == to).collect()
@@ -331,6 +341,29 @@ impl Host {
             }
         }
     }
+}
+
+/// The response of `node` at `at`, if `datagram` challenges it.
+fn path_response(node: NodeId, at: Endpoint, datagram: &[u8]) -> Option<Vec<u8>> {
+    const HELLO: u8 = 2;
+    const PATH_CHALLENGE: u8 = 8;
+    const PATH_RESPONSE: u8 = 9;
+    let (header, body) = wire::Header::decode(datagram).ok()?;
+    let cookie = body.get(..8).filter(|cookie| **cookie != [0; 8])?;
+    let response =
+        wire::Header { kind: PATH_RESPONSE, sender: node, incarnation: Incarnation(77), ..header };
+    let mut out = Vec::new();
+    response.begin(&mut out);
+    out.extend([cookie, &[0; 8], &identity(node, 0, at)].concat());
+    wire::seal(&mut out, 0);
+    [HELLO, PATH_CHALLENGE].contains(&header.kind).then_some(out)
+}
+
+/// Identity on the wire, see `Identity`.
+pub(crate) fn identity(node: NodeId, bump: u32, at: Endpoint) -> Vec<u8> {
+    let std::net::IpAddr::V4(ip) = at.0.ip() else { panic!("an address of IPv4") };
+    let (node, bump, port) = (node.0.to_be_bytes(), bump.to_be_bytes(), at.0.port().to_be_bytes());
+    [&node[..], &bump, &port, &[4], &ip.octets()].concat()
 }
 
 fn fnv(bytes: &[u8]) -> u64 {

@@ -36,6 +36,21 @@ pub(super) fn forged(rng: &mut Rng, heard: &[u8], to: NodeId) -> Option<Vec<u8>>
     Some(datagram)
 }
 
+/// The response to `sent`, if it challenges the address that it was sent to.
+pub(super) fn path_response(sent: &[u8]) -> Option<Vec<u8>> {
+    let (header, body) = Header::decode(sent).ok()?;
+    let cookie = body.get(..8).filter(|cookie| **cookie != [0; 8])?;
+    if header.protocol != Protocol::Membership || ![HELLO, PATH_CHALLENGE].contains(&header.kind) {
+        return None;
+    }
+    let sender = NodeId(u64::MAX);
+    let mut datagram = Vec::new();
+    Header { kind: PATH_RESPONSE, flags: 0, sender, ..header }.begin(&mut datagram);
+    datagram.extend([cookie, &[0; 8], &identity(sender, 0)].concat());
+    wire::seal(&mut datagram, 0);
+    Some(datagram)
+}
+
 /// A node under one of its names, at the address that the datagram comes from.
 fn identity(node: NodeId, bump: u32) -> Vec<u8> {
     let (family, unspecified) = (4, [0; 4]);
@@ -69,8 +84,11 @@ fn changes(rng: &mut Rng, owner: NodeId, group: GroupId, row: Option<GroupSettin
 
 // Kinds of membership packets, the kind of SWIM's message, and the states of a node in it.
 const SWIM: u8 = 1;
+const HELLO: u8 = 2;
 const CHANGES: u8 = 4;
 const GOODBYE: u8 = 6;
+const PATH_CHALLENGE: u8 = 8;
+const PATH_RESPONSE: u8 = 9;
 const BROADCAST: u8 = 9;
 const ALIVE: u8 = 0;
 const DEAD: u8 = 2;

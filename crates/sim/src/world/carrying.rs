@@ -142,6 +142,7 @@ impl<M: Machine> World<M> {
         };
         let Some(goal) = goal else {
             self.counters.unknown_destination.add(class, datagram.len());
+            self.overheard.note_elsewhere(datagram);
             return;
         };
         self.send_to(source, goal, class, datagram);
@@ -156,7 +157,7 @@ impl<M: Machine> World<M> {
 
     fn send_to(&mut self, source: HostIx, goal: Goal, class: Class, datagram: &[u8]) {
         self.note(SENT, source, datagram);
-        if self.overheard.count > 0 && !matches!(goal, Goal::Host(_)) {
+        if !matches!(goal, Goal::Host(_)) {
             self.overheard.note(datagram);
         }
         let tree = self.network.tree(source, goal);

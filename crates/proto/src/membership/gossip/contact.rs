@@ -39,8 +39,6 @@ enum Settling {
 
 /// A contact that does not answer so often is given up for another.
 const ROSTER_TRIES: u32 = 5;
-/// How many members answer a multicast hello, on average, where there are more.
-const ANSWERS: usize = 8;
 /// How many failed members a node that is alone says hello to at a time.
 const RECALLED: usize = 3;
 
@@ -76,7 +74,6 @@ impl Gossip {
     /// because one member in turn goes on to say hello there.
     pub(super) fn say_hello(&mut self, now: Time) {
         let alone = self.live.is_empty();
-        let hello = Hello { alone, to_all: false, from: self.swim.identity() };
         let missing: Vec<Endpoint> = self
             .contact
             .seeds
@@ -86,15 +83,19 @@ impl Gossip {
             .map(|(seed, _)| seed)
             .collect();
         for seed in missing {
+            let hello = Hello { alone, ..self.hello_to(seed) };
             self.transmit(Destination::Endpoint(seed), &Packet::Hello(hello));
         }
         if self.config.lan_hello && (alone || self.rng.below(self.live.len() + 1) == 0) {
-            self.transmit(Destination::Lan, &Packet::Hello(Hello { to_all: true, ..hello }));
+            let from = self.swim.identity();
+            let hello = Hello { alone, to_all: true, challenge: 0, from };
+            self.transmit(Destination::Lan, &Packet::Hello(hello));
         }
         if alone {
             let mut failed: Vec<NodeId> = self.peers.keys().copied().collect();
             self.rng.choose_to_front(&mut failed, RECALLED);
             for node in failed.into_iter().take(RECALLED) {
+                let hello = Hello { alone, ..self.hello_to(self.peers[&node].identity.endpoint) };
                 self.send_to(node, &Packet::Hello(hello));
             }
         }
@@ -125,7 +126,7 @@ impl Gossip {
         if self.is_live(from.node) && known == Some(from) && !hello.alone {
             return;
         }
-        if !hello.to_all || self.rng.below(self.live.len() + 1) < ANSWERS {
+        if !hello.to_all || self.is_among_answers() {
             self.swim.announce(now, from);
         }
     }

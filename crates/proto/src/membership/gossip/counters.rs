@@ -13,6 +13,8 @@ pub(super) struct Counters {
     pub(super) pulls_sent: u64,
     pub(super) goodbyes_sent: u64,
     pub(super) challenges_sent: u64,
+    pub(super) path_challenges_sent: u64,
+    pub(super) path_responses_sent: u64,
     pub(super) swim_received: u64,
     pub(super) hellos_received: u64,
     pub(super) digests_received: u64,
@@ -20,6 +22,8 @@ pub(super) struct Counters {
     pub(super) pulls_received: u64,
     pub(super) goodbyes_received: u64,
     pub(super) challenges_received: u64,
+    pub(super) path_challenges_received: u64,
+    pub(super) path_responses_received: u64,
     /// Damaged, or not made by this program.
     pub(super) datagrams_malformed: u64,
     /// This node's own, come back by multicast or because it is its own seed.
@@ -34,6 +38,8 @@ pub(super) struct Counters {
     pub(super) nodes_refused: u64,
     /// Datagrams in the name of a node that did not come from its address.
     pub(super) datagrams_elsewhere: u64,
+    /// Datagrams from addresses that have not shown that they receive what is sent there.
+    pub(super) datagrams_unvalidated: u64,
     /// Updates on third nodes that were not believed without asking those nodes.
     pub(super) hearsay_dropped: u64,
     /// Reports that a node had stopped which the node itself refuted.
@@ -74,6 +80,8 @@ impl Counters {
             Packet::Pull(_) => &mut self.pulls_sent,
             Packet::Goodbye(_) => &mut self.goodbyes_sent,
             Packet::Suspicion { .. } => &mut self.challenges_sent,
+            Packet::PathChallenge(_) => &mut self.path_challenges_sent,
+            Packet::PathResponse(_) => &mut self.path_responses_sent,
         } += 1;
     }
 
@@ -86,6 +94,8 @@ impl Counters {
             Packet::Pull(_) => &mut self.pulls_received,
             Packet::Goodbye(_) => &mut self.goodbyes_received,
             Packet::Suspicion { .. } => &mut self.challenges_received,
+            Packet::PathChallenge(_) => &mut self.path_challenges_received,
+            Packet::PathResponse(_) => &mut self.path_responses_received,
         } += 1;
     }
 
@@ -100,6 +110,8 @@ impl Counters {
             ("pulls_sent", self.pulls_sent),
             ("goodbyes_sent", self.goodbyes_sent),
             ("challenges_sent", self.challenges_sent),
+            ("path_challenges_sent", self.path_challenges_sent),
+            ("path_responses_sent", self.path_responses_sent),
             ("swim_received", self.swim_received),
             ("hellos_received", self.hellos_received),
             ("digests_received", self.digests_received),
@@ -107,6 +119,8 @@ impl Counters {
             ("pulls_received", self.pulls_received),
             ("goodbyes_received", self.goodbyes_received),
             ("challenges_received", self.challenges_received),
+            ("path_challenges_received", self.path_challenges_received),
+            ("path_responses_received", self.path_responses_received),
             ("datagrams_malformed", self.datagrams_malformed),
             ("datagrams_own", self.datagrams_own),
             ("datagrams_late", self.datagrams_late),
@@ -114,6 +128,7 @@ impl Counters {
             ("queue_dropped", self.queue_dropped),
             ("nodes_refused", self.nodes_refused),
             ("datagrams_elsewhere", self.datagrams_elsewhere),
+            ("datagrams_unvalidated", self.datagrams_unvalidated),
             ("hearsay_dropped", self.hearsay_dropped),
             ("reports_refuted", self.reports_refuted),
             ("asks_refused", self.asks_refused),

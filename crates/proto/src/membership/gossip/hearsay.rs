@@ -95,7 +95,7 @@ impl Gossip {
         if claim.asks == 0 || now >= claim.asked + retry {
             claim.asks += 1;
             claim.asked = now;
-            self.ask(known);
+            self.ask(now, known);
         }
         false
     }
@@ -136,19 +136,24 @@ impl Gossip {
         self.swim.bury(now, identity);
     }
 
-    /// Queries the node at `endpoint`, if the datagram that causes this allows so many bytes.
-    pub(super) fn ask(&mut self, endpoint: Endpoint) {
+    /// Queries the node at `endpoint`, if the datagram that causes this allows so many bytes, and if
+    /// it was not queried a moment ago.
+    pub(super) fn ask(&mut self, now: Time, endpoint: Endpoint) {
+        if self.paths.was_asked(endpoint, now.before(self.config.retry_after)) {
+            return;
+        }
         let bytes = super::packet::hello_bytes(self.swim.identity());
         if self.bytes_to_ask < bytes {
             self.counters.asks_refused += 1;
             return;
         }
         self.bytes_to_ask -= bytes;
+        self.paths.note_asked(now, endpoint);
         self.say_hello_to(endpoint);
     }
 
     fn say_hello_to(&mut self, endpoint: Endpoint) {
-        let hello = Hello { alone: true, to_all: false, from: self.swim.identity() };
+        let hello = Hello { alone: true, ..self.hello_to(endpoint) };
         self.transmit(Destination::Endpoint(endpoint), &Packet::Hello(hello));
     }
 
@@ -237,7 +242,7 @@ impl Gossip {
             return (is_own && (!is_dead || self.may_rejoin(now))).then(|| update.clone());
         }
         if update.state() != State::Down {
-            self.on_news(identity);
+            self.on_news(now, identity);
         }
         if !self.is_live(node) {
             return None;
@@ -256,7 +261,7 @@ impl Gossip {
     }
 
     /// Handles a report by another node that `identity` is alive. If that is new, queries the node.
-    pub(super) fn on_news(&mut self, identity: Identity) {
+    pub(super) fn on_news(&mut self, now: Time, identity: Identity) {
         let known = self.peers.get(&identity.node).map(|peer| peer.identity);
         if known.is_some_and(|known| known.bump >= identity.bump)
             || self.departed.contains(identity.node)
@@ -272,7 +277,7 @@ impl Gossip {
             _ => identity,
         };
         if at.is_reachable() {
-            self.ask(at.endpoint);
+            self.ask(now, at.endpoint);
         } else {
             self.counters.datagrams_malformed += 1;
         }

@@ -13,7 +13,8 @@
 //! - whatever arrives from a member, of any protocol, is a sign of life, as good as the answer to a
 //!   probe, and whoever has just heard a node that others suspect asks it to defend itself;
 //! - a node that is slow distrusts itself before others (`health.rs`);
-//! - what a node reports of another is not believed before the other was asked (`hearsay.rs`).
+//! - what a node reports of another is not believed before the other was asked (`hearsay.rs`);
+//! - nothing is believed from an address that has not shown that it receives (`paths.rs`).
 
 mod codec;
 mod config;
@@ -25,6 +26,7 @@ mod hearsay;
 mod identity;
 mod life;
 mod packet;
+mod paths;
 mod swim;
 mod sync;
 mod table;
@@ -40,6 +42,7 @@ use self::hearsay::{Claim, Rejoins, Report};
 use self::identity::Identity;
 use self::life::Departed;
 use self::packet::{Packet, Subscription};
+use self::paths::Paths;
 use self::swim::{Swim, SwimEvent};
 use self::sync::Exchange;
 use self::table::Table;
@@ -67,6 +70,7 @@ pub struct Gossip {
     exchange: Exchange,
     views: Views,
     contact: Contact,
+    paths: Paths,
     challenges: BTreeMap<NodeId, Challenge>,
     reports: BTreeMap<NodeId, Report>,
     rejoins: Rejoins,
@@ -123,6 +127,8 @@ enum Timer {
     Rejoin,
 }
 
+/// How many members answer a multicast hello, on average, where there are more.
+const ANSWERS: usize = 8;
 /// How often a stopping node says goodbye to each member.
 const GOODBYES: usize = 2;
 
@@ -144,7 +150,6 @@ impl Gossip {
             id,
             origin,
             swim: Swim::new(identity, &config, rng.fork(1)),
-            rng,
             peers: BTreeMap::new(),
             live: Vec::new(),
             departed: Departed::default(),
@@ -152,6 +157,7 @@ impl Gossip {
             exchange: Exchange::default(),
             views: Views::new(id),
             contact: Contact::new(&config),
+            paths: Paths::new(&mut rng.fork(2), 2 * config.max_nodes),
             challenges: BTreeMap::new(),
             reports: BTreeMap::new(),
             rejoins: Rejoins::new(Time::ZERO),
@@ -161,6 +167,7 @@ impl Gossip {
             counters: Counters::default(),
             phase: Phase::New,
             joined_last: Time::ZERO,
+            rng,
             config,
         }
     }
@@ -192,7 +199,6 @@ impl Gossip {
 
     fn dispatch(&mut self, now: Time, source: Endpoint, origin: Origin, packet: Packet) {
         let sender = origin.node;
-        self.counters.count_received(&packet);
         match packet {
             Packet::Swim(payload) => self.on_swim(now, source, sender, payload),
             Packet::Hello(hello) => self.on_hello(now, source, sender, hello),
@@ -208,6 +214,8 @@ impl Gossip {
                     self.counters.datagrams_elsewhere += 1;
                 }
             }
+            // They were answered when they came.
+            Packet::PathChallenge(_) | Packet::PathResponse(_) => {}
         }
     }
 
@@ -354,11 +362,15 @@ impl Membership for Gossip {
             return;
         };
         let sender = origin.node;
-        self.contact.heard_from(source, sender);
-        self.bytes_to_ask = 2 * datagram.len();
         if sender == self.id {
             self.counters.datagrams_own += 1;
-        } else if self.departed.is_late(now.before(self.config.suspicion_time()), origin) {
+            return;
+        }
+        self.contact.heard_from(source, sender);
+        self.counters.count_received(&packet);
+        let Some(packet) = self.on_path(source, packet) else { return };
+        self.bytes_to_ask = 2 * datagram.len();
+        if self.departed.is_late(now.before(self.config.suspicion_time()), origin) {
             self.counters.datagrams_late += 1;
         } else if !self.is_own_word(now, source, sender) {
             self.counters.datagrams_elsewhere += 1;
@@ -436,12 +448,15 @@ impl Membership for Gossip {
         assert!(self.live.is_sorted(), "the live nodes are out of order");
         assert!(!self.peers.contains_key(&self.id), "a node is its own peer");
         assert!(self.peers.len() <= self.config.max_nodes, "more peers than allowed");
+        assert!(self.paths.len() <= 2 * self.config.max_nodes, "more addresses than allowed");
         let alive: BTreeSet<NodeId> = self.swim.alive().collect();
         assert_eq!(self.swim.listened_to(), alive.len(), "signs of life of whom?");
         for node in &self.live {
             assert!(self.peers.contains_key(node), "a live node is not a peer");
             assert!(alive.contains(node), "{node:?} is live, but not for the failure detector");
             assert!(!self.departed.contains(*node), "a node that left is live");
+            let endpoint = self.peers[node].identity.endpoint;
+            assert!(self.paths.is_validated(endpoint), "{node:?} is live where nobody answered");
         }
         self.own.check();
         self.peers.values().for_each(|peer| peer.table.check());

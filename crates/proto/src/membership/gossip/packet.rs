@@ -43,6 +43,28 @@ pub(super) enum Packet {
     /// | then | 19 or 31 | identity of the suspected node |
     /// | then | 2 | incarnation that is suspected |
     Suspicion { by: Identity, suspect: Identity, incarnation: u16 },
+    /// Kind 8, to an address that is not validated: show this cookie.
+    ///
+    /// | offset | bytes | field |
+    /// |---|---|---|
+    /// | 0 | 8 | cookie, never 0 |
+    PathChallenge(u64),
+    /// Kind 9.
+    PathResponse(PathResponse),
+}
+
+/// Kind 9.
+///
+/// | offset | bytes | field | meaning |
+/// |---|---|---|---|
+/// | 0 | 8 | cookie | that of the challenge |
+/// | 8 | 8 | challenge | a cookie to be shown in turn; 0: the sender has validated the address |
+/// | 16 | 19 or 31 | from | identity of the sender |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PathResponse {
+    pub(super) cookie: u64,
+    pub(super) challenge: u64,
+    pub(super) from: Identity,
 }
 
 /// Kind 2.
@@ -51,11 +73,13 @@ pub(super) enum Packet {
 /// |---|---|---|---|
 /// | flags | bit 0 | alone | the sender knows nobody |
 /// | flags | bit 1 | to all | by multicast: not everybody need answer |
-/// | 0 | 19 or 31 | from | identity of the sender |
+/// | 0 | 8 | challenge | a cookie to be shown; 0: by multicast, or the address is validated |
+/// | 8 | 19 or 31 | from | identity of the sender |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) alone: bool,
     pub(super) to_all: bool,
+    pub(super) challenge: u64,
     pub(super) from: Identity,
 }
 
@@ -137,6 +161,8 @@ const CHANGES: u8 = 4;
 const PULL: u8 = 5;
 const GOODBYE: u8 = 6;
 const SUSPICION: u8 = 7;
+const PATH_CHALLENGE: u8 = 8;
+const PATH_RESPONSE: u8 = 9;
 
 const WANTED_BYTES: usize = 20;
 const ROW_BYTES: usize = 9 + SETTINGS_BYTES + 8;
@@ -153,7 +179,7 @@ pub(super) fn changes_capacity(bytes: usize) -> usize {
 
 /// Bytes of a hello of `from`.
 pub(super) fn hello_bytes(from: Identity) -> usize {
-    HEADER_BYTES + from.encoded_bytes()
+    HEADER_BYTES + 8 + from.encoded_bytes()
 }
 
 /// How many gaps fit into a pull of `bytes`.
@@ -203,13 +229,18 @@ impl Packet {
             Self::Pull(_) => (PULL, 0),
             Self::Goodbye(_) => (GOODBYE, 0),
             Self::Suspicion { .. } => (SUSPICION, 0),
+            Self::PathChallenge(_) => (PATH_CHALLENGE, 0),
+            Self::PathResponse(_) => (PATH_RESPONSE, 0),
         }
     }
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         match self {
             Self::Swim(payload) => out.extend_from_slice(payload),
-            Self::Hello(hello) => hello.from.encode(out),
+            Self::Hello(hello) => {
+                out.put_u64(hello.challenge);
+                hello.from.encode(out);
+            }
             Self::Digest(digest) => digest.encode(out),
             Self::Changes(changes) => changes.encode(out),
             Self::Pull(wanted) => wanted.iter().for_each(|wanted| {
@@ -224,6 +255,12 @@ impl Packet {
                 suspect.encode(out);
                 out.put_u16(*incarnation);
             }
+            Self::PathChallenge(cookie) => out.put_u64(*cookie),
+            Self::PathResponse(PathResponse { cookie, challenge, from }) => {
+                out.put_u64(*cookie);
+                out.put_u64(*challenge);
+                from.encode(out);
+            }
         }
     }
 
@@ -236,8 +273,8 @@ impl Packet {
                 Ok(Self::Swim(payload))
             }
             HELLO => {
-                let from = Identity::decode(body)?;
-                Ok(Self::Hello(Hello { alone: low, to_all: high, from }))
+                let (challenge, from) = (take_u64(body)?, Identity::decode(body)?);
+                Ok(Self::Hello(Hello { alone: low, to_all: high, challenge, from }))
             }
             DIGEST => Ok(Self::Digest(Digest::decode(low, high, body)?)),
             CHANGES => Ok(Self::Changes(Changes::decode(low, high, body)?)),
@@ -253,6 +290,15 @@ impl Packet {
                 let (by, suspect) = (Identity::decode(body)?, Identity::decode(body)?);
                 let incarnation = body.try_get_u16().map_err(|_| DecodeError::Length)?;
                 Ok(Self::Suspicion { by, suspect, incarnation })
+            }
+            PATH_CHALLENGE => match take_u64(body)? {
+                0 => Err(DecodeError::Value),
+                cookie => Ok(Self::PathChallenge(cookie)),
+            },
+            PATH_RESPONSE => {
+                let (cookie, challenge) = (take_u64(body)?, take_u64(body)?);
+                let from = Identity::decode(body)?;
+                Ok(Self::PathResponse(PathResponse { cookie, challenge, from }))
             }
             _ => Err(DecodeError::Kind),
         }

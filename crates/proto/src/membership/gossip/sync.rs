@@ -146,7 +146,7 @@ impl Gossip {
             if identity.node == sender {
                 self.hear_of(now, source, identity);
             } else {
-                self.hear_report_of(sender, identity);
+                self.hear_report_of(now, sender, identity);
             }
         }
         self.take_swim_events(now);
@@ -305,14 +305,14 @@ impl Gossip {
     }
 
     /// `sender` reports that `identity` is alive.
-    fn hear_report_of(&mut self, sender: NodeId, identity: Identity) {
+    fn hear_report_of(&mut self, now: Time, sender: NodeId, identity: Identity) {
         if identity.node == self.id {
             return;
         }
         if self.departed.contains(identity.node) {
             self.send_to(sender, &Packet::Goodbye(identity.node));
         } else {
-            self.on_news(identity);
+            self.on_news(now, identity);
         }
     }
 

@@ -59,16 +59,19 @@ fn every_packet_on_the_wire_is_this() {
         rows,
         unknown: 0,
     };
-    let hello = Hello { alone: true, to_all: false, from: identity(1) };
+    let hello = Hello { alone: true, to_all: false, challenge: 9, from: identity(1) };
     let far = Hello { from: Identity { endpoint: ipv6, ..identity(1) }, ..hello };
     let (by, suspect) = (identity(1), identity(2));
     let golden = [
         (Packet::Swim(vec![0xAB]), "010000255f27ad9c ab"),
-        (Packet::Hello(hello), "020100374f164ad4 0000000000000001000000031ce8040a000007"),
+        (
+            Packet::Hello(hello),
+            "0201003f7c217dba 00000000000000090000000000000001000000031ce8040a000007",
+        ),
         (
             Packet::Hello(far),
-            "020100432b745b51 00000000000000010000000300010600000000000000000\
-             000000000000001",
+            "0201004b32cb4d03 000000000000000900000000000000010000000300010600\
+             000000000000000000000000000001",
         ),
         (
             Packet::Digest(digest),
@@ -89,6 +92,12 @@ fn every_packet_on_the_wire_is_this() {
             Packet::Suspicion { by, suspect, incarnation: 6 },
             "0700004c07d3c581 0000000000000001000000031ce8040a000007000000000\
              0000002000000031ce8040a0000070006",
+        ),
+        (Packet::PathChallenge(5), "0800002cc8835622 0000000000000005"),
+        (
+            Packet::PathResponse(PathResponse { cookie: 5, challenge: 6, from: by }),
+            "09000047aa1c7950 0000000000000005000000000000000600000000000\
+             00001000000031ce8040a000007",
         ),
     ];
     for (packet, expected) in golden {
@@ -209,14 +218,21 @@ fn any_packet() -> impl Strategy<Value = Packet> {
     });
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..99).prop_map(Packet::Swim),
-        (any::<bool>(), any::<bool>(), any_identity())
-            .prop_map(|(alone, to_all, from)| Packet::Hello(Hello { alone, to_all, from })),
+        (any::<bool>(), any::<bool>(), any::<u64>(), any_identity()).prop_map(
+            |(alone, to_all, challenge, from)| {
+                Packet::Hello(Hello { alone, to_all, challenge, from })
+            }
+        ),
         any_digest().prop_map(Packet::Digest),
         any_changes().prop_map(Packet::Changes),
         prop::collection::vec(wanted, 0..80).prop_map(Packet::Pull),
         any::<u64>().prop_map(|node| Packet::Goodbye(NodeId(node))),
         (any_identity(), any_identity(), any::<u16>()).prop_map(|(by, suspect, incarnation)| {
             Packet::Suspicion { by, suspect, incarnation }
+        }),
+        (1..u64::MAX).prop_map(Packet::PathChallenge),
+        (any::<u64>(), any::<u64>(), any_identity()).prop_map(|(cookie, challenge, from)| {
+            Packet::PathResponse(PathResponse { cookie, challenge, from })
         }),
     ]
 }
