@@ -136,8 +136,8 @@ impl Gossip {
         self.swim.bury(now, identity);
     }
 
-    /// Queries the node at `endpoint`, if the datagram that causes this allows so many bytes, and if
-    /// it was not queried a moment ago.
+    /// Queries the node at `endpoint`, if the datagram that causes this allows so many bytes, and
+    /// if it was not queried a moment ago.
     pub(super) fn ask(&mut self, now: Time, endpoint: Endpoint) {
         if self.paths.was_asked(endpoint, now.before(self.config.retry_after)) {
             return;
