@@ -1,5 +1,6 @@
 //! What a ring hands out, and in which order.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::locks::{LockName, LockNews};
@@ -27,8 +28,8 @@ pub(super) enum Queued {
     View {
         /// The round that made it.
         round: Timestamp,
-        /// What changed.
-        event: ViewEvent,
+        /// What changed. Boxed, because packets are many and views are few.
+        event: Box<ViewEvent>,
     },
     /// A caller that is not a member was flushed.
     Flushed {
@@ -54,7 +55,7 @@ pub(super) enum Delivery {
         place: Option<Place>,
     },
     /// A change of the view.
-    View(ViewEvent),
+    View(Box<ViewEvent>),
     /// A lock that somebody asked for.
     Lock {
         /// Who asked.

@@ -347,7 +347,7 @@ impl Group {
                 }));
                 tracing::trace!(?source, number = %whole.number, ?round, "delivered");
             }
-            Delivery::View(event) => self.on_view(cx, event),
+            Delivery::View(event) => self.on_view(cx, *event),
             Delivery::Lock { process, request, news } => {
                 self.on_lock_news(cx, process, request, news);
             }

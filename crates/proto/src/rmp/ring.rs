@@ -158,7 +158,7 @@ impl Ring {
         ring.enter_guests(guests);
         let joined = ring.view.processes().collect();
         let event = ViewEvent { joined, ..ViewEvent::of(ring.view.clone(), last, token) };
-        ring.queue.push_back(Queued::View { round: last, event });
+        ring.queue.push_back(Queued::View { round: last, event: Box::new(event) });
         ring
     }
 
@@ -318,7 +318,7 @@ impl Ring {
         for stream in self.streams.values_mut() {
             stream.settle_to(stream.ordered_to());
         }
-        self.queue.push_back(Queued::View { round: at, event });
+        self.queue.push_back(Queued::View { round: at, event: Box::new(event) });
         self.is_forming = true;
     }
 
@@ -461,7 +461,7 @@ impl Ring {
         let answered = Some(change);
         let view = ViewEvent::of(self.view.clone(), at, round.site);
         let event = ViewEvent { joined, left, answered, ..view };
-        self.queue.push_back(Queued::View { round: round.at, event });
+        self.queue.push_back(Queued::View { round: round.at, event: Box::new(event) });
     }
 
     /// Forgets what all members have.

@@ -199,6 +199,14 @@ impl Stream {
         self.forget();
     }
 
+    /// Returns `true` if the packet that `arrived`, or the next one that was not delivered, can be
+    /// delivered without a place in the total order.
+    pub(super) fn may_have_early(&self, arrived: Option<SeqNo>) -> bool {
+        let arrived = arrived.and_then(|seqno| self.packet(seqno));
+        arrived.is_some_and(|data| data.qos == Qos::Unordered)
+            || self.packet(self.delivered_to).is_some_and(|data| !data.qos.is_ordered())
+    }
+
     /// The messages that can be delivered without a place in the total order, and were not yet.
     pub(super) fn take_early(&mut self, arrived: Option<SeqNo>) -> Vec<Whole> {
         let mut early = Vec::new();

@@ -1,5 +1,6 @@
 //! What is handed out, and when: the delivery times of figure 3.2.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::super::delivery::{Delivery, Grant, Queued, ViewEvent};
@@ -77,8 +78,16 @@ impl Ring {
         if let Some((source, seqno)) = arrived {
             self.deliver_early(source, Some(seqno), &mut out);
         }
-        while let Some(front) = self.queue.pop_front() {
-            match front {
+        while let Some(front) = self.queue.front() {
+            // A leaver is given no message of a ring that lacks its quorum: those who stay may
+            // never be given it. Nor is it shown what comes after that message.
+            let is_withheld = !is_in && self.is_shown_short;
+            if let Queued::Packet { round, place, source, seqno } = *front
+                && (is_withheld || !self.deliver_packet(round, place, (source, seqno), &mut out))
+            {
+                break;
+            }
+            match self.queue.pop_front().expect("it was looked at") {
                 Queued::View { round, event } => {
                     if !self.show(round, event, &mut out) {
                         break;
@@ -88,19 +97,7 @@ impl Ring {
                     self.gone.insert(source, round);
                     self.forget_gone();
                 }
-                // A leaver is given no message of a ring that lacks its quorum: those who stay may
-                // never be given it. Nor is it shown what comes after that message.
-                Queued::Packet { .. } if !is_in && self.is_shown_short => {
-                    self.queue.push_front(front);
-                    break;
-                }
-                Queued::Packet { round, place, source, seqno } => {
-                    if !self.deliver_packet(round, place, (source, seqno), &mut out) {
-                        self.queue.push_front(front);
-                        break;
-                    }
-                    self.deliver_early(source, None, &mut out);
-                }
+                Queued::Packet { source, .. } => self.deliver_early(source, None, &mut out),
             }
         }
         if is_in || !self.is_shown_short {
@@ -157,7 +154,7 @@ impl Ring {
     }
 
     /// Delivers a view; says whether this member is in it.
-    fn show(&mut self, round: Timestamp, event: ViewEvent, out: &mut Vec<Delivery>) -> bool {
+    fn show(&mut self, round: Timestamp, event: Box<ViewEvent>, out: &mut Vec<Delivery>) -> bool {
         let gone = event.left.iter().chain(&event.failed);
         self.gone.extend(gone.map(|process| (*process, round)));
         self.forget_gone();
@@ -220,6 +217,9 @@ impl Ring {
     }
 
     fn deliver_early(&mut self, source: Process, arrived: Option<SeqNo>, out: &mut Vec<Delivery>) {
+        if !self.streams.get(&source).is_some_and(|stream| stream.may_have_early(arrived)) {
+            return;
+        }
         // What came after the list of a reformation was accepted is not delivered before it.
         let is_known = self.shown.contains(&source) && self.has_spoken(source);
         if self.is_forming || !(is_known || self.is_guest(source)) {
@@ -236,6 +236,9 @@ impl Ring {
     /// Only who has taken the token since is counted, not the source: it has the message, but not
     /// its place.
     fn is_held_enough(&mut self, qos: Qos, round: Timestamp) -> bool {
+        if qos <= Qos::TotallyOrdered {
+            return true;
+        }
         let others =
             self.standings.iter().filter(|(process, it)| **process != self.me && it.joined < round);
         let has_clients = self.view.has_clients();
