@@ -287,6 +287,12 @@ mod tests {
         assert_hold([900_020_228]);
     }
 
+    /// Of a sender that answers while messages wait at it.
+    #[test]
+    fn seeds_that_failed_with_messages_that_wait_hold() {
+        assert_hold([2_110_001_034]);
+    }
+
     /// Of repairs of bins that changes of members cut short.
     #[test]
     fn seeds_that_failed_with_bins_cut_short_hold() {

@@ -154,8 +154,11 @@ impl Lateral {
         if is_other && !self.is_that_of(ix, next) {
             self.restart_stream(now, ix, incarnation, next);
         } else {
-            // A message that this node was told of in part before it left the group ends later.
-            let known = self.streams.get(ix).owed_from(next);
+            // A message that this node was told of in part before it left the group ends later. And
+            // messages may wait at the sender, so that what it owes begins behind what it has sent.
+            let waiting = first.distance_from(next);
+            let owed_from = if (0..MAX_WAITING).contains(&waiting) { first } else { next };
+            let known = self.streams.get(ix).owed_from(owed_from);
             if query.end.is_beyond(known) {
                 self.take_back(ix, query, known);
             }
@@ -340,5 +343,7 @@ const OPEN_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_OPENS: u8 = 20;
 /// Packets that nobody but the sender can know not to exist, and that are asked for all the same.
 const CREDIBLE_CLAIMS: u32 = 64;
+/// Fewer packets than this wait at a sender. What seems to be further ahead is long ago.
+const MAX_WAITING: i32 = 1 << 24;
 /// The largest step of a stream that is believed without its sender's word.
 pub(super) const CREDIBLE_STEP: u32 = 256;

@@ -94,3 +94,33 @@ fn packets_from_long_before_the_first_heard_are_left_to_the_senders_answer() {
     assert_eq!(told, [(SeqNo(10), SeqNo(199_999))]);
     assert_eq!(world.hosts[0].got(NodeId(2), group(0)), [200_000]);
 }
+
+#[test]
+fn sender_that_has_yet_to_send_what_it_owes_not_makes_nothing_come_twice() {
+    let mut world = World::new(2, &Config::default(), Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    world.filter = Box::new(|_, _, _| false);
+    let inject = |world: &mut World, packet: Packet<'_>| {
+        let mut datagram = Vec::new();
+        packet.encode(NodeId(2), group(0), 0, &mut datagram);
+        world.inject(0, &datagram);
+    };
+    let data = |world: &mut World, number: u32| {
+        let block = Block::of_message(&mut Arena::default(), world.now, None, &payload(number));
+        let (seqno, confirm) = (SeqNo(number), false);
+        inject(world, Packet::Data { seqno, confirm, block: block.bytes() });
+    };
+    let heartbeat = |next| Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };
+    inject(&mut world, heartbeat(SeqNo(101)));
+    // It has taken messages up to 119 that wait for their turn, and owes none of them.
+    world.answer(0, NodeId(2), group(0), SeqNo(101), SeqNo(120));
+    inject(&mut world, heartbeat(SeqNo(1_000)));
+    world.run_for(MILLISECOND);
+    // What it sent after its answer comes before that.
+    data(&mut world, 122);
+    world.answer(0, NodeId(2), group(0), SeqNo(110), SeqNo(120));
+    (120..124).for_each(|number| data(&mut world, number));
+    let mut got = world.hosts[0].got(NodeId(2), group(0));
+    got.sort_unstable();
+    assert_eq!(got, [120, 121, 122, 123]);
+}
