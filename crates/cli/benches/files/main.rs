@@ -44,11 +44,18 @@ struct Args {
     /// Of the file, MiB that each TCP stream carries
     #[arg(long)]
     tcp_mib: Option<u64>,
-    /// Repeat the clean transfer so often, and tell of each run whether a receiver fell behind
+    /// Repeat a transfer so often, and tell of each run whether a receiver fell behind
     #[arg(long, default_value_t = 1)]
     runs: usize,
-    /// Measure only these: clean, lossy, relayed, chain, disturbed, tcp
-    #[arg(long, value_delimiter = ',', default_value = "clean,lossy,relayed,chain,disturbed,tcp")]
+    /// Share of datagrams that each receiver loses in repeated transfers
+    #[arg(long, default_value_t = 0.0)]
+    loss: f64,
+    /// Measure only these: clean, lossy, relayed, chain, disturbed, slow, tcp
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "clean,lossy,relayed,chain,disturbed,slow,tcp"
+    )]
     only: Vec<String>,
     /// Given by cargo
     #[arg(long, hide = true)]
@@ -82,7 +89,8 @@ fn main() -> ExitCode {
     let clean =
         Transfer { lab: &lab, dir: dir.path(), file: &file, loss: 0.0, copies, disturbance };
     if args.runs > 1 {
-        tell_runs((0..args.runs).map(|_| clean.run()));
+        let repeated = Transfer { loss: args.loss, ..clean };
+        tell_runs((0..args.runs).map(|_| repeated.run()));
         return ExitCode::SUCCESS;
     }
     let is_asked = |name: &str| args.only.iter().any(|it| it == name);
@@ -102,9 +110,14 @@ fn main() -> ExitCode {
         rows.push(("carom without multicast, a chain", outcome));
     }
     if is_asked("disturbed") {
-        let disturbance = Some(Disturbance { after_mib: args.mib / 3 });
+        let disturbance = Some(Disturbance::Several { after_mib: args.mib / 3 });
         let outcome = Transfer { disturbance, ..clean }.run();
         rows.push(("carom, one killed, one paused, one late", outcome));
+    }
+    if is_asked("slow") {
+        let disturbance = Some(Disturbance::Slow);
+        let outcome = Transfer { disturbance, ..clean }.run();
+        rows.push(("carom, one runs a quarter of the time", outcome));
     }
     if is_asked("tcp") {
         let bytes = args.tcp_mib.unwrap_or(args.mib).min(args.mib) << 20;

@@ -2,10 +2,11 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
@@ -24,11 +25,14 @@ pub(crate) struct Transfer<'a> {
     pub(crate) disturbance: Option<Disturbance>,
 }
 
-/// The last receiver but two is killed, the last but one stops for five seconds, and the last comes
-/// late, all when so much has been multicast.
+/// What happens to receivers during a transfer.
 #[derive(Clone, Copy)]
-pub(crate) struct Disturbance {
-    pub(crate) after_mib: u64,
+pub(crate) enum Disturbance {
+    /// The last receiver but two is killed, the last but one stops for five seconds, and the last
+    /// comes late, all when so many MiB have been multicast.
+    Several { after_mib: u64 },
+    /// The last receiver runs a quarter of the time.
+    Slow,
 }
 
 /// How it went.
@@ -58,17 +62,29 @@ impl Outcome {
     }
 }
 
-/// Receivers that something happens to.
-const DISTURBED: usize = 3;
 const PAUSE: Duration = Duration::from_secs(5);
+/// How long a slow receiver stands still, and then runs.
+const STOPPED: Duration = Duration::from_millis(300);
+const RUNNING: Duration = Duration::from_millis(100);
+
+impl Disturbance {
+    /// Receivers that something happens to, the last ones.
+    fn count(self) -> usize {
+        match self {
+            Self::Several { .. } => 3,
+            Self::Slow => 1,
+        }
+    }
+}
 
 impl Transfer<'_> {
     pub(crate) fn run(&self) -> Outcome {
         let count = self.lab.hosts().len() - 1;
-        let disturbed = if self.disturbance.is_some() { DISTURBED } else { 0 };
+        let disturbed = self.disturbance.map_or(0, Disturbance::count);
         assert!(count > disturbed, "at least {} receivers are needed", disturbed + 1);
         // The last one is not there in the beginning if it is to be late.
-        let at_first = if disturbed > 0 { count - 1 } else { count };
+        let is_one_late = matches!(self.disturbance, Some(Disturbance::Several { .. }));
+        let at_first = count - usize::from(is_one_late);
         let mut receivers: Vec<Running> = (1..=at_first).map(|it| self.receiver(it)).collect();
         receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for what is sent")));
         let file = self.file.to_str().expect("a name of letters");
@@ -100,24 +116,27 @@ impl Transfer<'_> {
         receivers: &mut Vec<Running>,
         began: Instant,
     ) -> Vec<Duration> {
-        if let Some(disturbance) = self.disturbance {
-            self.disturb(disturbance, sender, receivers);
+        if let Some(Disturbance::Several { after_mib }) = self.disturbance {
+            self.disturb(after_mib, sender, receivers);
         }
-        let undisturbed = match self.disturbance {
-            Some(_) => receivers.len() - DISTURBED,
-            None => receivers.len(),
-        };
-        let mut took = Vec::new();
-        while took.len() < undisturbed {
-            let what = "all others to finish";
-            let line = sender.wrote.wait_until(what, |line| event(line) == "finished");
-            let name = parsed(&line)["receiver"].as_str().map(str::to_owned);
-            let number = name.and_then(|name| name.strip_prefix('r')?.parse::<usize>().ok());
-            if number.expect("receivers have numbers") <= undisturbed {
-                took.push(began.elapsed());
-            }
-        }
-        took
+        let undisturbed = receivers.len() - self.disturbance.map_or(0, Disturbance::count);
+        let is_slow = matches!(self.disturbance, Some(Disturbance::Slow));
+        let slow = receivers.last().filter(|_| is_slow).map(Running::id);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while let Some(slow) = slow.filter(|_| !is_over.load(Ordering::Relaxed)) {
+                    kill(slow, Signal::SIGSTOP).expect("it runs");
+                    thread::sleep(STOPPED);
+                    kill(slow, Signal::SIGCONT).expect("it runs");
+                    thread::sleep(RUNNING);
+                }
+            });
+            let took = await_finished(sender, undisturbed, began);
+            is_over.store(true, Ordering::Relaxed);
+            took
+        })
     }
 
     /// Without multicast nodes find each other by the address of the first receiver.
@@ -146,13 +165,8 @@ impl Transfer<'_> {
         self.lab.at(number + 1).start(&args)
     }
 
-    fn disturb(
-        &self,
-        disturbance: Disturbance,
-        sender: &mut Running,
-        receivers: &mut Vec<Running>,
-    ) {
-        let bytes = disturbance.after_mib << 20;
+    fn disturb(&self, after_mib: u64, sender: &mut Running, receivers: &mut Vec<Running>) {
+        let bytes = after_mib << 20;
         sender.wrote.wait_until("progress", |line| {
             event(line) == "progress" && parsed(line)["bytes"].as_u64() >= Some(bytes)
         });
@@ -167,10 +181,12 @@ impl Transfer<'_> {
 
     /// Waits for the end of all, and sees that everybody has the file.
     fn end(&self, mut sender: Running, mut receivers: Vec<Running>) -> Stragglers {
-        let is_disturbed = self.disturbance.is_some();
-        let killed = is_disturbed.then(|| receivers.len() - DISTURBED);
+        let killed = match self.disturbance {
+            Some(it @ Disturbance::Several { .. }) => Some(receivers.len() - it.count()),
+            _ => None,
+        };
         // The one that was killed did not get it: the sender says so.
-        sender.end_with(i32::from(is_disturbed));
+        sender.end_with(i32::from(killed.is_some()));
         let is_left = |line: &&String| line.contains(" is left behind by ");
         let left_behind = sender.said.seen.iter().filter(is_left).count();
         let mut stragglers = Stragglers { left_behind, ..Stragglers::default() };
@@ -190,6 +206,21 @@ impl Transfer<'_> {
         }
         stragglers
     }
+}
+
+/// How long it took until each of the first `count` receivers had everything.
+fn await_finished(sender: &mut Running, count: usize, began: Instant) -> Vec<Duration> {
+    let mut took = Vec::new();
+    while took.len() < count {
+        let what = "all others to finish";
+        let line = sender.wrote.wait_until(what, |line| event(line) == "finished");
+        let name = parsed(&line)["receiver"].as_str().map(str::to_owned);
+        let number = name.and_then(|name| name.strip_prefix('r')?.parse::<usize>().ok());
+        if number.expect("receivers have numbers") <= count {
+            took.push(began.elapsed());
+        }
+    }
+    took
 }
 
 /// Bytes that the largest of these processes had in memory at once, until all have ended.
