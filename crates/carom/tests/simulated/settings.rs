@@ -2,7 +2,8 @@
 
 use carom::sim::World;
 use carom::{
-    Event, Group, JoinGroupError, Node, Partition, Profile, PublishError, Qos, SendOptions,
+    Event, Group, JoinGroupError, Node, Partition, Profile, PublishError, Qos, RingEvent, RingNews,
+    SendOptions,
 };
 use proptest::prelude::*;
 
@@ -10,7 +11,12 @@ use crate::{PATIENCE, config, start};
 
 fn partitions() -> impl Strategy<Value = Partition> {
     let odd = prop_oneof![Just(0), Just(1), Just(2), Just(1024), Just(1025), any::<u16>()];
-    prop_oneof![odd.prop_map(Partition::AtLeast), Just(Partition::Majority), Just(Partition::All)]
+    prop_oneof![
+        odd.clone().prop_map(Partition::AtLeast),
+        odd.prop_map(Partition::QuorumOf),
+        Just(Partition::Majority),
+        Just(Partition::All)
+    ]
 }
 
 fn profiles() -> impl Strategy<Value = Profile> {
@@ -54,6 +60,18 @@ async fn next_message(group: &Group) -> usize {
     }
 }
 
+/// The members that a group waits for so that it can work.
+async fn minority(group: &Group) -> usize {
+    loop {
+        match group.recv().await.expect("the group is open") {
+            Event::Ring(RingEvent { news: RingNews::Minority { needed, .. }, .. }) => {
+                return needed;
+            }
+            _ => continue,
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
@@ -92,6 +110,16 @@ proptest! {
             has_another(&here, &odd).await;
             has_another(&there, &twin).await;
         };
+        match profile.quorum() {
+            // An electorate of one has no room for the other.
+            Some(1) => return Ok(()),
+            Some(quorum) if quorum > 2 => {
+                let told = world.block_on(PATIENCE, minority(&twin));
+                prop_assert!(told.is_some_and(|needed| needed == quorum), "{told:?} of {quorum}");
+                return Ok(());
+            }
+            _ => {}
+        }
         prop_assert!(world.block_on(PATIENCE, meet).is_some(), "they do not see each other");
         let options = SendOptions { qos, ..SendOptions::default() };
         match odd.publish_with(vec![7; bytes], options) {

@@ -1,6 +1,7 @@
 //! Electorates: below a majority of the voters nothing is ordered, acknowledged or locked, from the
 //! first member on.
 
+use carom_proto::rmp::packet::Packet;
 use carom_proto::rmp::{
     Config, Epoch, JoinOptions, LockChange, LockName, Partition, Process, Qos, Rmp,
 };
@@ -322,6 +323,35 @@ fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
         let view = world.hosts[0].engine.view(GROUP).expect("it is in one");
         assert!(view.has_quorum() && !view.is_forced, "seed {seed}: {view:?}");
     }
+}
+
+/// One of three voters has accepted a list whose initiator may have gone on with it, and the two
+/// others are dead.
+#[test]
+fn operator_forces_a_quorum_past_a_list_that_was_accepted() {
+    let mut world = world(3, 3, 1, &[0; 3]);
+    (0..3).for_each(|number| world.join(number));
+    world.run_for(3000 * MS);
+    world.held_back = Some(Vec::new());
+    world.suspect(0, 2);
+    world.hand_over(0, 1, |packet| matches!(packet, Packet::RecoveryStart { .. }));
+    world.hand_over(1, 0, |packet| matches!(packet, Packet::RecoveryVote { .. }));
+    let is_list = |packet: &Packet| matches!(packet, Packet::NewList(_));
+    world.time_out_until(0, is_list);
+    world.hand_over(0, 1, is_list);
+    [0, 2].into_iter().for_each(|number| world.crash(number));
+    world.held_back = None;
+    world.tell_views();
+    world.run_for(5000 * MS);
+    assert!(waits(&world, 1, 1, 2), "{:?}", world.hosts[1].story);
+    let epoch = world.hosts[1].engine.view(GROUP).expect("it is in one").epoch;
+    let now = world.now;
+    world.hosts[1].engine.force_quorum(now, GROUP, epoch, vec![NodeId(1), NodeId(3)]);
+    world.run_for(5000 * MS);
+    assert!(is_working(&world, 1), "{:?}", world.hosts[1].story);
+    world.send(1, Qos::MajorityResilient, 50);
+    world.run_for(1000 * MS);
+    assert_eq!(payloads(&world, 1).len(), 1);
 }
 
 /// Five voters and three clients, in parts that change, with losses, pauses and deaths; voters that
