@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::lab::{Host, Lab, Running, lacking};
 use crate::{MTU, PAYLOAD, all_counters, assert_wrote, number, numbered, publish, subscribe};
@@ -29,9 +30,24 @@ fn hosts_find_each_other_by_multicast_and_lose_nothing_at_five_percent() {
 #[test]
 fn a_host_whose_address_changes_says_so_and_goes_on_sending_and_receiving() {
     let Some(lab) = Lab::new("a host whose address changes", 2, MTU) else { return };
+    assert_goes_on_elsewhere(&lab, &[]);
+}
+
+#[test]
+fn a_host_whose_address_changes_is_met_there_by_way_of_the_service() {
+    let Some(lab) = Lab::new("an address changes at the service", 2, MTU) else { return };
+    let dir = TempDir::new().expect("a directory");
+    let store = dir.path().to_str().expect("a name of letters");
+    let mut control = lab.at(1).start(&["control", "--store", store]);
+    control.said.wait_for("serves");
+    assert_goes_on_elsewhere(&lab, &["--control", &lab.at(1).address]);
+}
+
+/// The second host of the lab gets another address while it publishes and subscribes.
+fn assert_goes_on_elsewhere(lab: &Lab, network: &[&str]) {
     let [still, moving] = lab.hosts() else { panic!("there are two") };
     let mut subs = [still, moving].map(|host| {
-        let mut sub = host.start(&["sub", "numbers"]);
+        let mut sub = host.start(&[&["sub", "numbers"], network].concat());
         sub.said.wait_for("joined numbers");
         sub
     });
@@ -39,7 +55,7 @@ fn a_host_whose_address_changes_says_so_and_goes_on_sending_and_receiving() {
     let enough = Arc::clone(&is_enough);
     let lines = numbered(PAYLOAD).take_while(move |_| !enough.load(Ordering::SeqCst));
     let args = ["pub", "numbers", "--wait-for", "2", "--rate", "500/s"];
-    let mut publisher = moving.pipe(lines, &args);
+    let mut publisher = moving.pipe(lines, &[&args[..], network].concat());
     let begun = |sub: &mut Running| sub.wrote.wait_until("the first lines", |it| number(it) > 100);
     subs.iter_mut().for_each(|sub| _ = begun(sub));
     moving.move_to(99);
@@ -54,7 +70,8 @@ fn a_host_whose_address_changes_says_so_and_goes_on_sending_and_receiving() {
     is_enough.store(true, Ordering::SeqCst);
     publisher.end();
     let back = ["the other way".to_owned()].into_iter();
-    still.pipe(back, &["pub", "numbers", "--wait-for", "2"]).end_with(0);
+    let args = [&["pub", "numbers", "--wait-for", "2"], network].concat();
+    still.pipe(back, &args).end_with(0);
     subs[1].wrote.wait_for("the other way");
 }
 

@@ -1,10 +1,11 @@
 //! What the service hears of a node, and whom it takes for dead: who crashes, stops, stands still
 //! or answers no ping.
 
+use carom_proto::membership::Membership as _;
 use carom_proto::membership::service::ServerConfig;
 use carom_proto::{Incarnation, ViewChange, ViewChangeKind};
 
-use super::rig::{Rig, group, node_id};
+use super::rig::{Rig, endpoint, group, node_id};
 use super::{agreed, all_settled, default, millis, seconds};
 
 #[test]
@@ -80,6 +81,24 @@ fn a_node_that_was_paused_for_longer_comes_back_as_a_new_incarnation() {
         rig.nodes[0].changes.iter().filter(of_1).map(|change| change.kind).collect();
     let there_and_back = [ViewChangeKind::Joined, ViewChangeKind::Failed, ViewChangeKind::Joined];
     assert_eq!(kinds, there_and_back);
+    rig.check();
+}
+
+#[test]
+fn node_whose_address_changes_is_met_at_the_new_one() {
+    let mut rig = agreed(2, 3, 5, default(), 11);
+    rig.leave(1, group(4));
+    rig.move_to(1, endpoint(7));
+    let is_moved = |rig: &Rig| {
+        [0, 2]
+            .iter()
+            .all(|other| rig.nodes[*other].service.nodes().contains(&(node_id(1), endpoint(7))))
+    };
+    let done = |rig: &Rig| is_moved(rig) && rig.agrees() && all_settled(rig);
+    assert!(rig.run_until(seconds(1), done));
+    rig.run_for(seconds(10));
+    assert!(done(&rig));
+    assert_eq!(rig.nodes[1].service.incarnation(), 1);
     rig.check();
 }
 

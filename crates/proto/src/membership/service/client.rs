@@ -3,7 +3,8 @@
 //! It keeps a link to every control process that owns a partition of its groups, and asks there to
 //! be in them, many requests at a time. From summaries and updates it makes the node's views. When
 //! the service is away the views stay as they are; when it is back they are compared. A node that
-//! finds itself taken for dead comes back as a later incarnation, by itself.
+//! finds itself taken for dead, or whose address changes, comes back as a later incarnation, by
+//! itself.
 //!
 //! # Invariants
 //!
@@ -132,7 +133,8 @@ impl Service {
         }
     }
 
-    /// Which incarnation the node is in: how often the service took it for dead.
+    /// Which incarnation the node is in: how often the service took it for dead, or its address
+    /// changed.
     pub fn incarnation(&self) -> u32 {
         self.member.incarnation
     }
@@ -300,6 +302,16 @@ impl Membership for Service {
             self.look_whether_away(now);
         }
         Ok(())
+    }
+
+    fn set_endpoint(&mut self, now: Time, endpoint: Endpoint) -> bool {
+        self.begin(now);
+        if self.phase != Phase::Running {
+            return false;
+        }
+        self.member.endpoint = endpoint;
+        self.come_back(now, self.member.incarnation);
+        true
     }
 
     fn leave(&mut self, now: Time, group: GroupId) {

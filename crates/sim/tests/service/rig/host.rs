@@ -99,6 +99,12 @@ impl Rig {
         self.drain_node(node);
     }
 
+    /// The node is reached elsewhere from now on.
+    pub(crate) fn move_to(&mut self, node: usize, endpoint: Endpoint) {
+        assert!(self.nodes[node].service.set_endpoint(self.now, endpoint), "nobody is told");
+        self.drain_node(node);
+    }
+
     pub(crate) fn shut_down(&mut self, node: usize) {
         self.nodes[node].service.shut_down(self.now);
         self.drain_node(node);

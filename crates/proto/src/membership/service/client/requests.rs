@@ -332,16 +332,21 @@ impl Service {
         }
     }
 
-    /// The service took this node for dead: it comes back as a later incarnation, to all its
-    /// groups. What it left it is out of already.
+    /// The service took this node for dead: it comes back as a later incarnation.
     pub(super) fn on_expired(&mut self, now: Time, incarnation: u32) {
         if incarnation < self.member.incarnation {
             self.counters.answers_late += 1;
             return;
         }
         self.counters.expiries += 1;
-        self.member.incarnation = incarnation.saturating_add(1);
         tracing::info!(node = %self.member.node, incarnation, "was taken for dead and comes back");
+        self.come_back(now, incarnation);
+    }
+
+    /// Joins all groups anew as the incarnation after this one. Whatever the node left it is out of
+    /// as soon as the service hears of that.
+    pub(super) fn come_back(&mut self, now: Time, after: u32) {
+        self.member.incarnation = after.saturating_add(1);
         self.leaving.clear();
         for own in self.groups.values_mut() {
             own.lose();
