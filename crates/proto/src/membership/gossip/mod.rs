@@ -366,9 +366,9 @@ impl Membership for Gossip {
             self.counters.datagrams_own += 1;
             return;
         }
-        self.contact.heard_from(source, sender);
         self.counters.count_received(&packet);
         let Some(packet) = self.on_path(source, packet) else { return };
+        self.contact.heard_from(source, sender);
         self.bytes_to_ask = 2 * datagram.len();
         if self.departed.is_late(now.before(self.config.suspicion_time()), origin) {
             self.counters.datagrams_late += 1;

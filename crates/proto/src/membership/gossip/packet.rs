@@ -73,7 +73,7 @@ pub(super) struct PathResponse {
 /// |---|---|---|---|
 /// | flags | bit 0 | alone | the sender knows nobody |
 /// | flags | bit 1 | to all | by multicast: not everybody need answer |
-/// | 0 | 8 | challenge | a cookie to be shown; 0: by multicast, or the address is validated |
+/// | 0 | 8 | challenge | a cookie to be shown; 0 if it is to all, or the address is validated |
 /// | 8 | 19 or 31 | from | identity of the sender |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
@@ -274,6 +274,10 @@ impl Packet {
             }
             HELLO => {
                 let (challenge, from) = (take_u64(body)?, Identity::decode(body)?);
+                if high && challenge != 0 {
+                    // All who hear it would have to answer.
+                    return Err(DecodeError::Value);
+                }
                 Ok(Self::Hello(Hello { alone: low, to_all: high, challenge, from }))
             }
             DIGEST => Ok(Self::Digest(Digest::decode(low, high, body)?)),

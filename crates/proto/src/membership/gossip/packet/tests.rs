@@ -220,6 +220,7 @@ fn any_packet() -> impl Strategy<Value = Packet> {
         prop::collection::vec(any::<u8>(), 0..99).prop_map(Packet::Swim),
         (any::<bool>(), any::<bool>(), any::<u64>(), any_identity()).prop_map(
             |(alone, to_all, challenge, from)| {
+                let challenge = if to_all { 0 } else { challenge };
                 Packet::Hello(Hello { alone, to_all, challenge, from })
             }
         ),
