@@ -76,6 +76,24 @@ const B: GroupIx = GroupIx(1);
 const C: GroupIx = GroupIx(2);
 
 #[test]
+fn repairs_that_a_change_cuts_short_are_counted_and_no_others() {
+    let mut rig = Rig::new(RepairScope::PerGroup, 2, None, 8).with_group(A, 5, 1..=20);
+    (0..80).for_each(|_| rig.accept(Time(0), A));
+    rig.bins.remove_node(NodeId(20), A);
+    let full: usize = rig.sent.iter().map(|(targets, _)| targets.len()).sum();
+    assert_eq!((full, rig.bins.counts().cut_short), (50, 0));
+    (0..3).for_each(|_| rig.accept(Time(0), A));
+    assert_eq!(rig.bins.counts().cut_short, 0, "no fill had a packet");
+    rig.bins.remove_node(NodeId(19), A);
+    rig.accept(Time(0), A);
+    let all: usize = rig.sent.iter().map(|(targets, _)| targets.len()).sum();
+    let short = rig.sent.iter().filter(|(_, packets)| packets.len() < 8);
+    assert_eq!(short.map(|(targets, _)| targets.len()).sum::<usize>(), all - full);
+    assert_eq!(rig.bins.counts().cut_short, (all - full) as u64);
+    assert!(all > full);
+}
+
+#[test]
 fn a_full_bin_goes_to_c_different_nodes_of_its_group() {
     let mut rig = Rig::new(RepairScope::PerGroup, 1, None, 8).with_group(A, 5, 1..=20);
     (0..80).for_each(|_| rig.accept(Time(0), A));

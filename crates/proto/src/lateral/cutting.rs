@@ -21,6 +21,7 @@ use bytes::Bytes;
 
 use super::block::{Arena, Block, Piece};
 use super::groups::GroupIx;
+use super::queries::MAX_AHEAD;
 use super::{Config, Lateral, TimerKey};
 use crate::{SendError, SendOptions, SeqNo, Time};
 
@@ -188,7 +189,11 @@ impl Lateral {
         let message = Waiting { payload, taken_at: now, deadline: options.deadline, piece };
         let own = &mut self.groups.get_mut(ix).own;
         let first = own.taken_to;
-        own.taken_to = first.plus(message.packets());
+        let end = first.plus(message.packets());
+        if end.seqno().distance_from(own.next.seqno()) >= MAX_AHEAD {
+            return Err(SendError::QueueFull { waiting_bytes });
+        }
+        own.taken_to = end;
         self.cutter.push(ix, message);
         self.send_what_waits(now);
         Ok(first.seqno())

@@ -154,13 +154,13 @@ impl Lateral {
         if is_other && !self.is_that_of(ix, next) {
             self.restart_stream(now, ix, incarnation, next);
         } else {
-            // A message that this node was told of in part before it left the group ends later. And
-            // messages may wait at the sender, so that what it owes begins behind what it has sent.
+            // Messages may wait at the sender, so that what it owes begins behind what it has sent.
             let waiting = first.distance_from(next);
-            let owed_from = if (0..MAX_WAITING).contains(&waiting) { first } else { next };
-            let known = self.streams.get(ix).owed_from(owed_from);
-            if query.end.is_beyond(known) {
-                self.take_back(ix, query, known);
+            let owed_from = if (0..MAX_AHEAD).contains(&waiting) { first } else { next };
+            // A message that this node was told of in part before it left the group ends later.
+            let [sent, known] = [next, owed_from].map(|it| self.streams.get(ix).owed_from(it));
+            if query.end.is_beyond(sent) {
+                self.take_back(ix, query, (sent, known));
             }
         }
         let stream = self.streams.get_mut(ix);
@@ -203,18 +203,19 @@ impl Lateral {
     }
 
     /// Forgets the numbers that were claimed before the sender was asked and that it has not sent.
-    fn take_back(&mut self, ix: StreamIx, query: Query, next: SeqNo) {
-        self.counters.claims_refuted += 1;
-        for missing in self.streams.forget_unsent(ix, next, query.asked_at) {
+    /// What lies before `known` it does not owe, or has sent.
+    fn take_back(&mut self, ix: StreamIx, query: Query, (sent, known): (SeqNo, SeqNo)) {
+        self.counters.claims_refuted += u64::from(query.end.is_beyond(known));
+        for missing in self.streams.forget_unsent(ix, (sent, known), query.asked_at) {
             self.missing.remove(missing);
         }
-        if self.streams.get(ix).is_settled_beyond(next) {
+        if self.streams.get(ix).is_settled_beyond(known) {
             // Everything before that was considered settled, so the stream has to go back.
             for (_, missing) in self.streams.get(ix).all_missing() {
                 self.missing.remove(missing);
             }
-            self.streams.skip_to(ix, next);
-            self.forget_messages_of(ix, next);
+            self.streams.skip_to(ix, known);
+            self.forget_messages_of(ix, known);
             self.streams.get_mut(ix).go_back();
         }
     }
@@ -343,7 +344,7 @@ const OPEN_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_OPENS: u8 = 20;
 /// Packets that nobody but the sender can know not to exist, and that are asked for all the same.
 const CREDIBLE_CLAIMS: u32 = 64;
-/// Fewer packets than this wait at a sender. What seems to be further ahead is long ago.
-const MAX_WAITING: i32 = 1 << 24;
+/// Fewer packets than this wait in one group of a sender. What seems to be further ahead is long ago.
+pub(super) const MAX_AHEAD: i32 = 1 << 24;
 /// The largest step of a stream that is believed without its sender's word.
 pub(super) const CREDIBLE_STEP: u32 = 256;

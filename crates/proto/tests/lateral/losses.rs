@@ -124,3 +124,27 @@ fn sender_that_has_yet_to_send_what_it_owes_not_makes_nothing_come_twice() {
     got.sort_unstable();
     assert_eq!(got, [120, 121, 122, 123]);
 }
+
+#[test]
+fn claims_about_messages_that_wait_at_their_sender_are_refuted() {
+    let mut world = World::new(2, &Config::default(), Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, group(0), RATE));
+    world.filter = Box::new(|_, _, _| false);
+    let inject = |world: &mut World, packet: Packet<'_>| {
+        let mut datagram = Vec::new();
+        packet.encode(NodeId(2), group(0), 0, &mut datagram);
+        world.inject(0, &datagram);
+    };
+    let block = Block::of_message(&mut Arena::default(), world.now, None, &payload(100));
+    let (seqno, confirm) = (SeqNo(100), false);
+    inject(&mut world, Packet::Data { seqno, confirm, block: block.bytes() });
+    world.answer(0, NodeId(2), group(0), SeqNo(101), SeqNo(500));
+    let (next, first) = (SeqNo(300), None);
+    inject(&mut world, Packet::Heartbeat { next, first, nonce: 0, confirm: false });
+    assert_eq!(world.hosts[0].engine.bins_and_missing().1, 199);
+    world.run_for(100 * MILLISECOND);
+    world.answer(0, NodeId(2), group(0), SeqNo(101), SeqNo(500));
+    assert_eq!(world.hosts[0].engine.bins_and_missing().1, 0);
+    world.run_for(20 * SECOND);
+    assert_eq!(world.hosts[0].lost, []);
+}

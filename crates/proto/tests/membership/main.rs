@@ -14,7 +14,7 @@ use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::wire::HEADER_BYTES;
 use carom_proto::*;
 
-use net::{Net, START, endpoint, node_id, settings, with_seeds};
+use net::{Net, START, endpoint, node_id, path_response, settings, with_seeds};
 
 const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
@@ -106,6 +106,28 @@ fn a_joiner_gets_in_at_any_loss() {
         });
         assert!(done, "loss {loss}, seed {seed}: still outside {:?} later", net.now.since(start));
     }
+}
+
+#[test]
+fn seed_that_answers_from_another_of_its_addresses_is_met() {
+    let mut net = agreed(2, 0.0, 1);
+    net.aliases.insert(endpoint(77), 1);
+    let joiner = net.add(with_seeds(&[77]));
+    net.join(joiner, "all").unwrap();
+    assert!(net.run_until(millis(100), |net| net.view(joiner, "all").members().len() == 2));
+}
+
+#[test]
+fn node_that_is_its_own_seed_has_heard_it() {
+    let mut net = Net::new(0.0, 1);
+    let first = net.add(with_seeds(&[0, 1]));
+    net.run_for(seconds(1));
+    assert_eq!(net.stat(first, "seeds_unanswered"), 1);
+    let second = net.add(with_seeds(&[0]));
+    assert!(net.run_until(seconds(5), |net| {
+        let is_met = net.hosts[second].met.contains(&node_id(first));
+        is_met && net.stat(first, "seeds_unanswered") == 0
+    }));
 }
 
 #[test]
@@ -365,14 +387,22 @@ fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
             datagram[place] = rng.next_u64() as u8;
         }
         if rng.chance(0.2) {
-            datagram[4] = 1 + rng.below(8) as u8;
+            datagram[4] = 1 + rng.below(9) as u8;
         }
         wire::seal(&mut datagram, 0);
         now = now + Duration::from_micros(rng.below(400) as u64);
-        gossip.handle_datagram(now, endpoint(rng.below(6)), &datagram);
+        let source = endpoint(rng.below(6));
+        gossip.handle_datagram(now, source, &datagram);
         gossip.handle_timeout(now);
-        while gossip.poll_transmit(&mut out).is_some() {
+        while let Some(transmit) = gossip.poll_transmit(&mut out) {
             assert!(out.len() <= 1400);
+            let (name, _) = wire::Header::decode(&datagram).expect("it is whole");
+            if transmit.destination == Destination::Endpoint(source)
+                && let Some(response) = path_response(name, source, &out)
+            {
+                gossip.handle_datagram(now, source, &response);
+                gossip.handle_datagram(now, source, &datagram);
+            }
             out.clear();
         }
         while gossip.poll_event().is_some() {}
@@ -380,6 +410,8 @@ fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
             gossip.check();
         }
     }
+    let up = gossip.stats().into_iter().find(|(name, _)| *name == "nodes_up");
+    assert!(up.is_some_and(|(_, up)| up > 2), "nodes are heard: {up:?}");
 }
 
 #[test]

@@ -17,10 +17,12 @@ pub(crate) struct Net {
     pub(crate) islands: Vec<u32>,
     pub(crate) datagrams: u64,
     pub(crate) bytes: u64,
-    /// Bytes sent by unicast, by where to.
-    pub(crate) bytes_to: BTreeMap<Endpoint, u64>,
-    /// The node and the host of an attacker, who answers challenges at all ports.
-    pub(crate) attacker: Option<(NodeId, usize)>,
+    /// Bytes sent by unicast, by who sent them and where to.
+    bytes_to: BTreeMap<(usize, Endpoint), u64>,
+    /// Addresses at which hosts are reached besides, and from which they do not send.
+    pub(crate) aliases: BTreeMap<Endpoint, usize>,
+    /// The host of an attacker, who answers all challenges in the name that it used last.
+    attacker: Option<(wire::Header, usize)>,
     /// A hash of every datagram with its time: the history.
     pub(crate) history: u64,
     pub(crate) keep_datagrams: bool,
@@ -80,6 +82,7 @@ impl Net {
             datagrams: 0,
             bytes: 0,
             bytes_to: BTreeMap::new(),
+            aliases: BTreeMap::new(),
             attacker: None,
             history: 0,
             keep_datagrams: false,
@@ -227,6 +230,32 @@ impl Net {
         &self.hosts[host].views[&GroupId::of_name(name)]
     }
 
+    /// An attacker at the address of `attacker`, where nobody runs, says hello in the name of the
+    /// sender of the datagram, answers the challenge that this draws, and sends the datagram.
+    pub(crate) fn forge(&mut self, host: usize, attacker: usize, port: u16, datagram: &[u8]) {
+        if self.hosts[host].crashed {
+            return;
+        }
+        let (name, _) = wire::Header::decode(datagram).expect("it is whole");
+        self.attacker = Some((name, attacker));
+        let mut source = endpoint(attacker);
+        source.0.set_port(port);
+        let mut hello = Vec::new();
+        wire::Header { kind: 2, flags: 0, group: GroupId(0), view: 0, ..name }.begin(&mut hello);
+        hello.extend([&[0; 8][..], &identity(name.sender, 0, source)].concat());
+        wire::seal(&mut hello, 0);
+        self.feed(host, source, &hello);
+        self.run_for(Duration::from_millis(1));
+        let unvalidated = self.stat(host, "datagrams_unvalidated");
+        self.feed(host, source, datagram);
+        assert_eq!(self.stat(host, "datagrams_unvalidated"), unvalidated, "it is not heard");
+    }
+
+    /// Bytes that one host has sent to the address of another.
+    pub(crate) fn bytes_from_to(&self, from: usize, to: usize) -> u64 {
+        self.bytes_to.get(&(from, endpoint(to))).copied().unwrap_or(0)
+    }
+
     fn deliver(&mut self) {
         let Some((_, (source, host, datagram))) = self.on_the_way.pop_first() else { return };
         if self.hosts[host].crashed {
@@ -253,7 +282,7 @@ impl Net {
         self.datagrams += 1;
         self.bytes += datagram.len() as u64;
         if let Destination::Endpoint(to) = destination {
-            *self.bytes_to.entry(to).or_default() += datagram.len() as u64;
+            *self.bytes_to.entry((from, to)).or_default() += datagram.len() as u64;
         }
         let mut hash = fnv(&self.now.0.to_be_bytes()) ^ fnv(datagram);
         hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -261,16 +290,18 @@ impl Net {
         if self.keep_datagrams {
             self.kept.push(datagram.to_vec());
         }
-        if let (Some((node, attacker)), Destination::Endpoint(at)) = (self.attacker, destination)
+        if let (Some((name, attacker)), Destination::Endpoint(at)) = (self.attacker, destination)
             && at.0.ip() == endpoint(attacker).0.ip()
-            && let Some(response) = path_response(node, at, datagram)
+            && let Some(response) = path_response(name, at, datagram)
         {
             self.sent += 1;
             self.on_the_way.insert((self.now, self.sent), (at, from, response));
         }
         let to: Vec<usize> = match destination {
             Destination::Endpoint(to) => {
-                (0..self.hosts.len()).filter(|host| endpoint(*host) == to).collect()
+                let alias = self.aliases.get(&to);
+                let is_there = |host: &usize| endpoint(*host) == to || alias == Some(host);
+                (0..self.hosts.len()).filter(is_there).collect()
             }
             // Multicast comes back to its sender.
             Destination::Lan => (0..self.hosts.len()).collect(),
@@ -343,18 +374,18 @@ impl Host {
     }
 }
 
-/// The response of `node` at `at`, if `datagram` challenges it.
-fn path_response(node: NodeId, at: Endpoint, datagram: &[u8]) -> Option<Vec<u8>> {
+/// The response at `at` in the name of the sender of `name`, if `datagram` challenges it.
+pub(crate) fn path_response(name: wire::Header, at: Endpoint, datagram: &[u8]) -> Option<Vec<u8>> {
     const HELLO: u8 = 2;
     const PATH_CHALLENGE: u8 = 8;
     const PATH_RESPONSE: u8 = 9;
     let (header, body) = wire::Header::decode(datagram).ok()?;
     let cookie = body.get(..8).filter(|cookie| **cookie != [0; 8])?;
     let response =
-        wire::Header { kind: PATH_RESPONSE, sender: node, incarnation: Incarnation(77), ..header };
+        wire::Header { kind: PATH_RESPONSE, flags: 0, group: GroupId(0), view: 0, ..name };
     let mut out = Vec::new();
     response.begin(&mut out);
-    out.extend([cookie, &[0; 8], &identity(node, 0, at)].concat());
+    out.extend([cookie, &[0; 8], &identity(name.sender, 0, at)].concat());
     wire::seal(&mut out, 0);
     [HELLO, PATH_CHALLENGE].contains(&header.kind).then_some(out)
 }

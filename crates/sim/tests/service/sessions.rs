@@ -103,6 +103,19 @@ fn node_whose_address_changes_is_met_at_the_new_one() {
 }
 
 #[test]
+fn node_that_has_its_address_back_is_still_there() {
+    let mut rig = agreed(2, 3, 5, default(), 11);
+    // Nodes do not know their own address at first.
+    rig.move_to(1, endpoint(7));
+    rig.run_for(seconds(10));
+    let changes = rig.nodes[0].changes.len();
+    rig.move_to(1, endpoint(7));
+    rig.run_for(seconds(10));
+    assert_eq!((rig.nodes[1].service.incarnation(), rig.nodes[0].changes.len()), (1, changes));
+    assert!(rig.agrees() && all_settled(&rig));
+}
+
+#[test]
 fn in_the_ring_a_node_that_answers_no_ping_is_reported_but_lives_if_it_is_heard() {
     let config = ServerConfig { ring: true, ..default() };
     let mut rig = agreed(1, 4, 3, config, 17);

@@ -126,12 +126,12 @@ impl Streams {
     }
 
     /// Forgets the numbers from the end of the stream down to `next`, which the sender said not to
-    /// have sent when it was asked at `asked_at`. A packet that came later was sent since. Returns
-    /// the records of those that were missing.
+    /// have sent when it was asked at `asked_at`. A packet that came later was sent since, and those
+    /// before `waiting` may have been. Returns the records of those that were missing.
     pub(in super::super) fn forget_unsent(
         &mut self,
         ix: StreamIx,
-        next: SeqNo,
+        (next, waiting): (SeqNo, SeqNo),
         asked_at: Time,
     ) -> Vec<MissingIx> {
         let mut records = Vec::new();
@@ -140,10 +140,12 @@ impl Streams {
             if !stream.end().is_beyond(next) || stream.slots.is_empty() {
                 return records;
             }
+            let may_be_sent = !stream.end().is_beyond(waiting);
             match stream.slots.back() {
                 Some(Slot::Held(held)) if self.buffer.get(*held).received_at > asked_at => {
                     return records;
                 }
+                Some(Slot::Held(_) | Slot::Settled) if may_be_sent => return records,
                 _ => {}
             }
             match self.get_mut(ix).pop_unsent() {

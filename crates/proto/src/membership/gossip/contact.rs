@@ -14,6 +14,8 @@ pub(super) struct Contact {
     seeds: Vec<(Endpoint, Option<NodeId>)>,
     hello_pause: Duration,
     settling: Settling,
+    /// Whether more time was given to a node that answers from far away.
+    awaits_first: bool,
     waited: bool,
 }
 
@@ -48,6 +50,7 @@ impl Contact {
             seeds: config.seeds.iter().map(|seed| (*seed, None)).collect(),
             hello_pause: config.hello_first_pause,
             settling: Settling::Alone,
+            awaits_first: false,
             waited: false,
         }
     }
@@ -215,7 +218,10 @@ impl Gossip {
         if self.contact.is_settled() {
             return;
         }
-        if self.live.is_empty() || self.contact.waited {
+        let is_expecting = self.live.is_empty() && self.paths.len() > 0;
+        if is_expecting && !core::mem::replace(&mut self.contact.awaits_first, true) {
+            self.timers.set(Timer::Settle, now + self.config.settle_after);
+        } else if self.live.is_empty() || self.contact.waited {
             self.counters.settled_incomplete += u64::from(!self.live.is_empty());
             self.settle();
         } else {

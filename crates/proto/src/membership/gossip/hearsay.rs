@@ -92,10 +92,12 @@ impl Gossip {
             self.on_moved(now, identity);
             return true;
         }
-        if claim.asks == 0 || now >= claim.asked + retry {
-            claim.asks += 1;
-            claim.asked = now;
-            self.ask(now, known);
+        let is_due = claim.asks == 0 || now >= claim.asked + retry;
+        if is_due && self.ask(now, known) {
+            let claim = self.peers.get_mut(&sender).and_then(|peer| peer.claim.as_mut());
+            if let Some(claim) = claim {
+                (claim.asks, claim.asked) = (claim.asks + 1, now);
+            }
         }
         false
     }
@@ -137,19 +139,20 @@ impl Gossip {
     }
 
     /// Queries the node at `endpoint`, if the datagram that causes this allows so many bytes, and
-    /// if it was not queried a moment ago.
-    pub(super) fn ask(&mut self, now: Time, endpoint: Endpoint) {
+    /// if it was not queried a moment ago. Returns `true` if it is queried now or was.
+    pub(super) fn ask(&mut self, now: Time, endpoint: Endpoint) -> bool {
         if self.paths.was_asked(endpoint, now.before(self.config.retry_after)) {
-            return;
+            return true;
         }
         let bytes = super::packet::hello_bytes(self.swim.identity());
         if self.bytes_to_ask < bytes {
             self.counters.asks_refused += 1;
-            return;
+            return false;
         }
         self.bytes_to_ask -= bytes;
         self.paths.note_asked(now, endpoint);
         self.say_hello_to(endpoint);
+        true
     }
 
     fn say_hello_to(&mut self, endpoint: Endpoint) {

@@ -157,7 +157,7 @@ impl Gossip {
             exchange: Exchange::default(),
             views: Views::new(id),
             contact: Contact::new(&config),
-            paths: Paths::new(&mut rng.fork(2), 2 * config.max_nodes),
+            paths: Paths::new(&mut rng.fork(2), config.max_nodes.saturating_mul(2)),
             challenges: BTreeMap::new(),
             reports: BTreeMap::new(),
             rejoins: Rejoins::new(Time::ZERO),
@@ -364,10 +364,14 @@ impl Membership for Gossip {
         let sender = origin.node;
         if sender == self.id {
             self.counters.datagrams_own += 1;
+            if matches!(&packet, Packet::Hello(hello) if self.paths.is_own(source, hello)) {
+                // One of the seeds is this node itself.
+                self.contact.heard_from(source, sender);
+            }
             return;
         }
         self.counters.count_received(&packet);
-        let Some(packet) = self.on_path(source, packet) else { return };
+        let Some(packet) = self.on_path(source, origin, packet) else { return };
         self.contact.heard_from(source, sender);
         self.bytes_to_ask = 2 * datagram.len();
         if self.departed.is_late(now.before(self.config.suspicion_time()), origin) {
@@ -448,7 +452,8 @@ impl Membership for Gossip {
         assert!(self.live.is_sorted(), "the live nodes are out of order");
         assert!(!self.peers.contains_key(&self.id), "a node is its own peer");
         assert!(self.peers.len() <= self.config.max_nodes, "more peers than allowed");
-        assert!(self.paths.len() <= 2 * self.config.max_nodes, "more addresses than allowed");
+        let most = self.config.max_nodes.saturating_mul(2);
+        assert!(self.paths.len() <= most, "more addresses than allowed");
         let alive: BTreeSet<NodeId> = self.swim.alive().collect();
         assert_eq!(self.swim.listened_to(), alive.len(), "signs of life of whom?");
         for node in &self.live {

@@ -306,12 +306,12 @@ impl Membership for Service {
 
     fn set_endpoint(&mut self, now: Time, endpoint: Endpoint) -> bool {
         self.begin(now);
-        if self.phase != Phase::Running {
-            return false;
+        if self.phase == Phase::Running && endpoint != self.member.endpoint {
+            self.member.endpoint = endpoint;
+            self.leaving.values_mut().for_each(|asked| *asked = None);
+            self.come_back(now, self.member.incarnation);
         }
-        self.member.endpoint = endpoint;
-        self.come_back(now, self.member.incarnation);
-        true
+        self.phase == Phase::Running
     }
 
     fn leave(&mut self, now: Time, group: GroupId) {

@@ -340,14 +340,14 @@ impl Service {
         }
         self.counters.expiries += 1;
         tracing::info!(node = %self.member.node, incarnation, "was taken for dead and comes back");
+        // What it left it is out of already.
+        self.leaving.clear();
         self.come_back(now, incarnation);
     }
 
-    /// Joins all groups anew as the incarnation after this one. Whatever the node left it is out of
-    /// as soon as the service hears of that.
+    /// Joins all groups anew as the incarnation after this one.
     pub(super) fn come_back(&mut self, now: Time, after: u32) {
         self.member.incarnation = after.saturating_add(1);
-        self.leaving.clear();
         for own in self.groups.values_mut() {
             own.lose();
             own.standing = Standing::Wanted;
