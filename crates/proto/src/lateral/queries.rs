@@ -344,7 +344,8 @@ const OPEN_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_OPENS: u8 = 20;
 /// Packets that nobody but the sender can know not to exist, and that are asked for all the same.
 const CREDIBLE_CLAIMS: u32 = 64;
-/// Fewer packets than this wait in one group of a sender. What seems to be further ahead is long ago.
+/// Fewer packets than this wait in one group of a sender. What seems to be further ahead is long
+/// ago.
 pub(super) const MAX_AHEAD: i32 = 1 << 24;
 /// The largest step of a stream that is believed without its sender's word.
 pub(super) const CREDIBLE_STEP: u32 = 256;

@@ -126,8 +126,8 @@ impl Streams {
     }
 
     /// Forgets the numbers from the end of the stream down to `next`, which the sender said not to
-    /// have sent when it was asked at `asked_at`. A packet that came later was sent since, and those
-    /// before `waiting` may have been. Returns the records of those that were missing.
+    /// have sent when it was asked at `asked_at`. A packet that came later was sent since, and
+    /// those before `waiting` may have been. Returns the records of those that were missing.
     pub(in super::super) fn forget_unsent(
         &mut self,
         ix: StreamIx,
