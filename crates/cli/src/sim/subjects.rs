@@ -283,8 +283,8 @@ mod tests {
         assert_hold([840_005_741, 861_015_155]);
         // A forged number that lies before the first of the stream.
         assert_hold([716, 1618]);
-        // Forged numbers of a sender that the view does not hold yet.
-        assert_hold([900_020_228]);
+        // Forged numbers of a sender that the view does not hold yet, or that was not heard yet.
+        assert_hold([900_020_228, 2_120_042_546]);
     }
 
     /// Of a sender that answers while messages wait at it.

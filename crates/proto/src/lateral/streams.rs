@@ -188,7 +188,11 @@ impl Stream {
     /// Notes that the packet before the window is missing after all.
     pub(super) fn push_missing_before(&mut self, missing: MissingIx) {
         assert!(self.reaches_back(), "numbers that were settled would be missing again");
+        let is_any_vouched = self.vouched_to.is_after(self.base);
         self.base = self.base.minus(1);
+        if !is_any_vouched {
+            self.vouched_to = self.base;
+        }
         self.start = self.base;
         self.settled_to = self.base;
         self.slots.push_front(Slot::Missing(missing));

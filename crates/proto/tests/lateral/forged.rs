@@ -255,3 +255,16 @@ fn numbers_forged_while_their_sender_was_no_member_are_taken_back() {
         }
     }
 }
+
+#[test]
+fn numbers_forged_before_a_stream_was_heard_vouch_for_nothing() {
+    let mut world = world(0);
+    forge(&mut world, heartbeat(SeqNo(65_009)));
+    send(&mut world, 19);
+    world.run_for(SECOND);
+    forge(&mut world, heartbeat(SeqNo(320)));
+    world.run_for(60 * SECOND);
+    send(&mut world, 400);
+    world.run_for(20 * SECOND);
+    assert_all_arrived(&world, 19 + 400);
+}
