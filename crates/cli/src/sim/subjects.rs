@@ -275,6 +275,8 @@ mod tests {
         assert_hold([861_000_352, 861_004_557, 861_006_849, 861_007_535]);
         // A former start that was silent, and a start that is first heard of in repairs.
         assert_hold([871_001_011]);
+        // Late repairs of a start that was heard before the group was left.
+        assert_hold([2_140_006_093]);
     }
 
     /// Of forged claims half of all numbers ahead.

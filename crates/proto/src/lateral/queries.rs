@@ -267,12 +267,19 @@ impl Lateral {
             self.want_word(now, ix);
             return false;
         }
-        // The numbers are those of an unknown start, until the sender says otherwise.
+        // The numbers are those of an unknown start, until the sender says otherwise, or those of
+        // one that was followed before.
         let former = self.streams.get(ix).incarnation;
         let former_to = self.move_to(ix, doubted);
         let heard = &mut self.groups.get_mut(group).heard;
+        let resumed = heard.take_near(sender, doubted);
         heard.leave(sender, former, former_to, self.config.streams_per_group);
-        self.streams.get_mut(ix).begin_unknown();
+        let stream = self.streams.get_mut(ix);
+        stream.begin_unknown();
+        if let Some((incarnation, to)) = resumed {
+            stream.resume_at(to);
+            stream.incarnation = incarnation;
+        }
         self.notice_believed(now, ix, end)
     }
 

@@ -2,6 +2,7 @@
 //! others alone: a packet in a repair does not say which start of its sender it is of.
 
 use carom_proto::lateral::Config;
+use carom_proto::lateral::block::{Arena, Block};
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::loss::Loss;
 use carom_proto::*;
@@ -152,5 +153,45 @@ fn near_numbers_of_two_starts_are_not_taken_for_one_stream() {
             assert_eq!(world.hosts[1].messages.len(), before + 50, "{former} before {latter}");
             assert_eq!(world.hosts[1].lost, [], "{former} before {latter}");
         }
+    }
+}
+
+/// A member that left the group and came back hears another start of a sender, which falls silent,
+/// and then repairs of what it was given before it left.
+#[test]
+fn late_repairs_of_a_start_heard_before_the_group_was_left_repeat_nothing() {
+    for (former, latter) in (21..29).map(|it| (it, it + 1)) {
+        let mut world = World::new(3, &Config::default(), Loss::None, 7);
+        (0..3).for_each(|host| world.join(host, group(0), RATE));
+        world.restart(0, former);
+        send(&mut world, 0..10);
+        world.run_for(SECOND);
+        let given: Vec<SeqNo> = world.hosts[1].messages.iter().map(|it| it.seqno).collect();
+        assert_eq!(given.len(), 10);
+        world.leave(1, group(0));
+        world.join(1, group(0), RATE);
+        world.restart(0, latter);
+        send(&mut world, 0..1);
+        world.run_for(SECOND);
+        world.filter = Box::new(|from, to, _| ![from, to].contains(&SENDER));
+        let last = world.hosts[1].messages.last().expect("it is given one").seqno;
+        let heartbeat =
+            Packet::Heartbeat { next: last.plus(1000), first: None, nonce: 0, confirm: false };
+        let mut datagram = Vec::new();
+        let origin = Origin { node: SENDER, incarnation: Incarnation(latter) };
+        heartbeat.encode(origin, group(0), 1, &mut datagram);
+        world.inject(1, &datagram);
+        world.run_for(5 * SECOND);
+        let before = world.hosts[1].messages.len();
+        for seqno in &given[5..] {
+            let id = WireId::from(PacketId { sender: SENDER, group: group(0), seqno: *seqno });
+            let block = Block::of_message(&mut Arena::default(), world.now, None, b"again");
+            let packet = Packet::Repair { ids: &[id], sum: block.bytes() };
+            let mut repair = Vec::new();
+            packet.encode(NodeId(3), GroupId::NONE, 1, &mut repair);
+            world.inject(1, &repair);
+        }
+        world.run_for(SECOND);
+        assert_eq!(world.hosts[1].messages.len(), before, "from {former} to {latter}");
     }
 }
