@@ -53,7 +53,7 @@ fn scenarios_reach_what_they_are_for() {
 const ATTACKED: Range<u64> = 1_000_000_000..1_000_000_024;
 
 /// Seeds that have found something.
-const FOUND: [u64; 23] = [
+const FOUND: [u64; 24] = [
     1693,
     5162,
     5706,
@@ -90,4 +90,6 @@ const FOUND: [u64; 23] = [
     1_500_004_119,
     // A ring counted members that were in the other ring already, which left for it.
     1_800_007_357,
+    // A member that went on alone did not know of a third one that had joined before.
+    2_120_022_038,
 ];

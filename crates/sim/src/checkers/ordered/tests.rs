@@ -219,6 +219,22 @@ fn the_last_words_of_a_life_that_was_replaced_may_be_lost_to_some() {
 }
 
 #[test]
+fn member_that_joined_without_the_knowledge_of_a_survivor_is_gone_as_well() {
+    let is_found = |joined: &[NodeId]| {
+        let mut run = Run::of(Partition::AtLeast(1), &[Qos::Resilient(1)]);
+        let mut wider = ring(FIRST, &[&[A, B, C], joined].concat(), Partition::AtLeast(1));
+        wider.version = 1;
+        run.tell(A, [view(&wider, &[]), message(1)]);
+        run.story.died(A);
+        let second = ring(SECOND, &[B, C], Partition::AtLeast(1));
+        [B, C].into_iter().for_each(|node| run.tell(node, [view(&second, &[A])]));
+        run.rules().contains(&"resilience")
+    };
+    assert!(is_found(&[]));
+    assert!(!is_found(&[D]));
+}
+
+#[test]
 fn a_survivor_that_lacks_what_a_dead_member_was_told_is_found() {
     let is_found = |qos, told: NodeId, failed: &[NodeId], rest: &[NodeId]| {
         let mut run = Run::of(Partition::AtLeast(1), &[qos]);
