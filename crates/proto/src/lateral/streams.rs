@@ -185,19 +185,6 @@ impl Stream {
         self.slots.push_back(Slot::Missing(missing));
     }
 
-    /// Notes that the packet before the window is missing after all.
-    pub(super) fn push_missing_before(&mut self, missing: MissingIx) {
-        assert!(self.reaches_back(), "numbers that were settled would be missing again");
-        let is_any_vouched = self.vouched_to.is_after(self.base);
-        self.base = self.base.minus(1);
-        if !is_any_vouched {
-            self.vouched_to = self.base;
-        }
-        self.start = self.base;
-        self.settled_to = self.base;
-        self.slots.push_front(Slot::Missing(missing));
-    }
-
     /// The first number that was ever in the window: nothing is known of those before it.
     pub(super) fn start(&self) -> SeqNo {
         self.start

@@ -45,6 +45,20 @@ impl Stream {
         self.end().distance_from(sure).max(0) as u32
     }
 
+    /// Notes that the packet before the window is missing after all. Where nothing in the window is
+    /// vouched for, nothing before it is.
+    pub(in super::super) fn push_missing_before(&mut self, missing: MissingIx) {
+        assert!(self.reaches_back(), "numbers that were settled would be missing again");
+        let is_any_vouched = self.vouched_to.is_after(self.base);
+        self.base = self.base.minus(1);
+        if !is_any_vouched {
+            self.vouched_to = self.base;
+        }
+        self.start = self.base;
+        self.settled_to = self.base;
+        self.slots.push_front(Slot::Missing(missing));
+    }
+
     /// Returns `true` if numbers count as settled that a stream which continues with `next` has not
     /// sent.
     pub(in super::super) fn is_settled_beyond(&self, next: SeqNo) -> bool {
