@@ -14,8 +14,8 @@ use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::node::{Node, NodeEvent};
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{
-    Endpoint, Event, GroupId, GroupSettings, Incarnation, JoinError, NodeId, PacketId, Profile,
-    RateOfFire, SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind, Wakeup,
+    Endpoint, Event, GroupId, GroupSettings, Incarnation, JoinError, NodeId, Origin, PacketId,
+    Profile, RateOfFire, SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind, Wakeup,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -325,7 +325,10 @@ impl Forged {
                 encode(Packet::Heartbeat { next, first, nonce: 0, confirm: *confirm });
             }
             Self::Ack { settled_to, lost } => {
-                encode(Packet::Ack { settled_to: SeqNo(*settled_to), lost: *lost });
+                // To one of the two nodes.
+                let to = Origin::from(NodeId(u64::from(settled_to % 2) + 1));
+                let settled_to = SeqNo(*settled_to);
+                encode(Packet::Ack { to, settled_to, lost: *lost });
             }
             Self::Open => encode(Packet::Open { nonce: 0 }),
         }

@@ -202,7 +202,8 @@ fn who_holds_back_is_asked_again_though_all_confirmed_what_was_to_be_safe() {
     world.crash(2);
     let fill = |world: &mut World| while world.send(0, GROUP, b"x").is_ok() {};
     let ack = |world: &mut World, node, settled_to| {
-        let packet = Packet::Ack { settled_to: SeqNo(settled_to), lost: 0 };
+        let (to, settled_to) = (Origin::from(NodeId(1)), SeqNo(settled_to));
+        let packet = Packet::Ack { to, settled_to, lost: 0 };
         world.inject(0, &datagram(packet, node, GROUP));
     };
     fill(&mut world);
@@ -346,4 +347,24 @@ fn a_wakeup_names_the_timer_that_is_due() {
     }
     assert!(reasons.contains("open a stream"), "{reasons:?}");
     assert!(!reasons.contains("heartbeat"), "nothing was sent: {reasons:?}");
+}
+
+/// A late acknowledgement for the process that had this one's address before.
+#[test]
+fn acknowledgement_for_another_start_confirms_nothing() {
+    let mut world = World::new(2, &Config::default(), Loss::None, 1);
+    (0..2).for_each(|host| world.join(host, GROUP, RATE));
+    world.filter = Box::new(|_, to, _| to != NodeId(1));
+    world.send(0, GROUP, b"x").expect("nobody holds back");
+    world.confirm(0, GROUP);
+    let ack = |world: &mut World, to: Origin| {
+        let packet = Packet::Ack { to, settled_to: SeqNo(2), lost: 0 };
+        world.inject(0, &datagram(packet, 2, GROUP));
+        world.hosts[0].safe.len()
+    };
+    let own = Origin::from(NodeId(1));
+    assert_eq!(ack(&mut world, Origin { incarnation: Incarnation(9), ..own }), 0);
+    assert_eq!(ack(&mut world, Origin { node: NodeId(9), ..own }), 0);
+    assert_eq!(world.hosts[0].engine.counters().other_incarnations, 2);
+    assert_eq!(ack(&mut world, own), 1);
 }

@@ -321,6 +321,12 @@ mod tests {
         assert_hold([840_010_130]);
     }
 
+    /// Of acknowledgements for the process that was at the address before.
+    #[test]
+    fn seeds_that_failed_with_late_acknowledgements_hold() {
+        assert_hold([2_160_032_159]);
+    }
+
     /// Of members that leave within a message and come back before anybody notices.
     #[test]
     fn seeds_that_failed_with_members_that_came_back_hold() {

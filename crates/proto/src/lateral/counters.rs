@@ -103,7 +103,8 @@ pub struct Counters {
     pub streams_refused: u64,
     /// Datagrams with a sequence number too far ahead to be believed at once.
     pub jumps_doubted: u64,
-    /// Data packets and heartbeats of another start of their sender than the one that is known.
+    /// Data packets and heartbeats of another start of their sender than the one that is known, and
+    /// acknowledgements for another start at this node's address.
     pub other_incarnations: u64,
     /// Streams that began anew because their sender was started again.
     pub streams_restarted: u64,

@@ -378,7 +378,10 @@ impl Engine for Lateral {
                 let heartbeat = Heartbeat { next, first, nonce, confirm };
                 self.on_heartbeat(now, header.origin(), ix, heartbeat);
             }
-            (Packet::Ack { settled_to, lost }, Some(ix)) => {
+            (Packet::Ack { to, .. }, Some(_)) if to != self.origin => {
+                self.counters.other_incarnations += 1;
+            }
+            (Packet::Ack { settled_to, lost, .. }, Some(ix)) => {
                 self.on_ack(now, from, ix, settled_to, lost);
             }
             (Packet::Open { nonce }, Some(ix)) => self.on_open(from, ix, nonce),

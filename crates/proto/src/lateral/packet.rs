@@ -4,7 +4,7 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
-use crate::{Class, GroupId, NodeId, Origin, PacketId, RateOfFire, SeqNo};
+use crate::{Class, GroupId, Incarnation, NodeId, Origin, PacketId, RateOfFire, SeqNo};
 
 /// A lateral packet, its variable parts still in the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,9 +103,13 @@ pub enum Packet<'a> {
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 4 | the first sequence number that is neither delivered nor lost |
-    /// | 40 | 4 | how many of those before it were lost |
+    /// | 36 | 8 | the sender of the stream |
+    /// | 44 | 8 | its incarnation |
+    /// | 52 | 4 | the first sequence number that is neither delivered nor lost |
+    /// | 56 | 4 | how many of those before it were lost |
     Ack {
+        /// The start of the sender that is meant: another may have its address when this arrives.
+        to: Origin,
         /// Everything before this number is settled.
         settled_to: SeqNo,
         /// How many packets of the stream were lost so far.
@@ -184,9 +188,11 @@ struct RawHeartbeat {
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct TwoWords {
-    first: U32,
-    second: U32,
+struct RawAck {
+    node: U64,
+    incarnation: U64,
+    settled_to: U32,
+    lost: U32,
 }
 
 #[derive(Clone, Copy)]
@@ -273,8 +279,11 @@ impl<'a> Packet<'a> {
                 Self::Heartbeat { next, first, nonce, confirm: flag(CONFIRM) }
             }
             k if k == Kind::Ack as u8 => {
-                let (settled_to, lost) = decode_two(body)?;
-                Self::Ack { settled_to: SeqNo(settled_to), lost }
+                let raw = RawAck::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
+                let incarnation = Incarnation(raw.incarnation.get());
+                let to = Origin { node: NodeId(raw.node.get()), incarnation };
+                let (settled_to, lost) = (SeqNo(raw.settled_to.get()), raw.lost.get());
+                Self::Ack { to, settled_to, lost }
             }
             k if k == Kind::Open as u8 => {
                 let nonce = U64::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
@@ -321,7 +330,11 @@ impl<'a> Packet<'a> {
                 let nonce = U64::new(nonce);
                 out.extend_from_slice(RawHeartbeat { next, first, nonce }.as_bytes());
             }
-            Self::Ack { settled_to, lost } => encode_two(settled_to.0, lost, out),
+            Self::Ack { to, settled_to, lost } => {
+                let (node, incarnation) = (U64::new(to.node.0), U64::new(to.incarnation.0));
+                let (settled_to, lost) = (U32::new(settled_to.0), U32::new(lost));
+                out.extend_from_slice(RawAck { node, incarnation, settled_to, lost }.as_bytes());
+            }
             Self::Open { nonce } => out.extend_from_slice(&nonce.to_be_bytes()),
         }
         wire::seal(out, start);
@@ -376,16 +389,6 @@ fn decode_ids(body: &[u8]) -> Result<&[WireId], DecodeError> {
 fn decode_cookie(body: &[u8]) -> Result<(u64, &[WireId]), DecodeError> {
     let (cookie, rest) = U64::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
     Ok((cookie.get(), decode_ids(rest)?))
-}
-
-fn decode_two(body: &[u8]) -> Result<(u32, u32), DecodeError> {
-    let raw = TwoWords::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
-    Ok((raw.first.get(), raw.second.get()))
-}
-
-fn encode_two(first: u32, second: u32, out: &mut Vec<u8>) {
-    let raw = TwoWords { first: U32::new(first), second: U32::new(second) };
-    out.extend_from_slice(raw.as_bytes());
 }
 
 /// Bytes of a data packet around its block.

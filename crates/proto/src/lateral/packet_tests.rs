@@ -1,5 +1,4 @@
 use super::*;
-use crate::Incarnation;
 use proptest::prelude::*;
 
 const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
@@ -61,8 +60,10 @@ fn a_heartbeat_on_the_wire_is_this() {
 
 #[test]
 fn an_ack_and_an_open_on_the_wire_are_this() {
-    let ack = Packet::Ack { settled_to: SeqNo(4), lost: 1 };
-    assert_eq!(body(ack), (7, 0, vec![0, 0, 0, 4, 0, 0, 0, 1]));
+    let to = Origin { node: NodeId(2), incarnation: Incarnation(3) };
+    let ack = Packet::Ack { to, settled_to: SeqNo(4), lost: 1 };
+    let words = [0, 0, 0, 2, 0, 0, 0, 3, 0, 4, 0, 1].into_iter().flat_map(u16::to_be_bytes);
+    assert_eq!(body(ack), (7, 0, words.collect()));
     assert_eq!(body(Packet::Open { nonce: 5 }), (8, 0, vec![0, 0, 0, 0, 0, 0, 0, 5]));
 }
 

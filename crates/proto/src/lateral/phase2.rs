@@ -10,10 +10,12 @@ use super::data_buffer::Came;
 use super::groups::{GroupIx, SampleChange};
 use super::missing::{Missing, MissingIx};
 use super::packet::{Packet, WireId, ids_that_fit};
-use super::streams::StreamIx;
+use super::streams::{Stream, StreamIx};
 use super::{CONFIRM_INTERVAL, Lateral, StreamStart, TimerKey};
-use crate::{Destination, Event, GroupId, LossCause, NodeId, PacketId, Safe, SeqNo, Slow, Time};
-use crate::{ViewChange, ViewChangeKind};
+use crate::{
+    Destination, Event, GroupId, LossCause, NodeId, Origin, PacketId, Safe, SeqNo, Slow, Time,
+    ViewChange, ViewChangeKind,
+};
 
 impl Lateral {
     /// Looks after every missing packet that is due: gives it up, or asks for it.
@@ -175,8 +177,10 @@ impl Lateral {
     /// go unnoticed because the loser has left.
     pub(super) fn bid_farewell(&mut self, ix: GroupIx) {
         for stream in self.streams.of_group(ix) {
-            if stream.opened && stream.sender != self.id {
-                let packet = Packet::Ack { settled_to: stream.settled_to(), lost: stream.lost };
+            if let Some(packet) = ack_of(stream)
+                && stream.opened
+                && stream.sender != self.id
+            {
                 let view = self.groups.get(ix).view_version;
                 let to = [Destination::Node(stream.sender)];
                 self.counters.acks_sent += 1;
@@ -193,7 +197,7 @@ impl Lateral {
             self.ask_again_to_open(now, ix);
             return;
         }
-        let packet = Packet::Ack { settled_to: stream.settled_to(), lost: stream.lost };
+        let Some(packet) = ack_of(stream) else { return };
         let (sender, group) = (stream.sender, stream.group_id);
         self.counters.acks_sent += 1;
         self.transmit(Destination::Node(sender), group, packet);
@@ -416,3 +420,9 @@ enum Answer {
 
 /// The longest interval between heartbeats, as a multiple of the first.
 const LONGEST_HEARTBEAT: u32 = 64;
+
+/// What this node has of the stream, for the start of its sender that is known; `None` if none is.
+fn ack_of(stream: &Stream) -> Option<Packet<'static>> {
+    let to = Origin { node: stream.sender, incarnation: stream.incarnation? };
+    Some(Packet::Ack { to, settled_to: stream.settled_to(), lost: stream.lost })
+}
