@@ -75,7 +75,7 @@ fn templates(from: NodeId, to: NodeId, group: GroupId) -> Vec<Vec<u8>> {
         Packet::Retransmission { origin: from, seqno: SeqNo(4), block: &block },
         Packet::HaveNot { ids: &ids, expired: true },
         Packet::Heartbeat { next: SeqNo(9), first: Some(SeqNo(1)), nonce: 0, confirm: true },
-        Packet::Ack { to: Origin::from(from), settled_to: SeqNo(1), lost: 0 },
+        Packet::Ack { to: Origin::from(to), settled_to: SeqNo(1), lost: 0 },
         Packet::Open { nonce: 0 },
     ];
     let encode = |packet: &Packet<'_>| {
