@@ -37,8 +37,12 @@ fuzz_target!(|arrivals: Vec<Arrival>| {
         now = now + Duration::from_millis(arrival.after_ms.into());
         gossip.handle_timeout(now);
         let source = endpoint(7400 + u16::from(arrival.sender % 8));
-        gossip.handle_datagram(now, source, &datagram(&arrival));
-        drain(&mut gossip, now);
+        let datagram = datagram(&arrival);
+        gossip.handle_datagram(now, source, &datagram);
+        // What drew a challenge is heard once that is answered.
+        drain(&mut gossip, now, &datagram);
+        gossip.handle_datagram(now, source, &datagram);
+        drain(&mut gossip, now, &datagram);
     }
 });
 
@@ -60,13 +64,14 @@ fn datagram(arrival: &Arrival) -> Vec<u8> {
     datagram
 }
 
-/// Takes what the node sends and has to say. The addresses that it challenges answer.
-fn drain(gossip: &mut Gossip, now: Time) {
+/// Takes what the node sends and has to say. The addresses that it challenges answer in the name
+/// of the sender of `heard`.
+fn drain(gossip: &mut Gossip, now: Time, heard: &[u8]) {
     for _ in 0..MAX_DRAINED {
         let mut sent = Vec::new();
         let Some(transmit) = gossip.poll_transmit(&mut sent) else { break };
         if let (Destination::Endpoint(there), Some(response)) =
-            (transmit.destination, path_response(&sent))
+            (transmit.destination, path_response(heard, &sent))
         {
             gossip.handle_datagram(now, there, &response);
         }
@@ -77,8 +82,9 @@ fn drain(gossip: &mut Gossip, now: Time) {
     gossip.check();
 }
 
-/// The response to `sent`, if it challenges the address that it was sent to.
-fn path_response(sent: &[u8]) -> Option<Vec<u8>> {
+/// The response to `sent` in the name of the sender of `heard`, if `sent` challenges the address
+/// that it was sent to.
+fn path_response(heard: &[u8], sent: &[u8]) -> Option<Vec<u8>> {
     const HELLO: u8 = 2;
     const PATH_CHALLENGE: u8 = 8;
     const PATH_RESPONSE: u8 = 9;
@@ -87,10 +93,12 @@ fn path_response(sent: &[u8]) -> Option<Vec<u8>> {
     if ![HELLO, PATH_CHALLENGE].contains(&header.kind) {
         return None;
     }
+    let (Header { sender, incarnation, .. }, _) = Header::decode(heard).ok()?;
     let mut response = Vec::new();
-    Header { kind: PATH_RESPONSE, flags: 0, sender: NodeId(9), ..header }.begin(&mut response);
+    Header { kind: PATH_RESPONSE, flags: 0, sender, incarnation, ..header }.begin(&mut response);
     // Its identity: bump, port, IPv4, address to be filled in.
-    let identity = [&9_u64.to_be_bytes()[..], &[0, 0, 0, 0, 0x1c, 0xe8, 4, 0, 0, 0, 0]].concat();
+    let id = sender.0.to_be_bytes();
+    let identity = [&id[..], &[0, 0, 0, 0, 0x1c, 0xe8, 4, 0, 0, 0, 0]].concat();
     response.extend([cookie, &[0; 8], &identity].concat());
     wire::seal(&mut response, 0);
     Some(response)

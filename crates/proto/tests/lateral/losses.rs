@@ -95,16 +95,24 @@ fn packets_from_long_before_the_first_heard_are_left_to_the_senders_answer() {
     assert_eq!(world.hosts[0].got(NodeId(2), group(0)), [200_000]);
 }
 
-#[test]
-fn sender_that_has_yet_to_send_what_it_owes_not_makes_nothing_come_twice() {
+/// Two members that do not hear each other.
+fn cut_off() -> World {
     let mut world = World::new(2, &Config::default(), Loss::None, 1);
     (0..2).for_each(|host| world.join(host, group(0), RATE));
     world.filter = Box::new(|_, _, _| false);
-    let inject = |world: &mut World, packet: Packet<'_>| {
-        let mut datagram = Vec::new();
-        packet.encode(NodeId(2), group(0), 0, &mut datagram);
-        world.inject(0, &datagram);
-    };
+    world
+}
+
+/// Host 0 gets the packet in the name of host 1.
+fn inject(world: &mut World, packet: Packet<'_>) {
+    let mut datagram = Vec::new();
+    packet.encode(NodeId(2), group(0), 0, &mut datagram);
+    world.inject(0, &datagram);
+}
+
+#[test]
+fn sender_that_has_yet_to_send_what_it_owes_not_makes_nothing_come_twice() {
+    let mut world = cut_off();
     let data = |world: &mut World, number: u32| {
         let block = Block::of_message(&mut Arena::default(), world.now, None, &payload(number));
         let (seqno, confirm) = (SeqNo(number), false);
@@ -127,14 +135,7 @@ fn sender_that_has_yet_to_send_what_it_owes_not_makes_nothing_come_twice() {
 
 #[test]
 fn claims_about_messages_that_wait_at_their_sender_are_refuted() {
-    let mut world = World::new(2, &Config::default(), Loss::None, 1);
-    (0..2).for_each(|host| world.join(host, group(0), RATE));
-    world.filter = Box::new(|_, _, _| false);
-    let inject = |world: &mut World, packet: Packet<'_>| {
-        let mut datagram = Vec::new();
-        packet.encode(NodeId(2), group(0), 0, &mut datagram);
-        world.inject(0, &datagram);
-    };
+    let mut world = cut_off();
     let block = Block::of_message(&mut Arena::default(), world.now, None, &payload(100));
     let (seqno, confirm) = (SeqNo(100), false);
     inject(&mut world, Packet::Data { seqno, confirm, block: block.bytes() });

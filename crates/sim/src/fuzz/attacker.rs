@@ -77,8 +77,11 @@ impl Attacker {
             world.with(host, |machine, now| machine.handle_datagram(now, source, &datagram));
             // The address is a true one: it shows that it receives what is sent there.
             for sent in world.take_sent_elsewhere() {
-                let Some(answer) = hearsay::path_response(&sent) else { continue };
-                world.with(host, |machine, now| machine.handle_datagram(now, source, &answer));
+                let Some(answer) = hearsay::path_response(&datagram, &sent) else { continue };
+                world.with(host, |machine, now| {
+                    machine.handle_datagram(now, source, &answer);
+                    machine.handle_datagram(now, source, &datagram);
+                });
             }
         }
     }

@@ -36,16 +36,18 @@ pub(super) fn forged(rng: &mut Rng, heard: &[u8], to: NodeId) -> Option<Vec<u8>>
     Some(datagram)
 }
 
-/// The response to `sent`, if it challenges the address that it was sent to.
-pub(super) fn path_response(sent: &[u8]) -> Option<Vec<u8>> {
+/// The response to `sent` in the name of the sender of `forged`, if `sent` challenges the address
+/// that it was sent to.
+pub(super) fn path_response(forged: &[u8], sent: &[u8]) -> Option<Vec<u8>> {
+    let (name, _) = Header::decode(forged).ok()?;
     let (header, body) = Header::decode(sent).ok()?;
     let cookie = body.get(..8).filter(|cookie| **cookie != [0; 8])?;
     if header.protocol != Protocol::Membership || ![HELLO, PATH_CHALLENGE].contains(&header.kind) {
         return None;
     }
-    let sender = NodeId(u64::MAX);
+    let Header { sender, incarnation, .. } = name;
     let mut datagram = Vec::new();
-    Header { kind: PATH_RESPONSE, flags: 0, sender, ..header }.begin(&mut datagram);
+    Header { kind: PATH_RESPONSE, flags: 0, sender, incarnation, ..header }.begin(&mut datagram);
     datagram.extend([cookie, &[0; 8], &identity(sender, 0)].concat());
     wire::seal(&mut datagram, 0);
     Some(datagram)
