@@ -110,8 +110,9 @@ impl Builder {
         self
     }
 
-    /// The UDP port for multicast, which all nodes of the host share. Default: 7401. Nodes with
-    /// different ones do not hear each other.
+    /// The UDP port for multicast, which all nodes of the host share. Default: 7401. It also names
+    /// the network: nodes with different ones ignore each other, also where one is a seed of the
+    /// other, or is started at an address that a member of the other network had before.
     pub fn multicast_port(mut self, port: u16) -> Self {
         self.multicast_port = port;
         self
@@ -319,6 +320,7 @@ impl Builder {
         let membership = Provider {
             origin,
             endpoint: sockets.endpoint,
+            network: self.multicast_port.into(),
             seeds: self.all_seeds(explicit_seeds, sockets.endpoint),
             static_members: self.static_members,
             controls,
@@ -373,7 +375,7 @@ impl Builder {
 
     /// The explicit seeds; or where there are none the default port of this host, so that the
     /// nodes of a host find each other without multicast. Another multicast port means another
-    /// network: its nodes do not look there, but are found by those who do if they have that port.
+    /// network, whose nodes do not look there.
     fn all_seeds(&self, explicit: Vec<SocketAddr>, own: SocketAddr) -> Vec<SocketAddr> {
         let implied = SocketAddr::new(own.ip(), DEFAULT_PORT);
         let is_default = self.seeds.is_empty() && self.multicast_port == DEFAULT_MULTICAST_PORT;

@@ -339,8 +339,8 @@ impl JoinGroupError {
         match self {
             Self::Refused(error) => refused_fix(error),
             Self::NoSeedAnswered { .. } => {
-                "start a node there, or check address, port and firewall (UDP); leave the seeds \
-                 away to be found by multicast"
+                "start a node there, or check address, port, firewall (UDP) and that the \
+                 multicast port is the same; leave the seeds away to be found by multicast"
                     .into()
             }
             Self::ServiceAway { .. } => {

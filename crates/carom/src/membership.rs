@@ -18,6 +18,8 @@ pub(crate) struct Provider {
     pub(crate) controls: Vec<SocketAddr>,
     pub(crate) cluster: String,
     pub(crate) rack: String,
+    /// The network, where nodes find each other by gossip.
+    pub(crate) network: u32,
     /// Addresses to begin with.
     pub(crate) seeds: Vec<SocketAddr>,
     /// Whether there is a local network to say hello to by multicast.
@@ -43,6 +45,7 @@ impl Provider {
         }
         let config = Config {
             seeds: self.seeds.into_iter().map(Endpoint).collect(),
+            network: self.network,
             lan_hello: self.has_lan,
             max_datagram_bytes: MAX_DATAGRAM_BYTES,
             ..Config::default()

@@ -34,8 +34,12 @@ fn nodes_of_a_local_network_find_each_other_by_multicast() {
 
 #[test]
 fn networks_with_other_multicast_ports_stay_apart() {
-    let [a, b] = [(); 2].map(|()| on_loopback(multicast_port()).start().expect("a node"));
+    let a = on_loopback(multicast_port()).start().expect("a node");
+    let seed = a.endpoint().to_string();
+    let b = on_loopback(multicast_port()).seeds([&seed]).start().expect("a node");
     assert!(a.settled(PATIENCE) && b.settled(PATIENCE));
+    let error = b.join("prices", Profile::time_critical()).expect_err("its network is empty");
+    assert_eq!(error, JoinGroupError::NoSeedAnswered { seeds: vec![seed] });
     assert!(a.status().members.is_empty() && b.status().members.is_empty());
 }
 

@@ -9,7 +9,7 @@
 //! | 5 | 1 | flags | as its protocol and type define them |
 //! | 6 | 2 | length | bytes of the whole datagram, modulo 2^16 of a packet that is sent in parts |
 //! | 8 | 4 | checksum | CRC-32 (IEEE) of the whole datagram without this field |
-//! | 12 | 4 | group | [`GroupId`], 0 where the packet concerns none or several |
+//! | 12 | 4 | group | [`GroupId`], 0 for none or several; in gossip, the network |
 //! | 16 | 8 | sender | [`NodeId`] of the node that sent this datagram |
 //! | 24 | 8 | incarnation | [`Incarnation`] of that node: 64 random bits for each of its starts |
 //! | 32 | 4 | view | version of the sender's view of the group, or an epoch |

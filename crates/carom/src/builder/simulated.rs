@@ -48,6 +48,7 @@ impl Builder {
         let provider = Provider {
             origin,
             endpoint: host.endpoint(),
+            network: 0,
             seeds: self.all_seeds(explicit_seeds, host.endpoint()),
             static_members: self.static_members,
             controls: Vec::new(),

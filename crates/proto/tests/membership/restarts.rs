@@ -1,8 +1,8 @@
 //! Nodes that stop and start again under their ids.
 
-use carom_proto::membership::gossip::Gossip;
+use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::wire::Header;
-use carom_proto::{Incarnation, Origin};
+use carom_proto::{Incarnation, NodeId, Origin};
 
 use crate::net::{Net, endpoint, node_id, with_seeds};
 use crate::{GROUPS, agreed, in_group, millis, seconds};
@@ -28,6 +28,23 @@ fn bounced(net: &mut Net, incarnation: u64) {
     let origin = Origin { node: node_id(1), incarnation: Incarnation(incarnation) };
     let again = Gossip::new(origin, endpoint(1), with_seeds(&[0]), 99);
     net.restart(1, Box::new(again));
+}
+
+#[test]
+fn node_of_another_network_at_the_address_of_a_member_is_ignored() {
+    let mut net = agreed(3, 0.0, 6);
+    let id = NodeId(77);
+    let other = Config { network: 1, ..with_seeds(&[0]) };
+    net.restart(1, Box::new(Gossip::new(id, endpoint(1), other, 99)));
+    // The others look for the member that is gone for as long as they remember it.
+    net.run_for(seconds(60));
+    for host in [0, 2] {
+        assert_eq!(net.hosts[host].membership.nodes().len(), 1, "at {host}");
+        assert_eq!(net.stat(host, "nodes_failed"), 1);
+    }
+    assert!(net.hosts[1].membership.nodes().is_empty());
+    assert!((0..2).all(|host| net.stat(host, "datagrams_of_other_networks") > 0));
+    net.check();
 }
 
 #[test]

@@ -13,6 +13,10 @@ pub struct Config {
     /// the others' LAN. They are asked until they answer, and now and then again for as long as
     /// one of them is not a member. The node's own address among them does no harm. Default: none.
     pub seeds: Vec<Endpoint>,
+    /// The network of the node. Nodes ignore those of other networks, which may be sent what was
+    /// meant for a member that had their address before. Choose another number for each cluster
+    /// that shares a host with others. Default: 0.
+    pub network: u32,
     /// Whether to say hello on the LAN by multicast. Default: true.
     pub lan_hello: bool,
     /// A crashed node is out of every view within this time, however many nodes there are. Less
@@ -66,6 +70,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             seeds: Vec::new(),
+            network: 0,
             lan_hello: true,
             detection_time: Duration::from_secs(3),
             heartbeats: true,

@@ -26,6 +26,8 @@ pub(super) struct Counters {
     pub(super) path_responses_received: u64,
     /// Damaged, or not made by this program.
     pub(super) datagrams_malformed: u64,
+    /// From nodes of other networks.
+    pub(super) datagrams_of_other_networks: u64,
     /// This node's own, come back by multicast or because it is its own seed.
     pub(super) datagrams_own: u64,
     /// From nodes that have said goodbye, or from starts of nodes that are over.
@@ -122,6 +124,7 @@ impl Counters {
             ("path_challenges_received", self.path_challenges_received),
             ("path_responses_received", self.path_responses_received),
             ("datagrams_malformed", self.datagrams_malformed),
+            ("datagrams_of_other_networks", self.datagrams_of_other_networks),
             ("datagrams_own", self.datagrams_own),
             ("datagrams_late", self.datagrams_late),
             ("restarts", self.restarts),

@@ -274,7 +274,7 @@ impl Gossip {
     }
 
     fn transmit(&mut self, destination: Destination, packet: &Packet) {
-        let datagram = packet.encode(self.origin);
+        let datagram = packet.encode(self.config.network, self.origin);
         self.transmit_encoded(destination, packet, datagram);
     }
 
@@ -357,10 +357,14 @@ impl Membership for Gossip {
             return;
         }
         self.begin(now);
-        let Ok((origin, packet)) = Packet::decode(datagram) else {
+        let Ok((network, origin, packet)) = Packet::decode(datagram) else {
             self.counters.datagrams_malformed += 1;
             return;
         };
+        if network != self.config.network {
+            self.counters.datagrams_of_other_networks += 1;
+            return;
+        }
         let sender = origin.node;
         if sender == self.id {
             self.counters.datagrams_own += 1;

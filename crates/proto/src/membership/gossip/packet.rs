@@ -1,5 +1,5 @@
 //! The packets of gossip membership: bodies behind the [common header](crate::wire), whose group
-//! and view are 0. All numbers are big-endian.
+//! is the network of the sender, and whose view is 0. All numbers are big-endian.
 
 use bytes::{Buf, BufMut};
 
@@ -188,12 +188,12 @@ pub(super) fn pull_capacity(bytes: usize) -> usize {
 }
 
 impl Packet {
-    /// The datagram, as sent by `origin`.
-    pub(super) fn encode(&self, origin: impl Into<Origin>) -> Vec<u8> {
+    /// The datagram, as sent by `origin` in `network`.
+    pub(super) fn encode(&self, network: u32, origin: impl Into<Origin>) -> Vec<u8> {
         let (kind, flags) = self.kind_and_flags();
         let protocol = Protocol::Membership;
         let mut out = Vec::new();
-        let group = GroupId(0);
+        let group = GroupId(network);
         let Origin { node: sender, incarnation } = origin.into();
         let header = Header { protocol, kind, flags, group, sender, incarnation, view: 0 };
         let start = header.begin(&mut out);
@@ -202,8 +202,8 @@ impl Packet {
         out
     }
 
-    /// Reads a datagram; returns its origin with it.
-    pub(super) fn decode(datagram: &[u8]) -> Result<(Origin, Self), DecodeError> {
+    /// Reads a datagram; returns its network and its origin with it.
+    pub(super) fn decode(datagram: &[u8]) -> Result<(u32, Origin, Self), DecodeError> {
         let (header, mut body) = Header::decode(datagram)?;
         if header.protocol != Protocol::Membership {
             return Err(DecodeError::Kind);
@@ -213,10 +213,10 @@ impl Packet {
             return Err(DecodeError::Length);
         }
         // What would be encoded with other flags was not sent by this program.
-        if packet.kind_and_flags().1 != header.flags || header.group.0 != 0 || header.view != 0 {
+        if packet.kind_and_flags().1 != header.flags || header.view != 0 {
             return Err(DecodeError::Value);
         }
-        Ok((header.origin(), packet))
+        Ok((header.group.0, header.origin(), packet))
     }
 
     fn kind_and_flags(&self) -> (u8, u8) {

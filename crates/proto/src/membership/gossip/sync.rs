@@ -66,7 +66,7 @@ impl Gossip {
             self.exchange.pushed = changes.up_to;
             changes.answer_wanted = chunk == PUSH_CHUNKS || changes.up_to == version;
             let packet = Packet::Changes(changes);
-            let datagram = packet.encode(self.origin);
+            let datagram = packet.encode(self.config.network, self.origin);
             for node in self.live.clone() {
                 let destination = Destination::Endpoint(self.peers[&node].identity.endpoint);
                 self.transmit_encoded(destination, &packet, datagram.clone());

@@ -22,9 +22,9 @@ fn subscription() -> Subscription {
 
 /// The datagram in hexadecimal without what precedes the length: `CA70 02 02`.
 fn hex(packet: &Packet) -> String {
-    let datagram = packet.encode(SENDER);
+    let datagram = packet.encode(0, SENDER);
     assert_eq!(datagram[..4], [0xCA, 0x70, 2, 2]);
-    assert_eq!(Packet::decode(&datagram), Ok((Origin::from(SENDER), packet.clone())));
+    assert_eq!(Packet::decode(&datagram), Ok((0, Origin::from(SENDER), packet.clone())));
     let header = &datagram[4..HEADER_BYTES];
     assert_eq!(
         header[8..],
@@ -119,12 +119,12 @@ fn a_row_with_unknown_settings_hides_no_other_row() {
         rows: vec![row(1), row(2), row(3)],
         unknown: 0,
     };
-    let mut datagram = Packet::Changes(changes.clone()).encode(SENDER);
+    let mut datagram = Packet::Changes(changes.clone()).encode(0, SENDER);
     // The profile of the second row, behind its version, group and presence.
     datagram[HEADER_BYTES + 20 + ROW_BYTES + 9] = 77;
     wire::seal(&mut datagram, 0);
     let expected = Changes { rows: vec![row(1), row(3)], unknown: 1, ..changes };
-    assert_eq!(Packet::decode(&datagram), Ok((Origin::from(SENDER), Packet::Changes(expected))));
+    assert_eq!(Packet::decode(&datagram), Ok((0, Origin::from(SENDER), Packet::Changes(expected))));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn what_fits_by_the_capacities_fits() {
         let wanted = Wanted { node: NodeId(1), after: 0, up_to: 1, floor: 0 };
         let pull = Packet::Pull(vec![wanted; pull_capacity(bytes)]);
         for packet in [digest, changes, pull] {
-            let length = packet.encode(SENDER).len();
+            let length = packet.encode(0, SENDER).len();
             assert!(length <= bytes && length + 39 > bytes, "{length} of {bytes}");
         }
     }
@@ -240,9 +240,12 @@ fn any_packet() -> impl Strategy<Value = Packet> {
 
 proptest! {
     #[test]
-    fn decoding_is_the_inverse_of_encoding(sender: u64, packet in any_packet()) {
-        let datagram = packet.encode(NodeId(sender));
-        prop_assert_eq!(Packet::decode(&datagram), Ok((Origin::from(NodeId(sender)), packet)));
+    fn decoding_is_the_inverse_of_encoding(
+        network: u32, sender: u64, packet in any_packet(),
+    ) {
+        let datagram = packet.encode(network, NodeId(sender));
+        let expected = (network, Origin::from(NodeId(sender)), packet);
+        prop_assert_eq!(Packet::decode(&datagram), Ok(expected));
     }
 
     #[test]
@@ -257,9 +260,9 @@ proptest! {
         header.begin(&mut datagram);
         datagram.extend_from_slice(&body);
         wire::seal(&mut datagram, 0);
-        if let Ok((sender, packet)) = Packet::decode(&datagram) {
+        if let Ok((network, sender, packet)) = Packet::decode(&datagram) {
             let is_whole = !matches!(&packet, Packet::Changes(changes) if changes.unknown > 0);
-            prop_assert_eq!(packet.encode(sender) == datagram, is_whole);
+            prop_assert_eq!(packet.encode(network, sender) == datagram, is_whole);
         }
     }
 
@@ -267,7 +270,7 @@ proptest! {
     fn cut_and_changed_packets_never_panic(
         packet in any_packet(), cut in 0..2000_usize, place in 0..2000_usize, byte: u8,
     ) {
-        let mut datagram = packet.encode(SENDER);
+        let mut datagram = packet.encode(0, SENDER);
         datagram.truncate(HEADER_BYTES.max(cut));
         let place = HEADER_BYTES + place % datagram.len();
         if let Some(old) = datagram.get_mut(place) {
