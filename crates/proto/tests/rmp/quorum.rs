@@ -158,6 +158,31 @@ fn clients_alone_begin_no_ring_and_say_so() {
     (0..2).for_each(|number| assert_eq!(world.ring(number), world.ring(next)));
 }
 
+/// Every change of the members waits for the quorum, and takes memory until then.
+#[test]
+fn ring_without_its_quorum_keeps_a_bounded_number_of_changes() {
+    let mut world = world(3, 3, 5, &[0; 3]);
+    world.join(0);
+    world.run_for(1000 * MS);
+    let client = world.add();
+    for _ in 0..200 {
+        world.join_with(client, CLIENT);
+        world.run_for(1000 * MS);
+        world.leave(client);
+        world.run_for(1000 * MS);
+    }
+    let refused = world.hosts[0].engine.counters().members_refused;
+    assert!(refused > 50, "{refused} of 200 joins were refused");
+    world.join_with(client, CLIENT);
+    world.run_for(1000 * MS);
+    assert_eq!(world.ring(client), None, "it waits for the quorum outside");
+    (1..3).for_each(|number| world.join(number));
+    world.run_for(5000 * MS);
+    assert_eq!(world.ring(0).map(|ring| ring.len()), Some(4));
+    let views = world.hosts[0].story.iter().filter(|told| matches!(told, Told::View { .. }));
+    assert!(views.count() < 280, "the views that waited");
+}
+
 #[test]
 fn a_voter_that_leaves_below_the_quorum_stops_the_ring() {
     for seed in 0..10 {

@@ -40,6 +40,11 @@ impl Ring {
         (here < quorum).then_some((here, quorum))
     }
 
+    /// Number of views that wait to be delivered.
+    pub(in crate::rmp) fn waiting_views(&self) -> usize {
+        self.queue.iter().filter(|queued| matches!(queued, Queued::View { .. })).count()
+    }
+
     /// Whether nothing of this ring was ordered, and no view of it was delivered here.
     pub(in crate::rmp) fn is_unused(&self) -> bool {
         self.ordered == Timestamp(0) && self.shown.is_empty()
