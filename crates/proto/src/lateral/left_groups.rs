@@ -28,10 +28,12 @@ pub(super) struct LeftGroups {
 /// What is remembered of one group that was left.
 #[derive(Debug)]
 pub(super) struct LeftGroup {
+    /// Where its own stream began.
+    pub(super) start: Position,
     /// The position of this node's next message.
     pub(super) next: Position,
-    /// How many numbers of its own stream are used.
-    pub(super) length: u32,
+    /// How many numbers are used, from the first that a stream of the group may begin with.
+    length: u32,
     /// How far it had come with each sender.
     pub(super) heard: Heard,
 }
@@ -44,9 +46,25 @@ const MAX_SENDERS: usize = 1 << 16;
 const ENTRY_BYTES: usize = 96;
 
 impl LeftGroup {
-    pub(super) fn new(own: &OwnStream, heard: Heard) -> Self {
-        Self { next: own.taken_to, length: own.length(), heard }
+    /// `least` is the least position at which a stream of the group may begin.
+    pub(super) fn new(own: &OwnStream, least: Position, heard: Heard) -> Self {
+        let (start, next) = (own.start(), own.taken_to);
+        Self { start, next, length: next.distance_from(least), heard }
     }
+}
+
+/// Where the stream of a node in a group begins at the earliest. Another incarnation of the node
+/// begins somewhere else, so that a repair or a retransmission of its former packets names none of
+/// those that it sends now.
+pub(super) fn least_position(
+    group: GroupId,
+    Incarnation(bits): Incarnation,
+    config: &Config,
+) -> Position {
+    let is_fixed = bits == 0 || config.stream_start == StreamStart::FromFirst;
+    let offset = if is_fixed { 0 } else { Rng::new(bits ^ u64::from(group.0)).next_u64() };
+    // At least half of all numbers are left before they wrap.
+    Position::of_first(config.first_number.plus(offset as u32 >> 1))
 }
 
 impl LeftGroups {
@@ -73,21 +91,11 @@ impl LeftGroups {
         Some(left)
     }
 
-    /// Where this node's stream in a group begins. Another incarnation of the node begins somewhere
-    /// else, so that a repair or a retransmission of its former packets names none of those that it
-    /// sends now; and no number is used again in a group that was left so long ago that it is
+    /// Where this node's stream begins in a group that is not remembered, for which `least` is the
+    /// least position: no number is used again if the group was left so long ago that it is
     /// forgotten.
-    pub(super) fn first_position(
-        &self,
-        group: GroupId,
-        Incarnation(bits): Incarnation,
-        config: &Config,
-    ) -> Position {
-        let is_fixed = bits == 0 || config.stream_start == StreamStart::FromFirst;
-        let offset = if is_fixed { 0 } else { Rng::new(bits ^ u64::from(group.0)).next_u64() };
-        // At least half of all numbers are left before they wrap.
-        let first = config.first_number.plus(offset as u32 >> 1);
-        Position::of_first(first).plus(self.longest_forgotten)
+    pub(super) fn first_position(&self, least: Position) -> Position {
+        least.plus(self.longest_forgotten)
     }
 
     /// Bytes that all of it takes up.
@@ -124,7 +132,8 @@ mod tests {
         let mut heard = Heard::default();
         let former = Former { to: SeqNo(9), over_since: None };
         (0..senders).for_each(|node| heard.note(NodeId(node), None, former, usize::MAX));
-        LeftGroup { next: Position::of_first(SeqNo(1)).plus(length), length, heard }
+        let start = Position::of_first(SeqNo(1));
+        LeftGroup { start, next: start.plus(length), length, heard }
     }
 
     #[test]
@@ -139,6 +148,40 @@ mod tests {
         assert!(groups.take(GroupId(u32::MAX)).is_none());
         assert_eq!(groups.take(GroupId(0)).map(|left| left.length), Some(5));
         groups.check();
+    }
+
+    #[test]
+    fn numbers_that_a_stream_began_behind_count_as_used() {
+        let least = Position::of_first(SeqNo(1));
+        let mut groups = LeftGroups::default();
+        let forget_all = |groups: &mut LeftGroups| {
+            (1..=MAX_GROUPS as u32).for_each(|group| groups.insert(GroupId(group), left(5, 0)));
+        };
+        groups.insert(GroupId(0), left(77, 0));
+        forget_all(&mut groups);
+        for used in [127, 177] {
+            // The group was forgotten, and is joined again for 50 messages.
+            assert!(groups.take(GroupId(0)).is_none());
+            let mut own = OwnStream::new(groups.first_position(least));
+            (0..50).for_each(|_| _ = own.take_number());
+            assert_eq!(own.next, least.plus(used));
+            groups.insert(GroupId(0), LeftGroup::new(&own, least, Heard::default()));
+            (1..=MAX_GROUPS as u32).for_each(|group| _ = groups.take(GroupId(group)));
+            forget_all(&mut groups);
+        }
+    }
+
+    #[test]
+    fn stream_of_a_group_that_is_remembered_goes_on_from_its_own_start() {
+        let least = Position::of_first(SeqNo(1));
+        let mut own = OwnStream::new(least.plus(7));
+        own.take_number();
+        let left = LeftGroup::new(&own, least, Heard::default());
+        let mut own = OwnStream::new(least.plus(500));
+        own.resume_at(left.start, left.next);
+        assert_eq!((own.start(), own.next), (least.plus(7), least.plus(8)));
+        own.add_member(NodeId(3));
+        assert!(own.is_joiner(NodeId(3)), "a joiner is told where the stream ends");
     }
 
     #[test]

@@ -88,7 +88,7 @@ use block::{Arena, Block};
 use cookies::Cookies;
 use cutting::Cutter;
 use groups::{Group, GroupIx, Groups};
-use left_groups::{LeftGroup, LeftGroups};
+use left_groups::{LeftGroup, LeftGroups, least_position};
 use missing::MissingPackets;
 use outbox::Outbox;
 use packet::Packet;
@@ -273,11 +273,12 @@ impl Engine for Lateral {
             self.r = Some(rate.r);
             self.bins.set_r(rate.r);
         }
-        let start = self.left.first_position(group, self.origin.incarnation, &self.config);
+        let least = least_position(group, self.origin.incarnation, &self.config);
+        let start = self.left.first_position(least);
         let mut joined =
             Group::new(group, rate, start, self.config.partial_view, self.groups.seed());
         if let Some(left) = self.left.take(group) {
-            joined.own.resume_at(left.next);
+            joined.own.resume_at(left.start, left.next);
             joined.heard = left.heard;
         }
         let ix = self.groups.insert(joined);
@@ -306,7 +307,8 @@ impl Engine for Lateral {
         // The bins of the group go now, while its packets still concern those who stay.
         let Self { bins, outbox, counters, .. } = self;
         bins.rebuild(&mut |repair| repairs::send(self.origin, &repair, outbox, counters));
-        self.left.insert(group, LeftGroup::new(&left.own, heard));
+        let least = least_position(group, self.origin.incarnation, &self.config);
+        self.left.insert(group, LeftGroup::new(&left.own, least, heard));
         if self.groups.is_empty() {
             self.r = None;
         }

@@ -89,7 +89,7 @@ impl Position {
     }
 
     /// How many places it lies after `other`: 0 if before, at most `u32::MAX`.
-    fn distance_from(self, other: Self) -> u32 {
+    pub(super) fn distance_from(self, other: Self) -> u32 {
         self.0.saturating_sub(other.0).try_into().unwrap_or(u32::MAX)
     }
 
@@ -118,16 +118,17 @@ impl OwnStream {
     }
 
     /// The stream goes on where it stood when this node left the group.
-    pub(super) fn resume_at(&mut self, next: Position) {
+    pub(super) fn resume_at(&mut self, start: Position, next: Position) {
+        self.start = start;
         self.next = next;
         self.taken_to = next;
         self.asked_to = next;
         self.confirmed_to = next;
     }
 
-    /// How many numbers are used, or will be by messages that were taken.
-    pub(super) fn length(&self) -> u32 {
-        self.taken_to.distance_from(self.start)
+    /// The position of the first packet.
+    pub(super) fn start(&self) -> Position {
+        self.start
     }
 
     /// Gives the next packet its number.
