@@ -197,10 +197,6 @@ impl Node {
                     return None;
                 }
             }
-            if !self.starts.is_credible(source, peek) {
-                self.counters.datagrams_of_other_starts += 1;
-                return None;
-            }
         }
         match peek.map(|it| (it.protocol, it.group)) {
             Some((Protocol::Lateral, group)) if self.concerns(group) => {

@@ -121,12 +121,11 @@ impl<E: Engine + ?Sized> Member<E> {
     /// a [`Node`](carom_proto::node::Node) can tell.
     fn admits(&mut self, now: Time, source: Endpoint, datagram: &[u8]) -> bool {
         let Some(peek) = Header::peek(datagram) else { return true };
-        match self.starts.look(now, source, peek, datagram) {
-            Start::Known => {}
-            Start::Over => return false,
-            Start::New => self.on_restart(now, peek.sender),
+        let start = self.starts.look(now, source, peek, datagram);
+        if start == Start::New {
+            self.on_restart(now, peek.sender);
         }
-        self.starts.is_credible(source, peek)
+        start != Start::Over
     }
 
     fn on_view(&mut self, now: Time, change: ViewChange) {

@@ -209,12 +209,6 @@ enum Kind {
     Challenge = 9,
 }
 
-/// Returns `true` if packets of this kind speak for their sender alone, which sends them itself.
-pub(crate) fn is_control_of_member(kind: u8) -> bool {
-    let kinds = [Kind::Nak, Kind::HaveNot, Kind::Ack, Kind::Open, Kind::Challenge];
-    kinds.iter().any(|control| *control as u8 == kind)
-}
-
 impl From<PacketId> for WireId {
     fn from(id: PacketId) -> Self {
         Self {

@@ -1,18 +1,20 @@
-//! Which start of each node is the current one.
+//! Which start of each node is the current one, and what is believed to come from it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::incarnations::Incarnations;
 pub use crate::incarnations::Start;
 use crate::wire::{Header, Peek, Protocol};
-use crate::{Endpoint, NodeId, Time, lateral};
+use crate::{Endpoint, NodeId, Time};
 
 /// The nodes that were met, with the incarnations that their datagrams carry.
 #[derive(Debug, Default)]
 pub struct Starts {
     nodes: BTreeMap<NodeId, Known>,
-    /// Nodes that were heard and are gone, the last in the end. A ring holds them for a while.
-    gone: VecDeque<(NodeId, Endpoint)>,
+    /// Nodes that were heard and are gone, and where. A ring holds them for a while.
+    gone: BTreeMap<NodeId, Endpoint>,
+    /// The nodes that are gone, the last in the end.
+    order: VecDeque<NodeId>,
 }
 
 #[derive(Debug)]
@@ -24,7 +26,9 @@ struct Known {
 impl Starts {
     /// The node is reached there.
     pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
-        self.gone.retain(|(other, _)| *other != node);
+        if self.gone.remove(&node).is_some() {
+            self.order.retain(|other| *other != node);
+        }
         let known = Known { endpoint, incarnations: Incarnations::default() };
         self.nodes.entry(node).or_insert(known).endpoint = endpoint;
     }
@@ -33,47 +37,50 @@ impl Starts {
     pub fn part(&mut self, node: NodeId) {
         let known = self.nodes.remove(&node);
         if let Some(Known { endpoint, .. }) = known.filter(Known::is_heard) {
-            if self.gone.len() == MOST_GONE {
-                self.gone.pop_front();
+            if self.order.len() == MOST_GONE
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.gone.remove(&oldest);
             }
-            self.gone.push_back((node, endpoint));
-        }
-    }
-
-    /// Returns `false` if a datagram speaks for a node that is or was heard from its own address,
-    /// and comes from another address. Nodes forward packets of ordered groups for each other. Data
-    /// of lateral groups is not checked: its sender is queried before it settles anything.
-    pub fn is_credible(&self, source: Endpoint, peek: Peek) -> bool {
-        let is_own = || self.endpoint_of(peek.sender).is_none_or(|endpoint| endpoint == source);
-        match peek.protocol {
-            Protocol::Lateral => !lateral::packet::is_control_of_member(peek.kind) || is_own(),
-            Protocol::Ordered => {
-                is_own() || self.nodes.values().any(|other| other.endpoint == source)
-            }
-            _ => true,
+            self.gone.insert(node, endpoint);
+            self.order.push_back(node);
         }
     }
 
     /// Returns `true` if a datagram of the node has come from its own address.
     pub fn has_heard(&self, node: NodeId) -> bool {
-        self.endpoint_of(node).is_some()
-    }
-
-    /// Where a node is or was heard.
-    fn endpoint_of(&self, node: NodeId) -> Option<Endpoint> {
-        match self.nodes.get(&node) {
-            Some(known) => known.is_heard().then_some(known.endpoint),
-            None => self.gone.iter().find(|(other, _)| *other == node).map(|(_, at)| *at),
-        }
+        self.nodes.get(&node).map_or_else(|| self.gone.contains_key(&node), Known::is_heard)
     }
 
     /// Returns which start a datagram comes from. A new one is believed only if the datagram is
-    /// whole and came from the address at which the node is reached.
+    /// whole and came from the address at which the node is reached. A datagram in the name of a
+    /// node that is or was heard from its own address is not believed from another address. Packets
+    /// of ordered groups are: nodes forward them for each other. So are those of a guest engine,
+    /// whose packets this crate does not know.
     pub fn look(&mut self, now: Time, source: Endpoint, peek: Peek, datagram: &[u8]) -> Start {
-        let Some(known) = self.nodes.get_mut(&peek.sender) else { return Start::Known };
-        let endpoint = known.endpoint;
-        let is_credible = || source == endpoint && Header::decode(datagram).is_ok();
-        known.incarnations.look(now, peek.incarnation, is_credible)
+        let Some(known) = self.nodes.get_mut(&peek.sender) else {
+            let is_elsewhere = self.gone.get(&peek.sender).is_some_and(|at| *at != source);
+            return match is_elsewhere && !self.may_forward(source, peek.protocol) {
+                true => Start::Over,
+                false => Start::Known,
+            };
+        };
+        let is_its_address = known.endpoint == source;
+        let is_elsewhere = known.is_heard() && !is_its_address;
+        let is_credible = || is_its_address && Header::decode(datagram).is_ok();
+        match known.incarnations.look(now, peek.incarnation, is_credible) {
+            Start::Known if is_elsewhere && !self.may_forward(source, peek.protocol) => Start::Over,
+            start => start,
+        }
+    }
+
+    /// Returns `true` if a packet of the protocol may come from `source` in another node's name.
+    fn may_forward(&self, source: Endpoint, protocol: Protocol) -> bool {
+        match protocol {
+            Protocol::Ordered => self.nodes.values().any(|other| other.endpoint == source),
+            Protocol::Guest => true,
+            _ => false,
+        }
     }
 }
 
@@ -116,16 +123,22 @@ mod tests {
         starts.meet(NodeId(2), AT);
         let mut elsewhere = AT;
         elsewhere.0.set_port(8);
-        let is_credible = |starts: &Starts, source| {
-            let (protocol, group, sender) = (Protocol::Ordered, GroupId(1), NodeId(2));
-            let incarnation = Incarnation(22);
-            starts.is_credible(source, Peek { protocol, kind: 1, group, sender, incarnation })
+        let is_believed = |starts: &mut Starts, protocol, source| {
+            let (group, sender, incarnation) = (GroupId(1), NodeId(2), Incarnation(22));
+            let peek = Peek { protocol, kind: 1, group, sender, incarnation };
+            starts.look(Time(5_000_000), source, peek, &[]) != Start::Over
         };
-        assert!(is_credible(&starts, elsewhere), "it may send from another address");
+        let is_credible =
+            |starts: &mut Starts, source| is_believed(starts, Protocol::Ordered, source);
+        assert!(is_credible(&mut starts, elsewhere), "it may send from another address");
         look(&mut starts, 1, 22);
         for _ in 0..2 {
-            let believed = [AT, elsewhere].map(|source| is_credible(&starts, source));
+            let believed = [AT, elsewhere].map(|source| is_credible(&mut starts, source));
             assert_eq!(believed, [true, false]);
+            for protocol in [Protocol::Lateral, Protocol::Bulk] {
+                assert!(is_believed(&mut starts, protocol, AT));
+                assert!(!is_believed(&mut starts, protocol, elsewhere), "{protocol:?}");
+            }
             starts.part(NodeId(2));
         }
         for number in 0..MOST_GONE as u64 {
@@ -136,7 +149,8 @@ mod tests {
         }
         assert_eq!(starts.gone.len(), 1);
         starts.meet(NodeId(2), elsewhere);
-        assert!(starts.gone.is_empty() && is_credible(&starts, elsewhere));
+        assert!(starts.gone.is_empty() && starts.order.is_empty());
+        assert!(is_credible(&mut starts, elsewhere));
     }
 
     #[test]
