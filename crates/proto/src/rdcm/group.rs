@@ -237,7 +237,10 @@ impl Group {
 
     /// A packet of the stream that the node sends or receives.
     fn on_packet_of_stream(&mut self, around: &mut Around<'_>, from: NodeId, packet: Packet) {
+        let is_member = self.members.binary_search(&from).is_ok();
         match (&mut self.role, packet) {
+            // It would be sent many packets for one.
+            (Role::Sending(_), _) if !is_member => around.counters.foreign += 1,
             (Role::Receiving(reception), Packet::Data(data)) => {
                 reception.on_data(around, from, data);
             }

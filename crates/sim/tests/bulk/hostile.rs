@@ -78,6 +78,30 @@ fn an_acknowledgement_of_what_was_not_sent_stops_nobody() {
 }
 
 #[test]
+fn sender_answers_and_believes_members_only() {
+    let mut net = net();
+    let (group, stranger) = (net.group, NodeId(77));
+    let place = net.engine(1).place(group).expect("it receives").clone();
+    let ring = place.children_ring;
+    let ack = RingAck::new(ring, &Having::all_below(1 << 50), 1 << 50, 1 << 51, 7);
+    let report = Report { epoch: place.epoch, next: 400, limit: 500, by_tree: 0, by_repair: 0 };
+    let before = net.engine(0).counters();
+    let packets = [
+        Packet::Ask(vec![0..1 << 20]),
+        Packet::Ack(vec![ack]),
+        Packet::Report(report),
+        Packet::Cut { ring, successor: Net::id(1) },
+        Packet::Silent { successor: Net::id(1) },
+    ];
+    packets.iter().for_each(|packet| forge(&mut net, 0, stranger, packet));
+    let after = net.engine(0).counters();
+    assert_eq!(after.foreign, before.foreign + packets.len() as u64);
+    assert_eq!(after.repairs_asked_for, before.repairs_asked_for);
+    net.run_until_all_have(&[1, 2, 3], 5000);
+    net.assert_whole(&[1, 2, 3]);
+}
+
+#[test]
 fn a_place_of_the_highest_epoch_is_not_taken() {
     let mut net = net();
     let group = net.group;
