@@ -3,46 +3,51 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use carom_proto::{Endpoint, NodeId};
+use carom_proto::{Endpoint, NodeId, Time};
+
+use crate::strangers::Strangers;
 
 /// The addresses of the nodes that were met, and of some that were only heard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct AddressBook {
     addresses: HashMap<NodeId, SocketAddr>,
-    /// Nodes that send to a group of ours and that the membership has not told of: a partial view
-    /// does not show them. They can be answered, and asked for what they sent.
-    strangers: HashMap<NodeId, SocketAddr>,
-    /// Who was heard last: it is not looked up again.
+    pub(crate) strangers: Strangers,
+    /// The node that was heard last and need not be looked up again.
     heard: Option<(NodeId, SocketAddr)>,
 }
 
-/// Strangers that are remembered; with more of them all are learnt anew.
-const MAX_STRANGERS: usize = 4096;
-
 impl AddressBook {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { addresses: HashMap::new(), strangers: Strangers::new(seed), heard: None }
+    }
+
     /// Enters `node`; refuses an address that no node can have.
     pub(crate) fn enter(&mut self, node: NodeId, endpoint: Endpoint) -> bool {
         let usable = is_usable(endpoint.0);
         if usable {
             self.addresses.insert(node, endpoint.0);
-            self.strangers.remove(&node);
+            self.strangers.remove(node);
         }
         usable
     }
 
-    /// A whole datagram of this node's came from there.
-    pub(crate) fn hear(&mut self, node: NodeId, source: Endpoint) {
-        if self.heard == Some((node, source.0)) {
-            return;
+    /// A whole datagram of this node came from `source`. Returns what the node must be probed with,
+    /// if it is a stranger that is to be probed now.
+    pub(crate) fn hear(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        Endpoint(source): Endpoint,
+        bytes: usize,
+    ) -> Option<u32> {
+        if self.heard == Some((node, source)) || !is_usable(source) {
+            return None;
         }
-        self.heard = Some((node, source.0));
-        if self.addresses.contains_key(&node) || !is_usable(source.0) {
-            return;
+        if self.addresses.contains_key(&node) || self.strangers.is_proven(node, source) {
+            self.heard = Some((node, source));
+            return None;
         }
-        if self.strangers.len() >= MAX_STRANGERS && !self.strangers.contains_key(&node) {
-            self.strangers.clear();
-        }
-        self.strangers.insert(node, source.0);
+        self.strangers.hear(now, node, source, bytes)
     }
 
     pub(crate) fn remove(&mut self, node: NodeId) {
@@ -51,7 +56,7 @@ impl AddressBook {
     }
 
     pub(crate) fn address(&self, node: NodeId) -> Option<SocketAddr> {
-        self.addresses.get(&node).or_else(|| self.strangers.get(&node)).copied()
+        self.addresses.get(&node).copied().or_else(|| self.strangers.address(node))
     }
 }
 
@@ -73,7 +78,7 @@ mod tests {
 
     #[test]
     fn only_addresses_of_single_hosts_are_entered() {
-        let mut book = AddressBook::default();
+        let mut book = AddressBook::new(1);
         for bad in ["239.0.0.1:1", "255.255.255.255:1", "0.0.0.0:1", "10.0.0.1:0", "[::1]:1"] {
             assert!(!book.enter(NodeId(1), Endpoint(bad.parse().expect(bad))), "{bad}");
         }
@@ -87,23 +92,22 @@ mod tests {
 
     #[test]
     fn who_was_only_heard_can_be_answered_until_the_membership_knows_better() {
-        let mut book = AddressBook::default();
+        let mut book = AddressBook::new(1);
+        let hear = |book: &mut AddressBook, node, source| {
+            book.hear(Time::ZERO, NodeId(node), source, 54);
+        };
         let endpoint = |text: &str| Endpoint(text.parse().expect("an address"));
         let (heard, met) = (endpoint("10.0.0.1:7400"), endpoint("10.0.0.2:7400"));
-        book.hear(NodeId(1), heard);
+        hear(&mut book, 1, heard);
         assert_eq!(book.address(NodeId(1)), Some(heard.0));
         assert!(book.enter(NodeId(1), met));
-        book.hear(NodeId(1), heard);
+        hear(&mut book, 1, heard);
         assert_eq!(book.address(NodeId(1)), Some(met.0));
         book.remove(NodeId(1));
         assert_eq!(book.address(NodeId(1)), None, "who has gone is not there");
-        book.hear(NodeId(1), heard);
+        hear(&mut book, 1, heard);
         assert_eq!(book.address(NodeId(1)), Some(heard.0), "or is it");
-        book.hear(NodeId(2), endpoint("0.0.0.0:1"));
+        hear(&mut book, 2, endpoint("0.0.0.0:1"));
         assert_eq!(book.address(NodeId(2)), None);
-        for node in 0..2 * MAX_STRANGERS as u64 {
-            book.hear(NodeId(node), heard);
-        }
-        assert!(book.strangers.len() <= MAX_STRANGERS);
     }
 }

@@ -343,7 +343,7 @@ impl Builder {
                 Sizes::ceiling(wanted, choice.interface.address),
                 rng.next_u64(),
             ),
-            book: AddressBook::default(),
+            book: AddressBook::new(rng.next_u64()),
             joiner: Joiner::new(choice.interface.address),
             notices: Arc::clone(&notices),
             interface: choice.interface.name.clone(),

@@ -86,6 +86,7 @@ mod shared_state;
 pub mod sim;
 mod sockets;
 mod status;
+mod strangers;
 mod timer;
 #[cfg(feature = "topology")]
 pub mod topology;

@@ -19,7 +19,7 @@ use carom_proto::{Class, Destination, Endpoint, NodeId, Origin, Time, Transmit, 
 use crate::status::MemberPath;
 use mtu::PathMtu;
 pub(crate) use mtu::{COMMON_MTU, IP_UDP_BYTES};
-pub(crate) use packet::{PART_OVERHEAD, Packet, Part};
+pub(crate) use packet::{LEAST_PROBE_BYTES, PART_OVERHEAD, Packet, Part};
 
 /// The paths of one node, driven as an engine is.
 #[derive(Debug)]
@@ -47,6 +47,17 @@ pub(crate) struct PathCounters {
     pub(crate) unknown: u64,
     /// Answers that were not given because too many waited.
     pub(crate) answers_dropped: u64,
+    /// Packets in the name of a member that did not come from its address.
+    pub(crate) elsewhere: u64,
+}
+
+/// What a packet about paths brings to others.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Brought {
+    /// A part of another datagram, and who sent that.
+    Part(NodeId, Part),
+    /// A node that is no member has answered the probe of this number.
+    Answer(NodeId, u32),
 }
 
 #[derive(Debug)]
@@ -152,14 +163,13 @@ impl Paths {
         }
     }
 
-    /// A datagram of [`carom_proto::wire::Protocol::Path`] arrived. Returns what is in it of
-    /// another datagram, and who sent that.
+    /// A datagram of [`carom_proto::wire::Protocol::Path`] arrived.
     pub(crate) fn handle_datagram(
         &mut self,
         now: Time,
         source: Endpoint,
         datagram: &[u8],
-    ) -> Option<(NodeId, Part)> {
+    ) -> Option<Brought> {
         let Ok((sender, packet)) = Packet::decode(datagram) else {
             self.counters.unknown += 1;
             return None;
@@ -174,13 +184,24 @@ impl Paths {
                 let carried = Packet::Carried { sequence, whose: sender, bytes };
                 self.answer(Destination::Endpoint(source), carried);
             }
+            Packet::Carried { sequence, whose, .. }
+                if whose == self.own && !self.peers.contains_key(&sender) =>
+            {
+                return Some(Brought::Answer(sender, sequence));
+            }
             Packet::Carried { sequence, whose, bytes } if whose == self.own => {
                 self.mtu.on_carried(now, sender, sequence, bytes);
             }
             Packet::Carried { .. } => self.counters.unknown += 1,
-            Packet::Part(part) => return Some((sender, part)),
+            Packet::Part(part) => return Some(Brought::Part(sender, part)),
         }
         None
+    }
+
+    /// Probes an address that may not be that of the node that named it.
+    pub(crate) fn probe(&mut self, endpoint: Endpoint, sequence: u32) {
+        let probe = Packet::Probe { sequence, bytes: LEAST_PROBE_BYTES };
+        self.answer(Destination::Endpoint(endpoint), probe);
     }
 
     /// Time has passed.

@@ -72,6 +72,11 @@ impl Run {
         Self { destination, segment_bytes, datagrams, bytes, is_closed: true }
     }
 
+    /// Bytes of all datagrams together.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Bytes of each datagram, but perhaps the last.
     pub(crate) fn segment_bytes(&self) -> usize {
         self.segment_bytes

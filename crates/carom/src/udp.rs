@@ -21,7 +21,7 @@ use crate::joiner::Joiner;
 use crate::links::{Links, MAX_LINKS};
 use crate::network::Network;
 use crate::node::Notices;
-use crate::paths::{COMMON_MTU, IP_UDP_BYTES, PART_OVERHEAD, Paths};
+use crate::paths::{Brought, COMMON_MTU, IP_UDP_BYTES, PART_OVERHEAD, Paths};
 use crate::receive::{From, Landing, Receiver};
 use crate::routes::{Route, Routes, Surroundings};
 use crate::send::{Multicast, Run, Sender};
@@ -151,25 +151,37 @@ impl UdpNetwork {
             node.look_ahead(&mut self.receiver.waiting().take(LOOK_AHEAD));
             for _ in 0..LOOK_AHEAD {
                 let Some((source, datagram)) = self.receiver.pop() else { break };
-                let is_of_path = |datagram: &[u8]| {
-                    Header::peek(datagram).is_some_and(|peek| peek.protocol == Protocol::Path)
+                let of_path = |datagram: &[u8]| {
+                    Header::peek(datagram).filter(|peek| peek.protocol == Protocol::Path)
                 };
                 let joined;
-                let whole = match is_of_path(datagram) {
-                    false => datagram,
-                    true => match self.paths.handle_datagram(now, source, datagram) {
+                let whole = match of_path(datagram) {
+                    None => datagram,
+                    Some(peek) if node.is_elsewhere(peek.sender, source) => {
+                        self.paths.counters.elsewhere += 1;
+                        continue;
+                    }
+                    Some(_) => match self.paths.handle_datagram(now, source, datagram) {
                         None => continue,
-                        Some((sender, part)) => match fragments.take(now, source, sender, &part) {
-                            Some(whole) if !is_of_path(&whole) => {
-                                joined = whole;
-                                &joined
+                        Some(Brought::Answer(sender, sequence)) => {
+                            book.strangers.on_answer(sender, source.0, sequence);
+                            continue;
+                        }
+                        Some(Brought::Part(sender, part)) => {
+                            match fragments.take(now, source, sender, &part) {
+                                Some(whole) if of_path(&whole).is_none() => {
+                                    joined = whole;
+                                    &joined
+                                }
+                                _ => continue,
                             }
-                            _ => continue,
-                        },
+                        }
                     },
                 };
-                if let Some(sender) = node.handle_datagram(now, source, whole) {
-                    book.hear(sender, source);
+                if let Some(sender) = node.handle_datagram(now, source, whole)
+                    && let Some(nonce) = book.hear(now, sender, source, whole.len())
+                {
+                    self.paths.probe(source, nonce);
                 }
             }
         }
@@ -244,6 +256,12 @@ impl UdpNetwork {
     }
 
     fn send(&mut self, now: Time, node: &Node, run: Run) {
+        if let Destination::Node(to) = run.destination
+            && !self.book.strangers.may_send(to, run.bytes())
+        {
+            drop(self.sender.take(run));
+            return;
+        }
         let mtu = match run.destination {
             Destination::Node(node) => self.paths.mtu.to(node),
             _ => self.paths.mtu.least(),
@@ -470,6 +488,8 @@ impl Network for UdpNetwork {
         stats.kernel_dropped = self.sockets.kernel_dropped();
         stats.path_unknown = self.paths.counters.unknown;
         stats.path_answers_dropped = self.paths.counters.answers_dropped;
+        stats.path_elsewhere = self.paths.counters.elsewhere;
+        stats.strangers_withheld = self.book.strangers.withheld;
         stats.join_failures = self.joiner.failures();
         stats.joiner_sockets = self.joiner.sockets();
         let links = self.links.counters;

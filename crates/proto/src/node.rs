@@ -241,6 +241,12 @@ impl Node {
         None
     }
 
+    /// Returns `true` if what comes from `source` in the name of `node` is not believed: the node is
+    /// or was heard from its own address, which is another one.
+    pub fn is_elsewhere(&self, node: NodeId, source: Endpoint) -> bool {
+        self.starts.is_elsewhere(node, source)
+    }
+
     /// Others reach this node at `endpoint` from now on. Returns whether the membership tells them.
     pub fn set_endpoint(&mut self, now: Time, endpoint: Endpoint) -> bool {
         let is_told = self.membership.set_endpoint(now, endpoint);

@@ -59,7 +59,7 @@ impl Starts {
     /// whose packets this crate does not know.
     pub fn look(&mut self, now: Time, source: Endpoint, peek: Peek, datagram: &[u8]) -> Start {
         let Some(known) = self.nodes.get_mut(&peek.sender) else {
-            let is_elsewhere = self.gone.get(&peek.sender).is_some_and(|at| *at != source);
+            let is_elsewhere = self.is_elsewhere(peek.sender, source);
             return match is_elsewhere && !self.may_forward(source, peek.protocol) {
                 true => Start::Over,
                 false => Start::Known,
@@ -71,6 +71,14 @@ impl Starts {
         match known.incarnations.look(now, peek.incarnation, is_credible) {
             Start::Known if is_elsewhere && !self.may_forward(source, peek.protocol) => Start::Over,
             start => start,
+        }
+    }
+
+    /// Returns `true` if the node is or was heard from its own address, and `source` is another.
+    pub fn is_elsewhere(&self, node: NodeId, source: Endpoint) -> bool {
+        match self.nodes.get(&node) {
+            Some(known) => known.is_heard() && known.endpoint != source,
+            None => self.gone.get(&node).is_some_and(|at| *at != source),
         }
     }
 
