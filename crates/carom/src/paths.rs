@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use carom_proto::{Class, Destination, Endpoint, NodeId, Origin, Time, Transmit, Wakeup};
 
-use crate::status::MemberPath;
+use crate::status::{MemberPath, Stats};
 use mtu::PathMtu;
 pub(crate) use mtu::{COMMON_MTU, IP_UDP_BYTES};
 pub(crate) use packet::{LEAST_PROBE_BYTES, PART_OVERHEAD, Packet, Part};
@@ -247,6 +247,14 @@ impl Paths {
         let hello = self.next_hello.map(|at| Wakeup { at, reason: "hello" });
         let probe = self.mtu.poll_timeout().map(|at| Wakeup { at, reason: "path MTU" });
         hello.into_iter().chain(probe).min_by_key(|wakeup| wakeup.at)
+    }
+
+    /// Enters what was counted.
+    pub(crate) fn count(&self, stats: &mut Stats) {
+        stats.path_mtu_probes = self.mtu.probes_sent;
+        stats.path_unknown = self.counters.unknown;
+        stats.path_answers_dropped = self.counters.answers_dropped;
+        stats.path_elsewhere = self.counters.elsewhere;
     }
 
     fn on_hello(

@@ -142,7 +142,7 @@ mod tests {
             let probe = strangers.hear(now, NODE, at, 54);
             sent += probe.map_or(0, |_| usize::from(LEAST_PROBE_BYTES));
             sent += if strangers.may_send(NODE, 1200) { 1200 } else { 0 };
-            now += Duration::from_millis(30);
+            now = now + Duration::from_millis(30);
         }
         assert!(sent > came && sent <= 2 * came, "{sent} bytes for {came}");
         assert!(strangers.withheld > 90);

@@ -163,12 +163,12 @@ impl UdpNetwork {
                     }
                     Some(_) => match self.paths.handle_datagram(now, source, datagram) {
                         None => continue,
-                        Some(Brought::Answer(sender, sequence)) => {
-                            book.strangers.on_answer(sender, source.0, sequence);
+                        Some(Brought::Answer(by, sequence)) => {
+                            book.strangers.on_answer(by, source.0, sequence);
                             continue;
                         }
-                        Some(Brought::Part(sender, part)) => {
-                            match fragments.take(now, source, sender, &part) {
+                        Some(Brought::Part(by, part)) => {
+                            match fragments.take(now, source, by, &part) {
                                 Some(whole) if of_path(&whole).is_none() => {
                                     joined = whole;
                                     &joined
@@ -481,14 +481,11 @@ impl Network for UdpNetwork {
         stats.datagrams_divided = self.sizes.divided;
         stats.datagrams_joined = self.sizes.fragments.counters.joined;
         stats.datagrams_unjoined = self.sizes.fragments.counters.given_up;
-        stats.path_mtu_probes = self.paths.mtu.probes_sent;
+        self.paths.count(stats);
         stats.send_dropped = sent.dropped;
         stats.unroutable = sent.unroutable;
         stats.unicast_copies = sent.copies;
         stats.kernel_dropped = self.sockets.kernel_dropped();
-        stats.path_unknown = self.paths.counters.unknown;
-        stats.path_answers_dropped = self.paths.counters.answers_dropped;
-        stats.path_elsewhere = self.paths.counters.elsewhere;
         stats.strangers_withheld = self.book.strangers.withheld;
         stats.join_failures = self.joiner.failures();
         stats.joiner_sockets = self.joiner.sockets();

@@ -241,8 +241,8 @@ impl Node {
         None
     }
 
-    /// Returns `true` if what comes from `source` in the name of `node` is not believed: the node is
-    /// or was heard from its own address, which is another one.
+    /// Returns `true` if what comes from `source` in the name of `node` is not believed: the node
+    /// is or was heard from its own address, which is another one.
     pub fn is_elsewhere(&self, node: NodeId, source: Endpoint) -> bool {
         self.starts.is_elsewhere(node, source)
     }

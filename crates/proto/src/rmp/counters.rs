@@ -65,8 +65,7 @@ pub struct Counters {
     pub forces_refused: u64,
     /// Requests to join of voters that were more than the electorate.
     pub voters_refused: u64,
-    /// Requests to join a ring that has as many members as it can have, and of clients to join one
-    /// without its quorum in which too many changes of the members wait for that.
+    /// Requests to join a ring that has as many members as it can have.
     pub members_refused: u64,
     /// Lists of reformations that were not accepted, because too many others may hold already.
     pub lists_refused: u64,

@@ -104,4 +104,80 @@ impl ViewEvent {
         let place = Place { ring: view.epoch, at };
         Self { view, place, joined, left, failed, by, answered: None }
     }
+
+    /// Returns `true` if `next`, which follows at once, can be delivered together with this change:
+    /// neither answers a request for a lock.
+    pub(super) fn takes_in(&self, next: &Self) -> bool {
+        [self, next]
+            .into_iter()
+            .filter_map(|event| event.answered)
+            .all(|it| it.kind.is_of_members())
+    }
+
+    /// Becomes the change from before this one to `next`. Returns the processes that came with this
+    /// one and are gone with `next`: nobody is told of them.
+    pub(super) fn take_in(&mut self, next: Self) -> Vec<Process> {
+        let (passed, stayed): (Vec<Process>, Vec<Process>) =
+            self.joined.iter().partition(|process| !next.view.contains(**process));
+        let is_told = |process: &Process| !passed.contains(process);
+        let joined = stayed.into_iter().chain(next.joined).collect();
+        let merge = |before: &[Process], after: Vec<Process>| {
+            before.iter().copied().chain(after.into_iter().filter(is_told)).collect()
+        };
+        let (left, failed) = (merge(&self.left, next.left), merge(&self.failed, next.failed));
+        *self = Self { joined, left, failed, ..next };
+        passed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::log::ListChangeKind;
+    use super::super::view::{Member, Partition};
+    use super::*;
+    use crate::NodeId;
+
+    fn process(node: u64) -> Process {
+        Process { node: NodeId(node), life: 1 }
+    }
+
+    fn view(nodes: &[u64]) -> RingView {
+        let member = |node: &u64| Member {
+            process: process(*node),
+            partition: Partition::Majority,
+            is_multicast: true,
+            is_voter: true,
+        };
+        let mut members = nodes.iter().map(member);
+        let mut view = RingView::founded_by(members.next().expect("a founder"), 0);
+        for member in members {
+            view.insert_after(process(nodes[0]), member);
+        }
+        view
+    }
+
+    fn event(nodes: &[u64], joined: &[u64], left: &[u64], failed: &[u64]) -> ViewEvent {
+        let [joined, left, failed] =
+            [joined, left, failed].map(|all| all.iter().copied().map(process).collect());
+        ViewEvent { joined, left, failed, ..ViewEvent::of(view(nodes), Timestamp(9), process(1)) }
+    }
+
+    #[test]
+    fn two_changes_become_one_without_those_that_came_and_went() {
+        let mut both = event(&[1, 2, 3, 4], &[3, 4], &[7], &[8]);
+        let passed = both.take_in(event(&[1, 4, 5], &[5], &[2, 3], &[6]));
+        assert_eq!(passed, [process(3)]);
+        assert_eq!(both, event(&[1, 4, 5], &[4, 5], &[7, 2], &[8, 6]));
+    }
+
+    #[test]
+    fn answer_to_a_request_for_a_lock_is_delivered_by_itself() {
+        let change = |kind| Some(ListChange { process: process(1), request: 1, kind });
+        let plain =
+            ViewEvent { answered: change(ListChangeKind::Leave), ..event(&[1], &[], &[], &[]) };
+        let kind = ListChangeKind::Unlock(LockName(1));
+        let lock = ViewEvent { answered: change(kind), ..plain.clone() };
+        assert!(plain.takes_in(&plain));
+        assert!(!plain.takes_in(&lock) && !lock.takes_in(&plain));
+    }
 }

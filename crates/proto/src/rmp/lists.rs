@@ -174,8 +174,7 @@ impl Group {
             // A voter too many is no voter: it waits until one of the others is gone.
             ListChangeKind::Join { member, .. } if self.is_refused(&member) => {
                 self.requests.remove(change.process);
-                cx.counters.voters_refused += u64::from(member.is_voter);
-                cx.counters.members_refused += u64::from(!member.is_voter);
+                cx.counters.voters_refused += 1;
                 self.notify_anyway(cx, change.process.node);
                 None
             }

@@ -94,15 +94,11 @@ impl Group {
         }
     }
 
-    /// Returns `true` if a joiner must wait outside: a voter more than the electorate has, or a
-    /// client while more changes of the members wait for the quorum than a ring keeps.
+    /// Whether a voter more than the electorate has asks to be let in.
     pub(super) fn is_refused(&self, member: &Member) -> bool {
         let Some(ring) = &self.ring else { return false };
-        if !member.is_voter {
-            return ring.shortage().is_some() && ring.waiting_views() >= MAX_WAITING_VIEWS;
-        }
         let is_new = ring.view().process_of(member.process.node).is_none();
-        is_new && ring.view().is_full()
+        member.is_voter && is_new && ring.view().is_full()
     }
 
     /// The ring that this node asks to let it in has all its voters.
@@ -193,7 +189,3 @@ pub(super) fn is_larger(theirs: (&RingView, Timestamp), ours: (&RingView, Timest
         order => order.is_gt(),
     }
 }
-
-/// Changes of the members that wait for a quorum before clients must wait outside. Each has a list
-/// of all members. Voters are let in all the same: the quorum may need them.
-const MAX_WAITING_VIEWS: usize = 256;

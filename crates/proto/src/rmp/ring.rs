@@ -318,7 +318,7 @@ impl Ring {
         for stream in self.streams.values_mut() {
             stream.settle_to(stream.ordered_to());
         }
-        self.queue.push_back(Queued::View { round: at, event: Box::new(event) });
+        self.enqueue_view(at, event);
         self.is_forming = true;
     }
 
@@ -461,7 +461,7 @@ impl Ring {
         let answered = Some(change);
         let view = ViewEvent::of(self.view.clone(), at, round.site);
         let event = ViewEvent { joined, left, answered, ..view };
-        self.queue.push_back(Queued::View { round: round.at, event: Box::new(event) });
+        self.enqueue_view(round.at, event);
     }
 
     /// Forgets what all members have.

@@ -30,6 +30,25 @@ impl Ring {
         first.plus(count.into())
     }
 
+    /// Puts a view in the queue. While the ring lacks its quorum any number of members may come and
+    /// go: the views that are more than [`MAX_WAITING_VIEWS`] become one with the last of these.
+    pub(super) fn enqueue_view(&mut self, round: Timestamp, event: ViewEvent) {
+        let views = || self.queue.iter().filter(|it| matches!(it, Queued::View { .. })).count();
+        let is_long = self.queue.len() >= MAX_WAITING_VIEWS && views() >= MAX_WAITING_VIEWS;
+        if let Some(Queued::View { round: at, event: last }) = self.queue.back_mut()
+            && is_long
+            && last.takes_in(&event)
+        {
+            for process in last.take_in(event) {
+                self.gone.insert(process, round);
+            }
+            *at = round;
+            self.forget_gone();
+            return;
+        }
+        self.queue.push_back(Queued::View { round, event: Box::new(event) });
+    }
+
     /// How many voters are here, and how many it takes, while those are too few for the ring to
     /// work: it orders nothing, grants no lock, and delivers nothing until they are enough. A voter
     /// that was let in is counted once it has taken the token: until then it may be in another
@@ -38,11 +57,6 @@ impl Ring {
         let quorum = self.view.quorum()?;
         let here = self.view.voters().filter(|voter| self.has_spoken(*voter)).count();
         (here < quorum).then_some((here, quorum))
-    }
-
-    /// Number of views that wait to be delivered.
-    pub(in crate::rmp) fn waiting_views(&self) -> usize {
-        self.queue.iter().filter(|queued| matches!(queued, Queued::View { .. })).count()
     }
 
     /// Whether nothing of this ring was ordered, and no view of it was delivered here.
@@ -286,3 +300,6 @@ impl Ring {
         widest / 2 + 1
     }
 }
+
+/// Views that wait to be delivered before two in a row become one. Each has a list of all members.
+const MAX_WAITING_VIEWS: usize = 256;
