@@ -381,6 +381,11 @@ impl Group {
         }
         let is_working = self.reforming.is_idle();
         let is_descendant = theirs.origin == ours.origin;
+        if !is_descendant && !self.known.contains(&sender) {
+            // It may be of another network, and have got an address that a member had before.
+            cx.counters.foreign += 1;
+            return;
+        }
         if is_descendant && !is_working && theirs.epoch.version > ours.epoch.version {
             return self.on_removed(cx, Removal::Removed);
         }

@@ -24,6 +24,7 @@ fn a_member_of_a_ring_that_works_does_not_leave_it_for_one_that_may_not_go_on() 
         world.part[4] = 0;
         world.delay.1 = 5 * MS;
         world.join(5);
+        world.tell_views();
         world.run_for(20_000 * MS);
         assert!(!world.hosts[5].story.contains(&Told::Removed), "seed {seed}");
         for number in [0, 1, 2, 4, 5] {

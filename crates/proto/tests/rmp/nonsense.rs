@@ -10,6 +10,7 @@ use carom_proto::rmp::{
 use carom_proto::wire::Header;
 use carom_proto::{
     Engine, GroupSettings, JoinError, NodeId, Profile, RateOfFire, SendError, SendOptions, SeqNo,
+    ViewChange, ViewChangeKind,
 };
 
 use crate::checks;
@@ -207,6 +208,30 @@ fn largest_ring(founder: Process, last: Process) -> Snapshot {
         guests: Vec::new(),
         seen: Vec::new(),
         view,
+    }
+}
+
+/// A node of another network can be at an address that a member had before.
+#[test]
+fn larger_ring_of_a_node_that_is_not_in_the_group_is_not_joined() {
+    for is_known in [false, true] {
+        let mut world = World::new(3, Partition::Majority, 1);
+        (0..2).for_each(|number| world.join(number));
+        world.run_for(1000 * MS);
+        let others = world.ring(0);
+        if is_known {
+            let (now, group, node) = (world.now, GROUP, NodeId(3));
+            let kind = ViewChangeKind::Joined;
+            let change = ViewChange { group, node, kind, version: 1 };
+            world.hosts[0].engine.handle_view(now, &change);
+        }
+        let ring = largest_ring(
+            Process { node: NodeId(3), life: 1 },
+            Process { node: NodeId(4), life: 1 },
+        );
+        world.forge(2, 0, &Packet::NewList(NewList::Whole(ring)));
+        world.run_for(20 * MS);
+        assert_eq!(world.ring(0) == others, !is_known);
     }
 }
 

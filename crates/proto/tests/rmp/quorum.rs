@@ -252,6 +252,7 @@ fn half_of_the_voters_wait_for_the_others_or_for_an_operator() {
         world.crash(1);
         world.send(0, Qos::MajorityResilient, 50);
         world.join(2);
+        world.tell_views();
         world.run_for(30_000 * MS);
         assert_eq!(payloads(&world, 0).len(), 1, "seed {seed}");
         assert!(waits(&world, 0, 1, 2), "seed {seed}: {:?}", world.hosts[0].story);
