@@ -420,8 +420,8 @@ impl<'a> Sender<'a> {
             }
             Event::Began { receivers } => {
                 self.has_begun = true;
-                let receivers = counted(*receivers as u64, "receiver", "receivers");
-                self.bar.say(format!("to {receivers}"));
+                let to = counted(*receivers as u64, "receiver", "receivers");
+                self.bar.say(format!("to {to}"));
                 json!({ "event": "began", "receivers": receivers })
             }
             Event::Streamed { pieces, of, bytes } => {

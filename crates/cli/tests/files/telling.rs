@@ -26,8 +26,11 @@ fn a_sender_that_waits_says_for_how_many() {
     let waiting = waiting.expect("it says so");
     assert_eq!((&waiting["of"], &waiting["failed"]), (&2.into(), &0.into()));
     let second = net.recv("b", &[]);
-    let summary = lines.map_while(Result::ok).last();
-    assert!(summary.expect("a line").contains("summary"));
+    let rest: Vec<Value> =
+        lines.map(|line| serde_json::from_str(&line.expect("text")).expect("JSON")).collect();
+    let began = rest.iter().find(|it| it["event"] == "began").expect("it began");
+    assert_eq!(began["receivers"], 2, "{began}");
+    assert_eq!(rest.last().expect("a line")["event"], "summary");
     let sent = sender.end();
     assert_eq!(code(&sent), 0, "{sent:?}");
     assert_says(&sent, "waiting: 1 of 2 ready, 0 failed");
