@@ -354,10 +354,10 @@ impl<'a> Publisher<'a> {
             match self.group.confirm(left.min(CONFIRM_STEP)) {
                 Ok(safe) => {
                     self.drop_events()?;
-                    // Who left may have had everything before; who failed has not said so.
+                    // The engine counts a member that left with everything as a confirmation.
                     return Ok(match (safe.members, self.left.get(), self.failed.get()) {
-                        (0, 0, 0) => Confirmed::Alone,
-                        (0, 0, _) => Confirmed::AllFailed,
+                        (0, 0, 0) if self.args.wait_for == 0 => Confirmed::Alone,
+                        (0, 0, 1..) => Confirmed::AllFailed,
                         _ => Confirmed::Safe(safe),
                     });
                 }
@@ -419,6 +419,7 @@ const EXAMPLE: &str = "Examples:
   tail -f log | carom pub log --wait-for 3
   carom pub accounts --order total --resilience majority < bookings
 
-Exit codes: 0 all is safe with the members, 1 somebody lost something or did not confirm,
-2 wrong use or environment. With --wait-for 0 it is 0 as well if no member was there at all: then
-nobody has anything, and it says so (in JSON safe is false and members 0)";
+Exit codes: 0 all is safe with the members, 1 somebody lost something, failed, or left or did not
+answer before confirming it, 2 wrong use or environment. With --wait-for 0 it is 0 as well if no
+member was there at all: then nobody has anything, and it says so (in JSON safe is false and
+members 0)";

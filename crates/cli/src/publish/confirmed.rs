@@ -30,7 +30,9 @@ impl Confirmed {
                     .collect();
                 lost.join(", ")
             }
-            Self::Safe(safe) if safe.is_unconfirmed() => "every member has left".to_owned(),
+            Self::Safe(safe) if safe.is_unconfirmed() => {
+                "not safe: every member has left, and none had confirmed".to_owned()
+            }
             Self::Safe(safe) => format!("safe with {}", counted(safe.members, "member")),
             Self::NotSafe(not_safe) => not_safe.to_string(),
             Self::Ordered(kept) => kept.words(),
@@ -59,7 +61,7 @@ impl Confirmed {
 
     pub(super) fn is_finding(&self) -> bool {
         match self {
-            Self::Safe(safe) => !safe.incomplete.is_empty(),
+            Self::Safe(_) => !self.is_safe(),
             Self::NotSafe(_) | Self::AllFailed => true,
             Self::Ordered(kept) => kept.is_finding(),
             // --wait-for 0: nobody was to be waited for.
@@ -96,5 +98,13 @@ mod tests {
         assert!(!Confirmed::NotAwaited.is_finding());
         assert!(safe(Vec::new()).is_safe() && !Confirmed::Alone.is_safe());
         assert!(Confirmed::Alone.words().starts_with("not safe"), "nobody has anything");
+    }
+
+    #[test]
+    fn members_that_all_left_unconfirmed_are_a_finding() {
+        let (group, up_to, incomplete) = (GroupId(1), SeqNo(9), Vec::new());
+        let left = Confirmed::Safe(Safe { group, up_to, members: 0, incomplete });
+        assert!(left.is_finding() && !left.is_safe());
+        assert!(left.words().starts_with("not safe: every member has left"), "{}", left.words());
     }
 }
