@@ -103,6 +103,8 @@ struct Tally {
     direct: AtomicU64,
     fec: AtomicU64,
     nak: AtomicU64,
+    /// Packets that came by a repair and then by their own multicast: they were not lost.
+    overtaken: AtomicU64,
     lost: AtomicU64,
     /// Of these, the messages that found no room in this program's queue.
     lost_here: AtomicU64,
@@ -312,8 +314,10 @@ impl Tally {
         self.lost.load(Relaxed) + self.dropped.load(Relaxed)
     }
 
-    /// Counts what waits in the group's queue, or found no room there, and was not read.
+    /// Counts what waits in the group's queue, or found no room there, and was not read, and what
+    /// was repaired without having been lost.
     fn look(&self, status: &Status, group: &str) {
+        self.overtaken.store(status.stats.lateral.overtaken, Relaxed);
         let Some(group) = status.groups.iter().find(|it| it.name == group) else { return };
         self.unread.store(group.unread as u64, Relaxed);
         let told = self.lost_here.load(Relaxed);
@@ -347,6 +351,7 @@ impl Tally {
             "direct": direct,
             "fec": fec,
             "nak": nak,
+            "overtaken": self.overtaken.load(Relaxed),
             "lost": self.lost(),
             "dropped": dropped,
             "unread": unread,
@@ -375,8 +380,12 @@ impl Tally {
     fn words(&self, group: &str) -> String {
         let [direct, fec, nak] = [&self.direct, &self.fec, &self.nak].map(|it| it.load(Relaxed));
         let (received, lost) = (counted(self.received(), "message"), self.lost());
+        let overtaken = match self.overtaken.load(Relaxed) {
+            0 => String::new(),
+            count => format!(" ({} not lost but overtaken)", counted(count, "packet")),
+        };
         format!(
-            "received {received} of {group}: {direct} directly, {fec} by repair, \
+            "received {received} of {group}: {direct} directly, {fec} by repair{overtaken}, \
              {nak} by retransmission; {lost} lost"
         )
     }
@@ -433,6 +442,16 @@ mod tests {
         assert!(tally.has_gaps());
         let object = tally.object();
         assert_eq!((&object["lost"], &object["unread"]), (&1.into(), &65_536.into()));
+    }
+
+    #[test]
+    fn what_a_repair_overtook_is_told_apart() {
+        let tally = Tally::default();
+        tally.fec.store(5, Relaxed);
+        tally.overtaken.store(2, Relaxed);
+        let words = tally.last_words("g", false);
+        assert!(words.contains("5 by repair (2 packets not lost but overtaken), 0"), "{words}");
+        assert_eq!(tally.object()["overtaken"], 2);
     }
 
     #[test]

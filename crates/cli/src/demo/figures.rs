@@ -17,7 +17,7 @@ pub(crate) struct Figures {
     pub(crate) corrupted: u64,
     /// Messages that the members were told not to expect any more.
     pub(crate) reported_lost: u64,
-    /// Messages that came by a repair.
+    /// Messages that came by a repair, also those that it only overtook.
     pub(crate) fec: u64,
     /// Messages that were asked for and sent again.
     pub(crate) nak: u64,

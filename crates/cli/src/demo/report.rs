@@ -32,8 +32,12 @@ pub(crate) struct Report {
 /// Messages that did not come directly.
 #[derive(Debug, Serialize)]
 pub(crate) struct Recovered {
+    /// Lost, and solved out of repairs.
     pub(crate) fec: u64,
+    /// Lost, asked for, and sent again.
     pub(crate) nak: u64,
+    /// Solved out of repairs that were faster than the message itself: not lost.
+    pub(crate) overtaken: u64,
 }
 
 /// Age at delivery of what was recovered, in milliseconds.
@@ -58,6 +62,8 @@ pub(crate) struct DeliveryMs {
 pub(crate) struct Work {
     /// Datagrams dropped on purpose.
     pub(crate) losses_injected: u64,
+    /// Packets solved out of repairs whose own multicast came after all.
+    pub(crate) overtaken: u64,
     /// Repairs sent.
     pub(crate) repairs_sent: u64,
     /// Data packets that entered bins, received ones and own ones.
@@ -70,6 +76,13 @@ impl Work {
     /// Repairs as a share of repairs and data packets accounted: c/(r+c) in theory.
     pub(crate) fn overhead(self) -> f64 {
         share(self.repairs_sent, self.repairs_sent + self.packets_binned)
+    }
+
+    /// What was recovered by `figures`. The engine learns only afterwards that a packet was not
+    /// lost but overtaken by a repair, so that the members are given it as recovered.
+    pub(crate) fn recovered(self, figures: &Figures) -> Recovered {
+        let overtaken = self.overtaken.min(figures.fec);
+        Recovered { fec: figures.fec - overtaken, nak: figures.nak, overtaken }
     }
 
     /// XORs that one data packet costs.
@@ -126,6 +139,7 @@ impl Report {
         row("losses injected", self.losses_injected.to_string(), "data, repairs, all".to_owned());
         row("recovered by FEC", self.recovered.fec.to_string(), share_of(self.recovered.fec));
         row("recovered by NAK", self.recovered.nak.to_string(), share_of(self.recovered.nak));
+        row("overtaken", self.recovered.overtaken.to_string(), "by a repair: not lost".to_owned());
         let RecoveryMs { p50, p99, max } = self.recovery_ms;
         row("recovery p50", ms(p50), format!("p99 {}, max {}", ms(p99), ms(max)));
         let DeliveryMs { p50, p99, p999, max } = self.delivery_ms;
@@ -159,10 +173,25 @@ mod tests {
 
     #[test]
     fn overhead_and_xors_follow_from_what_was_binned() {
-        let work = Work { losses_injected: 9, repairs_sent: 500, packets_binned: 800, xors: 4_000 };
+        let (repairs_sent, packets_binned, xors) = (500, 800, 4_000);
+        let work = Work { repairs_sent, packets_binned, xors, ..Work::default() };
         assert!((work.overhead() - 5.0 / 13.0).abs() < 1e-9);
         assert!((work.xors_per_packet() - 5.0).abs() < 1e-9);
         assert_eq!(Work::default().overhead(), 0.0);
+    }
+
+    #[test]
+    fn what_a_repair_overtook_is_not_recovered() {
+        let mut figures = Figures::new();
+        (figures.fec, figures.nak) = (10, 2);
+        let recovered = |overtaken| {
+            let Recovered { fec, nak, overtaken } =
+                Work { overtaken, ..Work::default() }.recovered(&figures);
+            (fec, nak, overtaken)
+        };
+        assert_eq!(recovered(0), (10, 2, 0));
+        assert_eq!(recovered(4), (6, 2, 4));
+        assert_eq!(recovered(11), (0, 2, 10), "a message of several packets is one");
     }
 
     #[test]
@@ -187,7 +216,7 @@ mod tests {
             lost: 0,
             outstanding: 0,
             losses_injected: 2,
-            recovered: Recovered { fec: 1, nak: 1 },
+            recovered: Recovered { fec: 1, nak: 1, overtaken: 0 },
             recovery_ms: RecoveryMs::of(&figures.recovery),
             delivery_ms: DeliveryMs::of(&figures.delivery),
             overhead: 0.38,
@@ -198,15 +227,11 @@ mod tests {
             interrupted: false,
         };
         let json = serde_json::to_value(&report).expect("it is plain data");
-        for field in
-            ["nodes groups sent expected delivered duplicates lost losses_injected recovered/fec "
-                .to_owned()
-                + "recovered/nak recovery_ms/p50 recovery_ms/p99 recovery_ms/max "
-                + "delivery_ms/p50 delivery_ms/p99 delivery_ms/p999 delivery_ms/max overhead "
-                + "xors_per_packet path"]
-            .iter()
-            .flat_map(|fields| fields.split(' '))
-        {
+        let fields = "nodes groups sent expected delivered duplicates lost losses_injected \
+                      recovered/fec recovered/nak recovered/overtaken recovery_ms/p50 \
+                      recovery_ms/p99 recovery_ms/max delivery_ms/p50 delivery_ms/p99 \
+                      delivery_ms/p999 delivery_ms/max overhead xors_per_packet path";
+        for field in fields.split(' ') {
             assert!(json.pointer(&format!("/{field}")).is_some(), "{field}");
         }
         let text = report.for_people();

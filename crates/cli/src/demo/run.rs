@@ -9,7 +9,7 @@ use super::args::Args;
 use super::figures::{Delays, Figures};
 use super::ledger::{Label, Ledger};
 use super::plan::Plan;
-use super::report::{DeliveryMs, Recovered, RecoveryMs, Report, lost_and_outstanding};
+use super::report::{DeliveryMs, RecoveryMs, Report, lost_and_outstanding};
 use super::table::{LiveTable, Totals};
 use super::world::World;
 use crate::interrupt::Interrupt;
@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
             lost,
             outstanding,
             losses_injected: work.losses_injected,
-            recovered: Recovered { fec: figures.fec, nak: figures.nak },
+            recovered: work.recovered(figures),
             recovery_ms: RecoveryMs::of(&figures.recovery),
             delivery_ms: DeliveryMs::of(&figures.delivery),
             overhead: work.overhead(),
@@ -243,12 +243,14 @@ impl<'a> Run<'a> {
     }
 
     fn totals(&self) -> Totals {
+        let work = self.world.work();
+        let recovered = work.recovered(&self.figures);
         Totals {
             sent: self.sent,
             delivered: self.figures.delivered,
-            losses_injected: self.world.work().losses_injected,
-            fec: self.figures.fec,
-            nak: self.figures.nak,
+            losses_injected: work.losses_injected,
+            fec: recovered.fec,
+            nak: recovered.nak,
         }
     }
 
