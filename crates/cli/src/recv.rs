@@ -358,19 +358,26 @@ impl<'a> View<'a> {
                 "network": transfer::counters(node, None),
             }));
         }
-        output::say(format_args!(
-            "received {} ({}) in {seconds:.1} s, {}: {} by the stream, {} from peers, {} from the \
-             sender, {} were here",
-            self.name,
-            human_bytes(self.total_bytes),
-            human_rate(self.total_bytes, seconds),
-            human_bytes(received.stream_bytes),
-            human_bytes(received.peer_bytes),
-            human_bytes(received.sender_bytes),
-            human_bytes(received.resumed_bytes)
-        ));
+        output::say(outcome(&self.name, self.total_bytes, received, seconds));
         Ok(())
     }
+}
+
+/// What has come, in one line. The rate is that of what came, not of what was here already.
+fn outcome(name: &str, total: u64, received: &Received, seconds: f64) -> String {
+    let Received { stream_bytes, peer_bytes, sender_bytes, resumed_bytes, .. } = *received;
+    let total = human_bytes(total);
+    let came = stream_bytes + peer_bytes + sender_bytes;
+    if came == 0 && resumed_bytes > 0 {
+        return format!("{name} ({total}) was here already: nothing was received, {seconds:.1} s");
+    }
+    let rate = human_rate(came, seconds);
+    let [stream, peers, sender, resumed] =
+        [stream_bytes, peer_bytes, sender_bytes, resumed_bytes].map(human_bytes);
+    format!(
+        "received {name} ({total}) in {seconds:.1} s, {rate}: {stream} by the stream, {peers} \
+         from peers, {sender} from the sender, {resumed} were here"
+    )
 }
 
 /// Whether this offer is of what is called so, or has an id that begins so.
@@ -424,6 +431,24 @@ receiver that was broken off goes on from where it was.";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_outcome_tells_no_rate_of_what_was_here() {
+        const MIB: u64 = 1 << 20;
+        let told = |stream_bytes, resumed_bytes| {
+            let received = Received { stream_bytes, resumed_bytes, ..Received::default() };
+            outcome("image", 10 * MIB, &received, 2.0)
+        };
+        let all = told(0, 10 * MIB);
+        assert_eq!(all, "image (10.00 MiB) was here already: nothing was received, 2.0 s");
+        let part = told(4 * MIB, 6 * MIB);
+        assert!(
+            part.starts_with("received image (10.00 MiB) in 2.0 s, 2.00 MiB/s: 4.00"),
+            "{part}"
+        );
+        let empty = told(0, 0);
+        assert!(empty.starts_with("received image"), "{empty}");
+    }
 
     #[test]
     fn what_is_expected_is_known_by_its_name_or_the_beginning_of_its_id() {
