@@ -130,7 +130,9 @@ impl NodeArgs {
                 let seeds = names.join(", ");
                 let cause = format!("seed {seeds} does not answer within {SEED_PATIENCE:?}");
                 let fix = format!(
-                    "start a node there first, or see what arrives: `carom doctor {}`",
+                    "start a node there first, with --multicast-port {} as here, or see what \
+                     arrives: `carom doctor {}`",
+                    self.multicast_port.unwrap_or(DEFAULT_MULTICAST_PORT),
                     names[0].split(':').next().unwrap_or_default()
                 );
                 return Err(CliError::new(cause, fix));
@@ -259,6 +261,7 @@ fn is_own(seed: &str, own: SocketAddr) -> bool {
 }
 
 const DEFAULT_PORT: u16 = 7400;
+const DEFAULT_MULTICAST_PORT: u16 = 7401;
 const SEED_PATIENCE: Duration = Duration::from_secs(3);
 const SETTLE_PATIENCE: Duration = Duration::from_secs(2);
 

@@ -189,6 +189,18 @@ fn a_seed_that_does_not_answer_is_refused() {
 }
 
 #[test]
+fn a_seed_of_another_multicast_port_is_refused_with_this_ones() {
+    let mut sub = Running::start(&["sub", "x"], &alone(17_421), Stdio::null());
+    let joined = sub.await_line("joined");
+    let seed = joined.split([' ', ',']).find(|word| word.starts_with("127.0.0.1:"));
+    let args = ["sub", "x", "--seed", seed.expect("it says where it is")];
+    let output = run_with(&args, &alone(17_422));
+    assert_refused(&output, "does not answer");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("with --multicast-port 17422 as here"), "{text}");
+}
+
+#[test]
 fn a_port_that_is_taken_is_refused() {
     let taken = std::net::UdpSocket::bind("0.0.0.0:0").expect("a port is free");
     let port = taken.local_addr().expect("it is bound").port().to_string();
