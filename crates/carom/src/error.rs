@@ -407,7 +407,7 @@ impl From<PublishError> for TryPublishError {
 }
 
 /// The text of a system error without its number, in lower case as the rest of the line.
-fn plain(error: &io::Error) -> String {
+pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();

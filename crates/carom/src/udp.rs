@@ -15,6 +15,7 @@ use mio::{Interest, Registry, Token};
 
 use crate::address_book::AddressBook;
 use crate::address_watch::{AddressWatch, Change};
+use crate::error::plain;
 use crate::fragments::{Fragments, split};
 use crate::interfaces::mtu_at;
 use crate::joiner::Joiner;
@@ -137,7 +138,7 @@ impl UdpNetwork {
                 Ok(has_more) => *is_readable = has_more,
                 Err(error) => {
                     *is_readable = false;
-                    let text = format!("a socket cannot be read: {error}");
+                    let text = format!("a socket cannot be read: {}", plain(&error));
                     self.notices.add(Notice::plain(text));
                 }
             }
@@ -194,7 +195,10 @@ impl UdpNetwork {
             self.paths.stop_hearing();
             let interface = &self.interface;
             self.notices.add(Notice {
-                text: format!("cannot join {address} on {interface}: {error}; unicast instead"),
+                text: format!(
+                    "cannot join {address} on {interface}: {}; unicast instead",
+                    plain(&error)
+                ),
                 fix: Some(format!("ip link set {interface} up multicast on")),
                 is_routine: false,
             });

@@ -201,6 +201,36 @@ fn a_seed_of_another_multicast_port_is_refused_with_this_ones() {
 }
 
 #[test]
+fn no_error_has_the_number_of_the_system() {
+    let taken = std::net::UdpSocket::bind("0.0.0.0:0").expect("a port is free");
+    let port = taken.local_addr().expect("it is bound").port().to_string();
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let store = folder.path().to_str().expect("it has a plain name");
+    let control = ["control", "--no-http", "--listen", "127.0.0.1:0"];
+    let here = ["--interface", "127.0.0.1", "--multicast-port", "17423"];
+    let missing = "no/such/file";
+    let cases: [(Vec<&str>, &str); 8] = [
+        (
+            [&["send", "Cargo.toml", "--to", "g", "--topology", missing], &here[..]].concat(),
+            missing,
+        ),
+        ([&["send", missing, "--to", "g"], &here[..]].concat(), missing),
+        ([&["recv", "--from", "g", "/proc/carom"], &here[..]].concat(), "/proc"),
+        ([&control[..], &["--store", "/proc/carom"]].concat(), "/proc/carom"),
+        ([&control[..], &["--store", store, "--topology", missing]].concat(), missing),
+        (vec!["sub", "x", "--port", &port], &port),
+        (vec!["doctor", "--listen", "--port", &port], &port),
+        ([&["lock", "g", "l", "--", "/no/such/program"], &here[..]].concat(), "/no/such/program"),
+    ];
+    for (args, cause) in cases {
+        let output = run(&args);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("error: ") && text.contains(cause), "{args:?}: {text}");
+        assert!(!text.contains("(os error"), "{args:?}: {text}");
+    }
+}
+
+#[test]
 fn a_port_that_is_taken_is_refused() {
     let taken = std::net::UdpSocket::bind("0.0.0.0:0").expect("a port is free");
     let port = taken.local_addr().expect("it is bound").port().to_string();

@@ -394,6 +394,7 @@ impl fmt::Debug for EmbeddedStore {
 
 impl From<redb::Error> for StoreError {
     fn from(error: redb::Error) -> Self {
+        let mut text = error.to_string();
         let is_full = match &error {
             redb::Error::Corrupted(what) => return Self::Damaged { what: what.clone() },
             redb::Error::Io(error) => match error.kind() {
@@ -403,12 +404,13 @@ impl From<redb::Error> for StoreError {
                     return Self::Damaged { what: "its file is too short".into() };
                 }
                 kind => {
+                    text = plain(error);
                     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
                 }
             },
             _ => false,
         };
-        Self::Failed { error: error.to_string(), is_full }
+        Self::Failed { error: text, is_full }
     }
 }
 

@@ -5,6 +5,8 @@ use std::io;
 
 use carom_proto::rdcm::topology::TopologyError;
 
+use crate::error::plain;
+
 /// Why a topology file cannot be used. `Display` gives line and cause, [`TopologyFileError::fix`]
 /// the remedy.
 #[derive(Debug)]
@@ -20,7 +22,7 @@ pub struct TopologyFileError {
 #[non_exhaustive]
 pub enum Fault {
     /// The file is not there, or is no text.
-    #[error("it cannot be read: {0}")]
+    #[error("it cannot be read: {}", plain(.0))]
     Read(io::Error),
     /// The file is too long.
     #[error("it is longer than 16 MiB")]

@@ -181,4 +181,5 @@ fn what_stands_for_no_node_is_refused() {
     let missing = read(Path::new("no/such/file.toml")).expect_err("it is not there");
     assert!(matches!(&missing.fault, Fault::Read(it) if it.kind() == ErrorKind::NotFound));
     assert_eq!(missing.line, None);
+    assert_eq!(missing.fault.to_string(), "it cannot be read: no such file or directory");
 }

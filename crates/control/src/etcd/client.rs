@@ -7,7 +7,7 @@ use etcd_client::{Certificate, Client, ConnectOptions, Error, Identity, TlsOptio
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::error::StoreError;
+use crate::error::{StoreError, plain};
 use crate::options::EtcdOptions;
 
 /// The members of an etcd cluster. All ask the same one, until it does not answer.
@@ -182,7 +182,9 @@ impl Trouble {
 
 fn tls(options: &EtcdOptions) -> Result<Option<TlsOptions>, StoreError> {
     let read = |path: &std::path::Path| {
-        let failed = |error| StoreError::Settings(format!("{}: {error}", path.display()));
+        let failed = |error: std::io::Error| {
+            StoreError::Settings(format!("{}: {}", path.display(), plain(&error)))
+        };
         std::fs::read(path).map_err(failed)
     };
     let is_secure = options.urls.iter().any(|url| url.starts_with("https://"));
