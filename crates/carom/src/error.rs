@@ -427,8 +427,11 @@ fn counts(lost_by: &[(NodeId, u32)]) -> String {
 }
 
 fn held_back(by: Option<(NodeId, u32)>) -> String {
-    by.map(|(node, behind)| format!(": held back by {node}, {behind} messages behind"))
-        .unwrap_or_default()
+    by.map(|(node, behind)| {
+        let noun = if behind == 1 { "message" } else { "messages" };
+        format!(": held back by {node}, {behind} {noun} behind")
+    })
+    .unwrap_or_default()
 }
 
 fn not_safe(closed: bool, waiting_for: &[NodeId]) -> String {
@@ -483,6 +486,13 @@ mod tests {
         let error = StartError::system("open a socket", io::Error::from_raw_os_error(24));
         assert_eq!(error.to_string(), "cannot open a socket: too many open files");
         assert!(error.source().is_none(), "a chain of causes would repeat it");
+    }
+
+    #[test]
+    fn one_message_behind_is_singular() {
+        let told = |behind| held_back(Some((NodeId(1), behind)));
+        assert!(told(1).ends_with(", 1 message behind"), "{}", told(1));
+        assert!(told(2).ends_with(", 2 messages behind"), "{}", told(2));
     }
 
     #[test]

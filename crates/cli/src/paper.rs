@@ -11,6 +11,7 @@ use carom_paper::{Options, Progress, Relation, Report, Suite, SuiteError, Watch,
 use comfy_table::{Table, presets};
 use serde_json::json;
 
+use crate::counted::counted;
 use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::output;
@@ -192,7 +193,8 @@ fn for_people(reports: &[Report], asked_for: usize, out: &Path) -> String {
     let mut text = table.trim_fmt();
     if reports.len() < asked_for {
         let missing = asked_for - reports.len();
-        text += &format!("\nended early: {missing} of {asked_for} experiments are not reported");
+        let all = counted(asked_for, "experiment");
+        text += &format!("\nended early: {missing} of {all} not reported");
     }
     if !reports.is_empty() {
         text += &format!("\nreport: {}", out.join(REPORT).display());
@@ -254,3 +256,15 @@ const EXAMPLE: &str = "Examples:
   carom paper slingshot-2a --show-plan > mine.toml && carom paper slingshot-2a --plan mine.toml
 
 Exit codes: 0 every relation holds, 1 one does not, 2 wrong use";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_early_end_tells_how_many_experiments_are_missing() {
+        let told = |asked_for| for_people(&[], asked_for, Path::new("."));
+        assert_eq!(told(1), "ended early: 1 of 1 experiment not reported");
+        assert_eq!(told(2), "ended early: 2 of 2 experiments not reported");
+    }
+}

@@ -3,6 +3,7 @@
 use carom_proto::Rng;
 
 use super::args::Args;
+use crate::counted::counted;
 use crate::error::CliError;
 
 /// The groups and their members, by number.
@@ -44,11 +45,11 @@ impl Plan {
 
     /// What is about to happen, in one line.
     pub(crate) fn describe(&self, args: &Args) -> String {
-        let (nodes, groups) = (args.nodes, args.groups);
+        let all = size_of_all(args.nodes, args.groups);
         let size = self.members.first().map_or(0, Vec::len);
         let burst = args.burst.map(|burst| format!(" in bursts of {burst}")).unwrap_or_default();
         format!(
-            "{nodes} nodes in {groups} groups of {size}, {}/s each for {:?}, {:.3} % loss{burst}, \
+            "{all} of {size}, {}/s each for {:?}, {:.3} % loss{burst}, \
              rate-of-fire {}, seed {}",
             args.rate,
             args.seconds,
@@ -57,6 +58,10 @@ impl Plan {
             args.seed
         )
     }
+}
+
+fn size_of_all(nodes: usize, groups: usize) -> String {
+    format!("{} in {}", counted(nodes, "node"), counted(groups, "group"))
 }
 
 fn default_size(nodes: usize) -> usize {
@@ -78,6 +83,12 @@ mod tests {
     #[test]
     fn a_group_has_ten_members_or_one_less_than_there_are_nodes() {
         assert_eq!([2, 3, 4, 8, 11, 64].map(default_size), [2, 2, 3, 7, 10, 10]);
+    }
+
+    #[test]
+    fn one_group_is_singular() {
+        assert_eq!(size_of_all(8, 1), "8 nodes in 1 group");
+        assert_eq!(size_of_all(2, 32), "2 nodes in 32 groups");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::args::Args;
 use super::ledger::Label;
 use super::plan::Plan;
 use super::report::Work;
+use crate::counted::counted;
 use crate::error::CliError;
 use crate::interrupt::Interrupt;
 use crate::loss::injected;
@@ -119,7 +120,7 @@ impl World {
                 (least, progress) = (missing, Instant::now());
             }
             if progress.elapsed() >= VIEW_PATIENCE {
-                let cause = format!("{missing} members of groups do not see each other yet");
+                let cause = unseen(missing);
                 return Err(CliError::new(cause, "use fewer --nodes or --groups, or --unicast"));
             }
         }
@@ -133,6 +134,11 @@ impl World {
         };
         self.groups.iter().zip(&plan.groups_of).map(|(groups, of)| of_node(groups, of)).sum()
     }
+}
+
+/// What is told when members of groups are not known to all the others in time.
+fn unseen(missing: usize) -> String {
+    format!("{} of groups not known to all others yet", counted(missing, "member"))
 }
 
 fn start_nodes(args: &Args, plan: &Plan, driver: &Driver) -> Result<Vec<Node>, CliError> {
@@ -198,6 +204,12 @@ const VIEW_PATIENCE: Duration = Duration::from_secs(15);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_missing_member_is_singular() {
+        assert_eq!(unseen(1), "1 member of groups not known to all others yet");
+        assert!(unseen(2).starts_with("2 members "));
+    }
 
     #[test]
     fn demos_on_different_ports_share_no_address() {

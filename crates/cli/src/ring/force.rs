@@ -7,6 +7,7 @@ use carom::{Node, NodeId, RingStatus};
 use serde_json::json;
 
 use super::news;
+use crate::counted::counted;
 use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
@@ -137,7 +138,8 @@ impl Args {
         let mut text = format!("ring of {}: view {}\n", self.group, view_id(ring.view.epoch));
         if is_working {
             let how = if ring.view.is_forced { ", as it was forced to" } else { "" };
-            return output::lines(&format!("{text}it works{how}, with {} voters", here.len()));
+            let voters = counted(here.len(), "voter");
+            return output::lines(&format!("{text}it works{how}, with {voters}"));
         }
         let lost = names(&lost).join(",");
         text += &format!("{}\n", news::waiting_for_quorum(here.len(), needed));

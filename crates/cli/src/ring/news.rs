@@ -58,14 +58,16 @@ impl RingWatch {
                 Some(waiting_for_quorum(*voters, *needed))
             }
             RingNews::ElectorateFull { voters } => Some(format!(
-                "not let in as a voter: the group has all its {voters} voters; asking again until \
-                 one is gone (a client need not wait)"
+                "not let in as a voter: the group has all its {}; asking again until one is gone \
+                 (a client need not wait)",
+                counted(voters, "voter")
             )),
             RingNews::Minority { members, needed, voters: None } => {
                 self.is_minority = true;
                 Some(format!(
-                    "minority: this partition may not go on, as it takes {needed} of {members} \
-                     members; looking for the others"
+                    "minority: this partition may not go on, as it takes {needed} of {}; looking \
+                     for the others",
+                    counted(members, "member")
                 ))
             }
             RingNews::Removed { why, unsent, rejoins } => {
@@ -76,7 +78,8 @@ impl RingWatch {
                 Some(format!("removed from the ring: {}{doubt}; {then}", because(*why)))
             }
             RingNews::Rejoined { missed: Some(missed) } => {
-                Some(format!("in the ring again; missed {missed} places of the order"))
+                let missed = counted(*missed, "place");
+                Some(format!("in the ring again; missed {missed} of the order"))
             }
             RingNews::Rejoined { missed: None } => {
                 Some("in a ring again; how much was missed is not known".to_owned())
@@ -92,10 +95,9 @@ impl RingWatch {
             return line;
         }
         let voters = event.view.voters().count();
+        let all = counted(event.view.electorate().unwrap_or(voters), "voter");
         let forced = format!(
-            "warning: an operator has forced the quorum: the ring goes on with {voters} of {} \
-             voters",
-            event.view.electorate().unwrap_or(voters)
+            "warning: an operator has forced the quorum: the ring goes on with {voters} of {all}"
         );
         Some(line.map_or(forced.clone(), |line| format!("{forced}\n{line}")))
     }
@@ -291,6 +293,8 @@ mod tests {
         let news = RingNews::Rejoined { missed: Some(17) };
         let line = watch.words(&news).expect("it is for people");
         assert!(line.contains("missed 17 places"), "{line}");
+        let line = watch.words(&RingNews::Rejoined { missed: Some(1) });
+        assert_eq!(line.as_deref(), Some("in the ring again; missed 1 place of the order"));
         assert_eq!(object(&news).expect("it has a form")["missed"], 17);
         let news = RingNews::Rejoined { missed: None };
         let line = watch.words(&news).expect("it is for people");

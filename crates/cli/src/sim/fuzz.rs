@@ -13,6 +13,7 @@ use carom_sim::fuzz::{Failure, Outcome as Run};
 use serde::Serialize;
 
 use super::subjects::{self, Game};
+use crate::counted::counted;
 use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::output;
@@ -193,15 +194,21 @@ impl Report {
             text += &format!("replay: {}\n\n", failed.replay);
         }
         let Self { protocol, seeds, from, steps, history, seconds, failures } = self;
-        let verdict = match failures.len() {
-            0 => "nothing found".to_owned(),
-            count => format!("{count} seeds fail"),
-        };
+        let (seeds, steps) = (counted(seeds, "seed"), counted(steps, "call"));
+        let verdict = verdict(failures.len());
         text += &format!(
-            "{protocol}: {verdict} in {seeds} seeds from {from}, {steps} calls of engines, \
+            "{protocol}: {verdict} in {seeds} from {from}, {steps} of engines, \
              {seconds:.1} s, history {history}"
         );
         text
+    }
+}
+
+fn verdict(failures: usize) -> String {
+    match failures {
+        0 => "nothing found".to_owned(),
+        1 => "1 seed fails".to_owned(),
+        count => format!("{count} seeds fail"),
     }
 }
 
@@ -290,6 +297,11 @@ mod tests {
         fn confirms(&self) -> bool {
             self.0.confirms()
         }
+    }
+
+    #[test]
+    fn the_verdict_counts_seeds_that_fail() {
+        assert_eq!([0, 1, 2].map(verdict), ["nothing found", "1 seed fails", "2 seeds fail"]);
     }
 
     #[test]
