@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use carom::{Event, Group, Node, Partition, Profile};
 
+use crate::counted::counted;
 use crate::error::CliError;
 use crate::interrupt::{self, Interrupt};
 use crate::node;
@@ -132,16 +133,29 @@ pub(crate) fn join(
             Some(_) => {}
         }
         if started.elapsed() >= TELL_AFTER && !std::mem::replace(&mut told, true) {
-            match profile.quorum() {
-                Some(needed) => eprintln!("{}", news::waiting_for_quorum(0, needed)),
-                None => eprintln!(
-                    "waiting for the ring of {group}: it lets nobody in while it may not go on"
-                ),
-            }
+            eprintln!("{}", waiting(group, joined.members().len(), profile.quorum()));
         }
         if interrupt.wait(STEP) {
             return Err(CliError::interrupted());
         }
+    }
+}
+
+/// What is known while no ring has let this node in.
+fn waiting(group: &str, others: usize, quorum: Option<usize>) -> String {
+    let Some(needed) = quorum else {
+        return format!(
+            "waiting for the ring of {group}: it lets nobody in while it may not go on"
+        );
+    };
+    let voters = counted(needed, "voter");
+    match others {
+        0 => format!("waiting for quorum: no other member of {group} is known; it takes {voters}"),
+        others => format!(
+            "waiting for quorum: {} of {group} known, but its ring lets nobody in yet; it takes \
+             {voters}",
+            counted(others, "other member")
+        ),
     }
 }
 
@@ -200,6 +214,15 @@ mod tests {
         for wrong in ["0", "-1", "half", "", "70000"] {
             assert!(partition(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_joiner_is_told_what_is_known_of_the_ring() {
+        let alone = waiting("g", 0, Some(2));
+        assert_eq!(alone, "waiting for quorum: no other member of g is known; it takes 2 voters");
+        let known = waiting("g", 1, Some(2));
+        assert!(known.starts_with("waiting for quorum: 1 other member of g known"), "{known}");
+        assert!(waiting("g", 3, None).starts_with("waiting for the ring of g"));
     }
 
     #[test]
