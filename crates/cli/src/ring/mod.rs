@@ -6,6 +6,7 @@ pub(crate) mod verb;
 
 use std::time::{Duration, Instant};
 
+use carom::rmp::RingView;
 use carom::{Event, Group, Node, Partition, Profile};
 
 use crate::counted::counted;
@@ -196,7 +197,7 @@ fn partition(text: &str) -> Result<Partition, UnitError> {
     }
 }
 
-const MOST_MEMBERS: u16 = 1024;
+const MOST_MEMBERS: u16 = RingView::MAX_MEMBERS as u16;
 const STEP: Duration = Duration::from_millis(20);
 const TELL_AFTER: Duration = Duration::from_secs(1);
 /// A node that is closed waits 3 s for the rings of its groups to let it go.
@@ -211,7 +212,8 @@ mod tests {
         assert_eq!(partition("majority"), Ok(Partition::Majority));
         assert_eq!(partition("all"), Ok(Partition::All));
         assert_eq!(partition("3"), Ok(Partition::AtLeast(3)));
-        for wrong in ["0", "-1", "half", "", "70000"] {
+        assert_eq!(partition("4096"), Ok(Partition::AtLeast(4096)));
+        for wrong in ["0", "-1", "half", "", "4097", "70000"] {
             assert!(partition(wrong).is_err(), "{wrong}");
         }
     }
