@@ -148,4 +148,16 @@ mod tests {
             assert!(help.contains("Example"), "{}", verb.get_name());
         }
     }
+
+    #[test]
+    fn no_help_names_an_empty_default() {
+        fn look(command: &mut clap::Command) {
+            let help = command.render_long_help().to_string();
+            assert!(!help.contains("[default: ]"), "{help}");
+            command.get_subcommands_mut().for_each(look);
+        }
+        let mut command = Cli::command();
+        command.build();
+        look(&mut command);
+    }
 }

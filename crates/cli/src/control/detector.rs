@@ -21,7 +21,7 @@ pub(super) struct Args {
     #[arg(long = "control", value_name = "ADDR", value_delimiter = ',', required = true)]
     controls: Vec<String>,
     /// Name of the cluster that the membership service is that of
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     cluster: String,
     /// Where it pings from and is pinged, by UDP [default: any address, any free port]
     #[arg(long, value_name = "ADDR:PORT")]
