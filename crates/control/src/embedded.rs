@@ -69,11 +69,7 @@ impl EmbeddedStore {
         let path = place.database.clone();
         let opens = move || {
             let database = Database::builder().set_check_integrity_on_open(true).create(&path);
-            database.map_err(|error| match error {
-                DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.clone() },
-                DatabaseError::Storage(error) => error.into(),
-                error => StoreError::Open { path: path.clone(), error: error.to_string() },
-            })
+            database.map_err(|error| cannot_use(&path, error))
         };
         let begun = Self::begin(Box::new(opens), cluster, partitions).and_then(|store| {
             place.mark(&About { cluster: cluster.into(), partitions })?;
@@ -389,6 +385,17 @@ impl Tables<'_> {
 impl fmt::Debug for EmbeddedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EmbeddedStore").field("is_open", &self.database.is_some()).finish()
+    }
+}
+
+/// Why the database at `path` does not open.
+fn cannot_use(path: &Path, error: DatabaseError) -> StoreError {
+    let path = path.to_path_buf();
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path },
+        DatabaseError::UpgradeRequired(found) => StoreError::FileFormat { path, found },
+        DatabaseError::Storage(error) => error.into(),
+        error => StoreError::Open { path, error: error.to_string() },
     }
 }
 

@@ -149,6 +149,16 @@ fn a_commit_that_does_not_follow_what_is_stored_is_refused_whole() {
 }
 
 #[test]
+fn errors_of_the_database_have_their_fix_and_no_system_numbers() {
+    let old = cannot_use(Path::new("s/carom.redb"), DatabaseError::UpgradeRequired(2));
+    let old = crate::ControlError::from(old);
+    assert_eq!(old.to_string(), "s/carom.redb has file format 2, which this program does not read");
+    assert!(old.fix().contains("the version of carom that wrote it"), "{}", old.fix());
+    let broken = StoreError::from(redb::Error::Io(io::Error::from_raw_os_error(5)));
+    assert_eq!(broken.to_string(), "the store failed: input/output error");
+}
+
+#[test]
 fn a_full_disk_refuses_the_commit_keeps_what_was_there_and_takes_more_when_there_is_room() {
     let disk = Disk::of_bytes(64 << 20);
     let mut store = disk.store().expect("it opens");

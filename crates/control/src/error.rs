@@ -61,6 +61,14 @@ pub enum StoreError {
         /// What the file says.
         found: u32,
     },
+    /// The database has a file format of another version of this program.
+    #[error("{path} has file format {found}, which this program does not read")]
+    FileFormat {
+        /// The file.
+        path: PathBuf,
+        /// What the file says.
+        found: u8,
+    },
     /// It belongs to another cluster, or to one with other partitions.
     #[error("the store is that of {theirs}, not of {ours}")]
     Other {
@@ -132,7 +140,7 @@ impl ControlError {
             Self::Store(StoreError::InUse { .. }) => {
                 "end the other process, or give this one a folder of its own".into()
             }
-            Self::Store(StoreError::Format { .. }) => {
+            Self::Store(StoreError::Format { .. } | StoreError::FileFormat { .. }) => {
                 "use the version of carom that wrote it, or an empty folder".into()
             }
             Self::Store(StoreError::Other { .. }) => {
