@@ -263,7 +263,8 @@ fn a_line_too_long_is_refused_and_the_lines_before_it_arrive() {
     drop(stdin);
     let error = publisher.await_line("error: ");
     assert!(error.contains("line 3") && error.contains("17000000 bytes"), "{error}");
-    publisher.await_line("fix: ");
+    let fix = publisher.await_line("fix: ");
+    assert!(fix.contains("split it, for example with `fold -b`"), "{fix}");
     assert_eq!(publisher.end().code(), Some(2));
     assert!(sub.end().success(), "{:#?}", sub.seen);
     let received = received.join().expect("the reader does not panic");

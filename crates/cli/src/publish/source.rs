@@ -146,7 +146,7 @@ mod tests {
                 Some(Item::Message(_)) => count += 1,
                 Some(Item::End) => return (count, None),
                 Some(Item::Broken(error)) => {
-                    return (count, error.to_string().lines().next().map(str::to_owned));
+                    return (count, Some(error.to_string()));
                 }
                 None => source.wait(Duration::from_secs(60)),
             }
@@ -164,8 +164,10 @@ mod tests {
         let (count, cause) = all(b"ok\n12345678\nnever sent\n", Framing::Lines, 4);
         let cause = cause.expect("it does not fit");
         assert_eq!(count, 1);
+        let (cause, fix) = cause.split_once('\n').expect("a cause and a fix");
         assert!(cause.starts_with("error: line 2 has 8 bytes"), "{cause}");
         assert!(cause.ends_with("at most 4"), "{cause}");
+        assert_eq!(fix, "fix: split it, for example with `fold -b`");
     }
 
     #[test]
