@@ -197,7 +197,7 @@ pub(crate) fn tell_notices(node: &Node, told: usize) -> usize {
     let notices = node.notices_since(told);
     let is_seen = std::io::stderr().is_terminal();
     for notice in &notices {
-        if notice.is_routine && !is_seen {
+        if !is_told(notice.is_routine, is_seen) {
             continue;
         }
         output::say(format_args!("note: {}", notice.text));
@@ -206,6 +206,18 @@ pub(crate) fn tell_notices(node: &Node, told: usize) -> usize {
         }
     }
     told + notices.len()
+}
+
+/// Whether a notice is told: what is routine only to a person at a terminal, not to a log.
+fn is_told(is_routine: bool, is_terminal: bool) -> bool {
+    is_terminal || !is_routine
+}
+
+/// What is told of a group's name that looks like a pattern.
+pub(crate) fn wildcard_hint(group: &str) -> Option<String> {
+    group.contains(['*', '?', '>', '#']).then(|| {
+        format!("group names have no wildcards: {group} is one group, of exactly this name")
+    })
 }
 
 /// What was told of a running node: whether its membership service was away when it was looked at
@@ -268,6 +280,20 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn routine_notices_are_told_on_terminals_only() {
+        assert!(is_told(false, false) && is_told(false, true));
+        assert!(is_told(true, true) && !is_told(true, false));
+    }
+
+    #[test]
+    fn names_like_patterns_are_taken_literally() {
+        for pattern in ["prices.*", "prices.>", "prices.?", "prices/#"] {
+            assert!(wildcard_hint(pattern).is_some_and(|hint| hint.contains(pattern)), "{pattern}");
+        }
+        assert_eq!(wildcard_hint("prices.eu-1"), None);
+    }
 
     #[test]
     fn a_seed_without_a_port_has_the_default_one() {

@@ -54,6 +54,9 @@ pub(crate) struct Args {
 /// # Errors
 /// If the group cannot be joined, or the output does not take the messages.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
+    if let Some(hint) = node::wildcard_hint(&args.group) {
+        eprintln!("note: {hint}");
+    }
     let profile = args.order.profile(Part::Voter);
     let interrupt = if profile.is_some() { ring::listen() } else { interrupt::listen() }?;
     let node = args.node.start(args.node.builder().loss(args.loss.model()), interrupt)?;

@@ -231,6 +231,16 @@ fn no_error_has_the_number_of_the_system() {
 }
 
 #[test]
+fn a_group_named_like_a_pattern_is_taken_literally_and_says_so() {
+    let mut sub = Running::start(&["sub", "prices.*"], &alone(17_424), Stdio::null());
+    let note = sub.await_line("no wildcards");
+    assert!(note.starts_with("note: ") && note.contains("prices.*"), "{note}");
+    sub.await_line("joined prices.*");
+    sub.interrupt();
+    assert!(sub.end().success());
+}
+
+#[test]
 fn a_port_that_is_taken_is_refused() {
     let taken = std::net::UdpSocket::bind("0.0.0.0:0").expect("a port is free");
     let port = taken.local_addr().expect("it is bound").port().to_string();
