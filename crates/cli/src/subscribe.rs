@@ -154,6 +154,11 @@ impl Receiver {
             // It was told why.
             Ok(Next::More) if self.ring.as_ref().is_some_and(|ring| ring.is_out) => Ok(()),
             Ok(Next::More) if !interrupt.is_asked() => Err(node::closed(node, group.name())),
+            Ok(Next::End) if self.ring.is_none() => {
+                // Who leaves answers no more: senders may still ask whether all is here.
+                interrupt.wait(CONFIRM_WITHIN);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -404,6 +409,8 @@ fn hex(bytes: &[u8]) -> String {
 
 const OUT_BYTES: usize = 64 << 10;
 const IDLE: Duration = Duration::from_millis(50);
+/// A sender asks at once when it has sent its last message, and again if that was lost.
+const CONFIRM_WITHIN: Duration = Duration::from_millis(500);
 const EXAMPLE: &str = "Examples:
   carom sub numbers
   carom sub numbers --count 1000 --loss 5% > numbers.txt
