@@ -1,10 +1,12 @@
 //! The cost of receiving a data packet: account, deliver, all bins; 1 KiB, 64 nodes, no I/O, with
 //! 2, 64 and 1024 groups per node. Prints nanoseconds and their ratio to the first within this
-//! run, and what it costs to note that the sender is alive:
+//! run, what it costs to note that the sender is alive, and what the repair costs that solves the
+//! most others, with 256 pending, whose instructions `--bench instructions` limits:
 //! `cargo bench -p carom-proto --bench receive [-- GROUPS...]`.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod shortage;
 mod workload;
 
 use std::time::{Duration, Instant};
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 use carom_proto::membership::Membership as _;
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::{Destination, Endpoint, NodeId, Time};
+use shortage::Shortage;
 use workload::Workload;
 
 /// Packets that are there at once, as after a `recvmmsg`.
@@ -46,6 +49,22 @@ fn main() {
         println!("{groups:>6}  {best:>9.0}  {ratio:>5.2}  {xors:>11.2}");
     }
     println!("a sign of life, noted by gossip with 63 members: {:.1} ns", sign_of_life());
+    for r in [8, 32] {
+        println!("the repair of {r} packets that solves the most others: {:.1} us", avalanche(r));
+    }
+}
+
+/// Microseconds for a repair that solves as many others as one may.
+fn avalanche(r: u8) -> f64 {
+    let mut best = Duration::MAX;
+    for _ in 0..50 * ROUNDS {
+        let mut shortage = Shortage::with_avalanche(r);
+        let start = Instant::now();
+        let delivered = shortage.run();
+        best = best.min(start.elapsed());
+        assert!(delivered > 0, "it solves others");
+    }
+    best.as_nanos() as f64 / 1e3
 }
 
 /// Nanoseconds that [`Membership::heard`] takes, which a node calls for every packet.
