@@ -20,6 +20,7 @@ pub mod membership;
 pub mod node;
 mod outbox;
 pub mod rdcm;
+mod recent;
 pub mod rmp;
 mod rng;
 pub mod settings;

@@ -1,14 +1,13 @@
 //! How far this node had come with streams that it does not follow at the moment: of senders from
 //! before it left a group, and of former starts of senders, whose last packets may come late.
 
-use alloc::collections::BTreeMap;
-
 use crate::incarnations::LATE_FOR;
+use crate::recent::Recent;
 use crate::{Incarnation, NodeId, SeqNo, Time};
 
 /// The former streams of one group, by sender and, where that is known, its incarnation.
 #[derive(Debug, Default)]
-pub(super) struct Heard(BTreeMap<(NodeId, Option<Incarnation>), Former>);
+pub(super) struct Heard(Recent<(NodeId, Option<Incarnation>), Former>);
 
 /// One stream that is not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +38,7 @@ impl Heard {
         self.note(sender, incarnation, Former { to, over_since: None }, limit);
     }
 
-    /// A stream is not followed any more. At most `limit` streams are remembered.
+    /// A stream is not followed any more. At most `limit` streams are remembered, the latest.
     pub(super) fn note(
         &mut self,
         sender: NodeId,
@@ -47,10 +46,7 @@ impl Heard {
         former: Former,
         limit: usize,
     ) {
-        self.0.insert((sender, incarnation), former);
-        while self.0.len() > limit {
-            self.0.pop_first();
-        }
+        self.0.insert((sender, incarnation), former, limit);
     }
 
     /// Returns `true` if `number` can be one of a start of `sender` that is over.
@@ -65,13 +61,13 @@ impl Heard {
         number: SeqNo,
     ) -> Option<(Option<Incarnation>, SeqNo)> {
         let (incarnation, former) = self.near(sender, number).next()?;
-        self.0.remove(&(sender, incarnation));
+        self.0.remove((sender, incarnation));
         Some((incarnation, former.to))
     }
 
     /// Removes and returns the stream of this start of `sender`.
     pub(super) fn take_start(&mut self, sender: NodeId, incarnation: Incarnation) -> Option<SeqNo> {
-        self.0.remove(&(sender, Some(incarnation))).map(|former| former.to)
+        self.0.remove((sender, Some(incarnation))).map(|former| former.to)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -113,6 +109,16 @@ mod tests {
         assert_eq!(heard.len(), 1);
         (0..9).for_each(|node| heard.note(NodeId(node), None, former(1), 3));
         assert_eq!(heard.len(), 3);
+    }
+
+    #[test]
+    fn streams_that_ended_first_are_forgotten() {
+        let mut heard = Heard::default();
+        for node in [8, 6, 4, 2] {
+            heard.leave(NodeId(node), None, SeqNo(node as u32), 3);
+        }
+        let kept = [8, 6, 4, 2].map(|node| heard.take_near(NodeId(node), SeqNo(1)).is_some());
+        assert_eq!(kept, [false, true, true, true]);
     }
 
     #[test]

@@ -18,11 +18,14 @@ use super::names::{Place, Process, Timestamp};
 use super::packet::{Proposal, Snapshot, SourceState};
 use super::stream::{Arrival, Data, Stream};
 use super::view::{Member, RingView};
+use crate::recent::Recent;
 use crate::{NodeId, SeqNo};
 
 mod delivering;
 mod guests;
 mod lacking;
+#[cfg(test)]
+mod tests;
 
 use self::guests::Guest;
 pub(super) use self::guests::GuestArrival;
@@ -60,7 +63,7 @@ pub(super) struct Ring {
     gone: BTreeMap<Process, Timestamp>,
     /// The last life of each node that has taken the token and is a member no more. A request of
     /// such a life to be let in is an old one.
-    over: BTreeMap<NodeId, u32>,
+    over: Recent<NodeId, u32>,
     /// That view does not have this member: it is told nothing more.
     is_out: bool,
     /// The last round of which something waits for so many members to have taken the token since,
@@ -80,7 +83,7 @@ pub(super) struct Ring {
     nulls: usize,
 }
 
-/// Nodes that have left of which the last life is remembered.
+/// Maximum number of nodes of which the last life is remembered: those that were removed last.
 const MAX_OVER: usize = 4096;
 /// Runs of one ACK: so many fit the smallest datagram.
 const MAX_RUNS: usize = 64;
@@ -137,7 +140,7 @@ impl Ring {
             shown: BTreeSet::new(),
             is_shown_short: false,
             gone: BTreeMap::new(),
-            over: BTreeMap::new(),
+            over: Recent::default(),
             is_out: false,
             awaited: (Timestamp(0), 0),
             lost: Vec::new(),
@@ -364,7 +367,7 @@ impl Ring {
 
     /// Whether this life of a node is known to be over.
     pub(super) fn is_over(&self, process: Process) -> bool {
-        self.over.get(&process.node).is_some_and(|life| {
+        self.over.get(process.node).is_some_and(|life| {
             let over = Process { life: *life, ..process };
             over == process || over.follows(process)
         })
@@ -372,10 +375,7 @@ impl Ring {
 
     fn note_over(&mut self, process: Process) {
         if self.has_spoken(process) {
-            if self.over.len() >= MAX_OVER {
-                self.over.pop_first();
-            }
-            self.over.insert(process.node, process.life);
+            self.over.insert(process.node, process.life, MAX_OVER);
         }
     }
 

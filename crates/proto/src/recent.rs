@@ -1,0 +1,86 @@
+//! A map with a bound: of too many entries the one that was inserted first is forgotten.
+
+use alloc::collections::BTreeMap;
+use core::ops::RangeInclusive;
+
+/// The entries by key, and their order.
+#[derive(Debug)]
+pub(crate) struct Recent<K, V> {
+    entries: BTreeMap<K, (u64, V)>,
+    /// The keys by the number of their insertion.
+    order: BTreeMap<u64, K>,
+    insertions: u64,
+}
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), order: BTreeMap::new(), insertions: 0 }
+    }
+}
+
+impl<K: Copy + Ord, V> Recent<K, V> {
+    /// Inserts or replaces the entry, which is the latest from now on. At most `limit` entries are
+    /// kept.
+    pub(crate) fn insert(&mut self, key: K, value: V, limit: usize) {
+        self.insertions += 1;
+        self.order.insert(self.insertions, key);
+        if let Some((number, _)) = self.entries.insert(key, (self.insertions, value)) {
+            self.order.remove(&number);
+        }
+        while self.entries.len() > limit {
+            let (_, oldest) = self.order.pop_first().expect("every entry has a place in the order");
+            self.entries.remove(&oldest);
+        }
+    }
+
+    /// Returns the value of `key`.
+    pub(crate) fn get(&self, key: K) -> Option<&V> {
+        self.entries.get(&key).map(|(_, value)| value)
+    }
+
+    /// Removes and returns the value of `key`.
+    pub(crate) fn remove(&mut self, key: K) -> Option<V> {
+        let (number, value) = self.entries.remove(&key)?;
+        self.order.remove(&number);
+        Some(value)
+    }
+
+    /// The entries with these keys, in order of the keys.
+    pub(crate) fn range(&self, keys: RangeInclusive<K>) -> impl Iterator<Item = (&K, &V)> {
+        self.entries.range(keys).map(|(key, (_, value))| (key, value))
+    }
+
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Forgets all entries.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.order.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_inserted_first_are_forgotten_whatever_their_keys() {
+        let mut recent = Recent::default();
+        for key in [9, 5, 7, 9, 1] {
+            recent.insert(key, key * 10, 3);
+        }
+        assert_eq!(
+            [9, 5, 7, 1].map(|key| recent.get(key).copied()),
+            [Some(90), None, Some(70), Some(10)]
+        );
+        assert_eq!(recent.remove(9), Some(90));
+        recent.insert(0, 0, 3);
+        assert!(recent.range(0..=9).map(|(key, _)| *key).eq([0, 1, 7]), "there is room again");
+        assert_eq!((recent.order.len(), recent.len()), (3, 3));
+        recent.insert(2, 20, 0);
+        assert_eq!((recent.order.len(), recent.len()), (0, 0));
+    }
+}

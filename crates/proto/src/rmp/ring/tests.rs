@@ -1,0 +1,33 @@
+use super::super::view::Partition;
+use super::*;
+
+fn ring() -> Ring {
+    let process = Process { node: NodeId(1), life: 1 };
+    let (partition, is_multicast, is_voter) = (Partition::Majority, true, true);
+    Ring::founded_by(Member { process, partition, is_multicast, is_voter }, 0, SeqNo::FIRST)
+}
+
+#[test]
+fn lives_that_ended_first_are_forgotten() {
+    let mut ring = ring();
+    let founder = ring.view.members[0];
+    let last = MAX_OVER as u64 + 100;
+    let process = |node| Process { node: NodeId(node), life: 1 };
+    for node in (100..=last).rev() {
+        let member = Member { process: process(node), ..founder };
+        let join = ListChangeKind::Join { member, name_check: 0 };
+        for kind in [join, ListChangeKind::Leave] {
+            let (at, site) = (ring.log.next(), ring.token);
+            let change = ListChange { process: member.process, request: 0, kind };
+            let round = Round { at, site, next: site, what: What::List(vec![change]) };
+            // A joiner takes the token once.
+            ring.change_list(&round, at, change);
+            if let Some(standing) = ring.standings.get_mut(&member.process) {
+                standing.accepted = at;
+            }
+        }
+    }
+    let is_known = |node| ring.is_over(process(node));
+    assert!(is_known(100) && is_known(101), "who has just left");
+    assert!(!is_known(last) && is_known(last - 1), "who has left first");
+}
