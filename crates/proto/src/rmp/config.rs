@@ -84,9 +84,9 @@ pub struct Config {
     pub stable_every: Duration,
     /// How long a member that has left answers those who still lack something. Default 500 ms.
     pub linger: Duration,
-    /// The number of the first message and of the first packet of each process: the same at all
-    /// nodes of a group. Default 1. Simulations set it just below 2^31 or 2^32, so that numbers
-    /// wrap early.
+    /// The number of the first message, of the first packet and of the first request for a lock of
+    /// each process: the same at all nodes of a group. Default 1. Simulations set it just below
+    /// 2^31 or 2^32, so that numbers wrap early.
     pub first_number: SeqNo,
 }
 

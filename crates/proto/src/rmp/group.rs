@@ -15,7 +15,7 @@ use super::config::Config;
 use super::confirming::Confirming;
 use super::delivery::{Delivery, ViewEvent};
 use super::flow::{Limits, VanJacobson};
-use super::list_requests::ListRequests;
+use super::list_requests::{ListRequests, next_number};
 use super::locks::{MAX_OWN, OwnLocks};
 use super::log::{ListChange, ListChangeKind, Round};
 use super::names::{Epoch, Process, Timestamp};
@@ -120,7 +120,7 @@ impl Group {
             known: BTreeSet::new(),
             requests: ListRequests::default(),
             wishes: VecDeque::new(),
-            next_request: 1,
+            next_request: config.first_number.0.max(1),
             confirming: Confirming::default(),
             stable_due: Time::ZERO,
             reach: Reach::default(),
@@ -482,7 +482,7 @@ impl Group {
     /// Asks for a change of the view.
     pub(super) fn wish(&mut self, cx: &mut Around<'_>, kind: ListChangeKind) {
         let request = self.next_request;
-        self.next_request += 1;
+        self.next_request = next_number(request);
         self.wishes.push_back(ListChange { process: self.me, request, kind });
         if self.wishes.len() == 1 {
             self.ask_for_change(cx);

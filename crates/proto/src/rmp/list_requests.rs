@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::log::{ListChange, ListChangeKind};
 use super::names::Process;
-use crate::NodeId;
+use crate::{NodeId, SeqNo};
 
 /// The last request of each process.
 #[derive(Debug, Default)]
@@ -19,6 +19,18 @@ struct Waiting {
     change: ListChange,
     /// How many requests had arrived before it.
     arrived: u64,
+}
+
+/// Returns the number of the request that follows number `request` of the same process; 0 is no
+/// number of a request, and is left out where the numbers wrap.
+pub(super) fn next_number(request: u32) -> u32 {
+    SeqNo(request).next().0.max(1)
+}
+
+/// Returns `true` if request number `request` of a process is answered once `last` is, which is 0
+/// if none is.
+pub(super) fn is_answered(request: u32, last: u32) -> bool {
+    request == 0 || (last != 0 && SeqNo(last).distance_from(SeqNo(request)) >= 0)
 }
 
 /// Processes whose requests are kept at a time. Those that are refused are repeated by their
@@ -102,6 +114,20 @@ mod tests {
             assert!(requests.insert(request));
         }
         assert_eq!(requests.by_arrival(), [change(7, 1), change(5, 1), change(3, 2)]);
+    }
+
+    #[test]
+    fn numbers_of_requests_wrap_without_zero_and_keep_their_order() {
+        let mut last = 0;
+        let mut number = u32::MAX - 2;
+        for _ in 0..6 {
+            assert!(number != 0 && !is_answered(number, last), "{number} after {last}");
+            assert!(is_answered(number, number) && is_answered(0, number));
+            assert!(last == 0 || is_answered(last, number), "{last} before {number}");
+            (last, number) = (number, next_number(number));
+        }
+        assert_eq!(number, 4);
+        assert!(is_answered(0, 0), "requests to join have no number");
     }
 
     #[test]

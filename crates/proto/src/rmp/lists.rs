@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::Removal;
 use super::around::{Around, Timer};
 use super::group::Group;
+use super::list_requests::{is_answered, next_number};
 use super::locks::Locks;
 use super::log::{ListChange, ListChangeKind, MAX_CHANGES, Round};
 use super::names::{Epoch, Process, Timestamp};
@@ -136,8 +137,7 @@ impl Group {
             let Some(ring) = &self.ring else { break };
             let process = change.process;
             let is_in = ring.view().contains(process);
-            let is_answered =
-                is_in && (change.request <= ring.answered(process) || change.request == 0);
+            let is_answered = is_in && is_answered(change.request, ring.answered(process));
             let is_joining = matches!(change.kind, ListChangeKind::Join { .. });
             if is_answered || (!is_joining && !is_in) {
                 self.requests.remove(process);
@@ -186,7 +186,7 @@ impl Group {
                 }
                 // Its former life is over, or it would not ask.
                 Some(old) if ring.may_change_members() => {
-                    let request = ring.answered(old) + 1;
+                    let request = next_number(ring.answered(old));
                     Some(ListChange { process: old, request, kind: ListChangeKind::Leave })
                 }
                 None if view.len() >= RingView::MAX_MEMBERS => {
@@ -211,7 +211,7 @@ impl Group {
     /// A New List was applied.
     pub(super) fn on_list(&mut self, cx: &mut Around<'_>, round: &Round) {
         for change in round.changes() {
-            let is_done = |it: &ListChange| it.request <= change.request;
+            let is_done = |it: &ListChange| is_answered(it.request, change.request);
             if self.requests.of(change.process).is_some_and(is_done) {
                 self.requests.remove(change.process);
             }

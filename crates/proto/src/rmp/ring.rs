@@ -457,7 +457,7 @@ impl Ring {
             self.last_change = (round.at, before.1);
             self.view.settle_force();
         }
-        self.view.version += 1;
+        self.view.version = self.view.version.wrapping_add(1);
         let answered = Some(change);
         let view = ViewEvent::of(self.view.clone(), at, round.site);
         let event = ViewEvent { joined, left, answered, ..view };

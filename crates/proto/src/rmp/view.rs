@@ -12,7 +12,7 @@ use crate::JoinError;
 pub struct RingView {
     /// The reformation, or the creation, since which it changed by New Lists only.
     pub epoch: Epoch,
-    /// How many New Lists have changed it since.
+    /// How many New Lists have changed it since; wraps around.
     pub version: u32,
     /// Which ring it descends from: that of its first creation.
     pub origin: Epoch,

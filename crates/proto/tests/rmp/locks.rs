@@ -1,7 +1,7 @@
 //! Locks of a group: one holder, in the order in which they asked, whatever happens to them.
 
-use carom_proto::Rng;
-use carom_proto::rmp::{LockChange, LockError, LockName, LockNews, Partition};
+use carom_proto::rmp::{Config, LockChange, LockError, LockName, LockNews, Partition};
+use carom_proto::{Rng, SeqNo};
 
 use crate::rig::{GROUP, MS, Told, World};
 
@@ -36,6 +36,25 @@ fn who_waits_for_a_lock_gets_it_in_the_order_of_asking() {
         assert_eq!(last_news(&world, number), Some(LockChange::Released));
     }
     assert_eq!(world.holders(name), []);
+}
+
+#[test]
+fn locks_are_granted_when_the_numbers_of_requests_wrap() {
+    let name = LockName::of_name("leader");
+    let config = Config { first_number: SeqNo(u32::MAX - 4), ..Config::default() };
+    let mut world = World::with_config(3, Partition::Majority, 1, config);
+    (0..3).for_each(|number| world.join(number));
+    world.run_for(2000 * MS);
+    for _ in 0..8 {
+        for number in 0..3 {
+            world.lock(number, name, true);
+            world.run_for(50 * MS);
+            assert_eq!(world.holders(name), [number]);
+            world.unlock(number, name);
+            world.run_for(50 * MS);
+            assert_eq!(last_news(&world, number), Some(LockChange::Released));
+        }
+    }
 }
 
 #[test]

@@ -1,3 +1,4 @@
+use super::super::locks::LockName;
 use super::super::view::Partition;
 use super::*;
 
@@ -5,6 +6,27 @@ fn ring() -> Ring {
     let process = Process { node: NodeId(1), life: 1 };
     let (partition, is_multicast, is_voter) = (Partition::Majority, true, true);
     Ring::founded_by(Member { process, partition, is_multicast, is_voter }, 0, SeqNo::FIRST)
+}
+
+/// Applies a round of the founder that changes the list.
+fn apply(ring: &mut Ring, changes: Vec<ListChange>) {
+    let (at, site) = (ring.log.next(), ring.token);
+    let offered = ring.offer(Round { at, site, next: site, what: What::List(changes) });
+    assert_eq!(offered, Offered::New);
+    let mut impossible = 0;
+    assert!(ring.apply_next(&mut impossible).is_some());
+    assert_eq!(impossible, 0);
+}
+
+#[test]
+fn version_of_a_view_wraps() {
+    let mut ring = ring();
+    ring.view.version = u32::MAX;
+    let kind = ListChangeKind::Lock { name: LockName(7), waits: true };
+    let process = ring.me;
+    apply(&mut ring, vec![ListChange { process, request: 1, kind }]);
+    assert_eq!(ring.view().version, 0);
+    assert_eq!(ring.answered(process), 1);
 }
 
 #[test]
