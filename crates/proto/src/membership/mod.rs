@@ -90,6 +90,13 @@ pub trait Membership: Send {
         self.is_settled()
     }
 
+    /// The next group in which the node [is for good](Membership::has_joined) since this was asked
+    /// last. A provider in which it is in all groups once it is settled names none: that is a
+    /// [`MembershipEvent::Settled`].
+    fn poll_joined(&mut self) -> Option<GroupId> {
+        None
+    }
+
     /// What keeps the provider from its work, in a few words for the user; `None` if nothing does.
     fn trouble(&self) -> Option<String> {
         None

@@ -1,5 +1,6 @@
 //! A node's groups: how they are joined, change and are left.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -119,7 +120,10 @@ impl Node {
             self.groups.remove(&group);
             return Err(error);
         }
-        self.begin_rings(now);
+        // The others wait for news of the membership.
+        if self.membership.has_joined(group) {
+            self.begin_ring(now, group);
+        }
         Ok(())
     }
 
@@ -198,6 +202,7 @@ impl Node {
     }
 
     pub(super) fn take_membership_events(&mut self, now: Time) {
+        let mut has_settled = false;
         while let Some(event) = self.membership.poll_event() {
             match event {
                 MembershipEvent::View(change) => self.on_view_change(now, change),
@@ -211,7 +216,10 @@ impl Node {
                     self.bulk.part(node);
                     self.events.push_back(NodeEvent::Parted(node));
                 }
-                MembershipEvent::Settled => self.events.push_back(NodeEvent::Settled),
+                MembershipEvent::Settled => {
+                    has_settled = true;
+                    self.events.push_back(NodeEvent::Settled);
+                }
                 MembershipEvent::Away => {
                     tracing::info!(node = %self.id(), "the membership service is away");
                     self.events.push_back(NodeEvent::Away);
@@ -232,7 +240,7 @@ impl Node {
         while let Some(news) = self.membership.poll_manager() {
             self.bulk.handle_manager(now, &news);
         }
-        self.begin_rings(now);
+        self.begin_rings(now, has_settled);
     }
 
     /// Another start of `node` has spoken: the one before is over, in all groups.
@@ -271,23 +279,37 @@ impl Node {
     }
 
     /// Looks for the rings of groups in which it is known by now who could be there: whoever looks
-    /// sooner finds nobody, and begins a ring of its own.
-    fn begin_rings(&mut self, now: Time) {
-        let has_joined = |group: &&GroupId| self.membership.has_joined(**group);
-        let ready: Vec<GroupId> = self.seeking.iter().filter(has_joined).copied().collect();
-        for group in ready {
-            self.seeking.remove(&group);
-            let Some(joined) = self.groups.get(&group) else { continue };
-            if joined.stage != Stage::Seeking {
-                continue;
-            }
-            let (settings, options) = (joined.settings, joined.options);
-            // The profile fits and the group is new to the engine: there is nothing to refuse.
-            if let Err(error) = self.ordered.join_with(now, group, settings, options) {
-                tracing::error!(node = %self.id(), %group, %error, "the ring engine refuses");
-            }
-            self.enter(now, group);
+    /// sooner finds nobody, and begins a ring of its own. All groups are looked through only when
+    /// the membership `has_settled`: there may be thousands.
+    fn begin_rings(&mut self, now: Time, has_settled: bool) {
+        let mut ready = BTreeSet::new();
+        if has_settled {
+            ready.clone_from(&self.seeking);
         }
+        while let Some(group) = self.membership.poll_joined() {
+            ready.insert(group);
+        }
+        ready.retain(|group| self.membership.has_joined(*group));
+        for group in ready {
+            self.begin_ring(now, group);
+        }
+    }
+
+    /// Looks for the ring of a group, unless the node has done so already.
+    fn begin_ring(&mut self, now: Time, group: GroupId) {
+        if !self.seeking.remove(&group) {
+            return;
+        }
+        let Some(joined) = self.groups.get(&group) else { return };
+        if joined.stage != Stage::Seeking {
+            return;
+        }
+        let (settings, options) = (joined.settings, joined.options);
+        // The profile fits and the group is new to the engine: there is nothing to refuse.
+        if let Err(error) = self.ordered.join_with(now, group, settings, options) {
+            tracing::error!(node = %self.id(), %group, %error, "the ring engine refuses");
+        }
+        self.enter(now, group);
     }
 
     /// The ring engine has the group from now on: it hears of everybody that the membership knows
@@ -354,3 +376,7 @@ impl Joined {
         matches!(self.settings.profile, Profile::Ordered(_))
     }
 }
+
+#[cfg(test)]
+#[path = "groups_tests.rs"]
+mod tests;

@@ -19,7 +19,7 @@ mod paths;
 mod requests;
 mod views;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::time::Duration;
 
 pub use self::config::ServiceConfig;
@@ -57,6 +57,8 @@ pub struct Service {
     /// Groups that the service has to be told were left; where that was said last, and in which
     /// request.
     leaving: BTreeMap<GroupId, Option<(Endpoint, u32)>>,
+    /// Groups that became current for the first time, until the node asks for them.
+    joined: BTreeSet<GroupId>,
     views: Views,
     pinger: Pinger,
     timers: Timers<Timer>,
@@ -115,6 +117,7 @@ impl Service {
             owners: None,
             groups: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            joined: BTreeSet::new(),
             views: Views::new(id),
             pinger: Pinger::new(origin),
             timers: Timers::new(),
@@ -317,6 +320,7 @@ impl Membership for Service {
     fn leave(&mut self, now: Time, group: GroupId) {
         self.begin(now);
         let Some(own) = self.groups.remove(&group) else { return };
+        self.joined.remove(&group);
         self.views.leave(group);
         if self.phase == Phase::Running {
             if own.standing != Standing::Wanted || own.was_asked {
@@ -419,6 +423,10 @@ impl Membership for Service {
 
     fn has_joined(&self, group: GroupId) -> bool {
         self.groups.get(&group).is_some_and(|own| own.was_current)
+    }
+
+    fn poll_joined(&mut self) -> Option<GroupId> {
+        self.joined.pop_first()
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {

@@ -377,7 +377,10 @@ impl Service {
     fn become_current(&mut self, address: Endpoint, group: GroupId) {
         self.forget_resync(address, group, false);
         if let Some(own) = self.groups.get_mut(&group) {
-            (own.standing, own.was_current) = (Standing::Current, true);
+            own.standing = Standing::Current;
+            if !core::mem::replace(&mut own.was_current, true) {
+                self.joined.insert(group);
+            }
         }
         self.ask(address);
     }

@@ -1,0 +1,95 @@
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+use crate::membership::Membership;
+use crate::rmp::Partition;
+use crate::{Endpoint, Transmit, Wakeup, lateral};
+
+/// A membership that is settled when its time has come, in all groups or in each of them, and
+/// counts how often it is asked about a group.
+struct Slow {
+    is_settled: bool,
+    is_by_group: bool,
+    joined: Vec<GroupId>,
+    questions: Arc<AtomicU64>,
+}
+
+const SETTLED_AT: Time = Time(1_000_000);
+
+impl Membership for Slow {
+    fn join(&mut self, _: Time, group: GroupId, _: GroupSettings) -> Result<(), JoinError> {
+        self.joined.push(group);
+        Ok(())
+    }
+    fn leave(&mut self, _: Time, _: GroupId) {}
+    fn shut_down(&mut self, _: Time) {}
+    fn handle_datagram(&mut self, _: Time, _: Endpoint, _: &[u8]) {}
+    fn handle_timeout(&mut self, now: Time) {
+        self.is_settled |= now >= SETTLED_AT;
+    }
+    fn poll_transmit(&mut self, _: &mut Vec<u8>) -> Option<Transmit> {
+        None
+    }
+    fn poll_event(&mut self) -> Option<MembershipEvent> {
+        let tells = self.is_settled && !self.is_by_group && !self.joined.is_empty();
+        tells.then(|| {
+            self.joined.clear();
+            MembershipEvent::Settled
+        })
+    }
+    fn poll_joined(&mut self) -> Option<GroupId> {
+        if self.is_settled { self.joined.pop() } else { None }
+    }
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        None
+    }
+    fn nodes(&self) -> Vec<(NodeId, Endpoint)> {
+        Vec::new()
+    }
+    fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+    fn has_joined(&self, _: GroupId) -> bool {
+        self.questions.fetch_add(1, Ordering::Relaxed);
+        self.is_settled
+    }
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+    fn check(&self) {}
+}
+
+/// Joins ordered groups before the membership is settled. Returns how often it was asked about a
+/// group until all of them had begun.
+fn questions(groups: u64, is_by_group: bool) -> u64 {
+    let questions = Arc::new(AtomicU64::new(0));
+    let (joined, counted) = (Vec::new(), Arc::clone(&questions));
+    let membership = Slow { is_settled: false, is_by_group, joined, questions: counted };
+    let config = lateral::Config::default();
+    let mut node = Node::new(NodeId(1), config, Box::new(membership), 7);
+    for number in 0..groups {
+        let (at, profile) = (Time(number), Profile::Ordered(Partition::Majority));
+        node.join(at, &format!("group {number}"), profile).expect("it is new");
+        node.handle_timeout(at);
+    }
+    let begun = |node: &Node| node.groups.values().filter(|it| it.stage == Stage::In).count();
+    assert_eq!(begun(&node), 0, "before the membership is settled");
+    node.handle_timeout(SETTLED_AT);
+    assert_eq!((begun(&node), node.seeking.len()), (groups as usize, 0));
+    let (late, profile) = ("joined later", Profile::Ordered(Partition::Majority));
+    let group = node.join(SETTLED_AT, late, profile).expect("it is new");
+    assert_eq!(node.groups[&group].stage, Stage::In);
+    questions.load(Ordering::Relaxed)
+}
+
+#[test]
+fn joining_ordered_groups_costs_the_same_for_each() {
+    for is_by_group in [false, true] {
+        let (few, many) = (questions(50, is_by_group), questions(500, is_by_group));
+        assert!(many <= 10 * few, "{few} questions for 50 groups, {many} for 500");
+    }
+}
