@@ -12,6 +12,7 @@ mod quorum;
 mod random;
 mod reforming;
 mod resilience;
+mod restarts;
 mod rig;
 
 use carom_proto::rmp::{JoinOptions, Partition, Qos};

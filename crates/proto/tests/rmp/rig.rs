@@ -81,9 +81,19 @@ impl World {
 
     /// A new process, not in the group yet.
     pub(crate) fn add(&mut self) -> usize {
-        let number = self.hosts.len();
-        let id = NodeId(number as u64 + 1);
-        let engine = Rmp::new(id, self.config.clone(), self.rng.next_u64());
+        self.start(NodeId(self.hosts.len() as u64 + 1).into())
+    }
+
+    /// Kills the process of a host, unless that has happened, and starts another under the same id,
+    /// which is not in the group yet.
+    pub(crate) fn restart(&mut self, number: usize, incarnation: Incarnation) -> usize {
+        self.crash(number);
+        self.start(Origin { node: self.hosts[number].id, incarnation })
+    }
+
+    fn start(&mut self, origin: Origin) -> usize {
+        let (number, id) = (self.hosts.len(), origin.node);
+        let engine = Rmp::new(origin, self.config.clone(), self.rng.next_u64());
         self.hosts.push(Host {
             id,
             engine,
