@@ -72,8 +72,14 @@ async fn minority(group: &Group) -> usize {
     }
 }
 
+/// 60 cases, for each of these is a world of its own, unless the environment asks for a number.
+fn few_cases() -> ProptestConfig {
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    if asked { ProptestConfig::default() } else { ProptestConfig::with_cases(60) }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(few_cases())]
 
     #[test]
     fn settings_are_refused_or_work_at_every_member(

@@ -5,6 +5,7 @@
 
 mod arrows;
 mod mask;
+mod properties;
 mod rules;
 mod tree;
 
@@ -29,6 +30,13 @@ fn no_line_is_wider_than_100_columns() {
 fn property_tests_draw_from_a_seed_that_is_set() {
     let seed = std::env::var("PROPTEST_RNG_SEED");
     assert!(seed.is_ok(), ".cargo/config.toml does not reach the tests: run them with cargo");
+}
+
+#[test]
+fn long_runs_reach_every_property_test() {
+    let tree = Tree::read();
+    assert_none(&findings(|source| properties::left_out(&tree.long, source)));
+    assert_none(&findings(properties::fixed_cases));
 }
 
 #[test]

@@ -68,7 +68,12 @@ pub(crate) fn leftovers(source: &Source) -> Vec<String> {
 }
 
 /// `path:line: rule (what is there instead)`.
-fn finding(source: &Source, line: usize, rule: &str, is: &impl std::fmt::Display) -> String {
+pub(crate) fn finding(
+    source: &Source,
+    line: usize,
+    rule: &str,
+    is: &impl std::fmt::Display,
+) -> String {
     format!("{}:{line}: {rule} (here: {is})", source.path)
 }
 

@@ -10,6 +10,8 @@ pub(crate) struct Tree {
     pub(crate) workspace: toml::Table,
     pub(crate) manifests: Vec<Manifest>,
     pub(crate) sources: Vec<Source>,
+    /// `.ci/long`.
+    pub(crate) long: String,
 }
 
 /// One manifest of a member of the workspace.
@@ -49,6 +51,7 @@ impl Tree {
             workspace: parse(&read(&root.join("Cargo.toml"))),
             manifests: manifests.map(|(path, text)| Manifest::new(path, &text)).collect(),
             sources: sources.collect(),
+            long: read(&root.join(".ci/long")),
         }
     }
 }
