@@ -8,6 +8,7 @@ use carom_proto::Rng;
 use carom_proto::loss::Loss;
 
 use super::settings::{Settings, is_without_multicast};
+use crate::fuzz::draws::may_be_later;
 use crate::fuzz::naming::keeps_ids;
 use crate::fuzz::playing::Play;
 use crate::{Disturbance, Fault, HostIx};
@@ -224,7 +225,7 @@ impl Scenario {
     /// In one of five scenarios an attacker sends packets in the names of others.
     fn draw_forgeries(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0xf0e6_ed00);
-        if !rng.chance(0.2) {
+        if !may_be_later(self.seed) || !rng.chance(0.2) {
             return;
         }
         let end = self.deeds.last().map_or(0, |(at, _)| at.as_micros() as usize);

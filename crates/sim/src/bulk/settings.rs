@@ -7,6 +7,7 @@ use carom_proto::{NodeId, Rng};
 use core::fmt;
 use core::time::Duration;
 
+use crate::fuzz::draws::may_be_later;
 use crate::fuzz::naming::keeps_ids;
 use crate::{HostIx, Jitter, Link};
 
@@ -91,7 +92,8 @@ impl Settings {
         let shape = one_of(&mut rng, &shapes);
         let is_known = shape != Shape::Flat && rng.chance(0.8);
         let link = draw_link(&mut rng);
-        let link = draw_distance(seed).map_or(link, |delay| Link { delay, ..link });
+        let distance = draw_distance(seed).filter(|_| may_be_later(seed));
+        let link = distance.map_or(link, |delay| Link { delay, ..link });
         let receive_buffer = one_of(&mut rng, &[1024, 1024, 128, 16]);
         let hosts = draw_hosts(shape.cluster().hosts(), &mut rng);
         let mut config = draw_config(seed, &mut rng);
@@ -102,8 +104,10 @@ impl Settings {
             deaf = hosts.iter().copied().filter(|_| rng.chance(share)).collect();
             config.relay_children = one_of(&mut rng, &[2, 2, 1, 3]);
         }
-        config.first_epoch = draw_first_number(seed ^ 0xe90c_f125);
-        config.first_stream = draw_first_number(seed ^ 0x57e_a135);
+        if may_be_later(seed) {
+            config.first_epoch = draw_first_number(seed ^ 0xe90c_f125);
+            config.first_stream = draw_first_number(seed ^ 0x57e_a135);
+        }
         let keeps_ids = keeps_ids(seed);
         Self { shape, is_known, link, receive_buffer, hosts, deaf, config, keeps_ids, salt }
     }
@@ -252,8 +256,10 @@ fn draw_config(seed: u64, rng: &mut Rng) -> Config {
     };
     let policies = [Slowest::default(), Slowest::default(), Slowest::LeaveBehind, Slowest::Wait];
     let mut apart = Rng::new(seed ^ 0x736c_6f77);
-    let is_apart = seed < SLOWEST_FROM;
-    config.slowest = one_of(if is_apart { &mut apart } else { &mut *rng }, &policies);
+    if may_be_later(seed) {
+        let is_apart = seed < SLOWEST_FROM;
+        config.slowest = one_of(if is_apart { &mut apart } else { &mut *rng }, &policies);
+    }
     let least = message_bytes.div_ceil(config.piece_bytes()) as u32 + 1;
     config.window_packets = one_of(rng, &[1024, 256, 64, 16]).max(least);
     config

@@ -3,6 +3,7 @@
 
 pub(crate) mod attacker;
 pub(crate) mod cast;
+pub(crate) mod draws;
 mod hearsay;
 pub(crate) mod naming;
 mod player;

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use carom_proto::{Incarnation, NodeId, Origin, Rng};
 
+use super::draws::may_be_later;
 use crate::HostIx;
 use crate::checkers::ordered::PROCESSES_APART;
 
 /// Returns `true` if hosts keep their ids in the scenario of this seed: two of five do. The draw is
 /// separate from all others, which do not depend on it.
 pub(crate) fn keeps_ids(seed: u64) -> bool {
-    Rng::new(seed ^ 0xf1ed_1d50).chance(0.4)
+    may_be_later(seed) && Rng::new(seed ^ 0xf1ed_1d50).chance(0.4)
 }
 
 /// Names each start of each node.

@@ -9,6 +9,7 @@ use carom_proto::{GroupId, Rng};
 
 use super::attacker::Forgery;
 use super::cast::Cast;
+use super::draws::may_be_later;
 use super::naming::keeps_ids;
 use super::playing::{Play, write_scenario};
 use super::troubles::{Service, service_of};
@@ -280,7 +281,9 @@ impl Scenario {
     /// In some scenarios somebody who is no member sends datagrams of its own, drawn apart from
     /// everything else.
     fn draw_attacks(&mut self) {
-        if let Some(attacks) = self.cast().attacks(self.seed, &self.acts) {
+        if may_be_later(self.seed)
+            && let Some(attacks) = self.cast().attacks(self.seed, &self.acts)
+        {
             self.acts.extend(attacks);
             self.acts.sort_by_key(|(at, _)| *at);
         }
@@ -323,7 +326,7 @@ impl Scenario {
         let mut rng = Rng::new(self.seed ^ 0x006c_6f6e_6770);
         let distance = Duration::from_millis([5, 25, 100, 250][rng.below(4)]);
         let is_far = rng.below(16) == 0 && matches!(self.views, Views::Roster(_));
-        if is_far { distance } else { Duration::ZERO }
+        if is_far && may_be_later(self.seed) { distance } else { Duration::ZERO }
     }
 }
 
