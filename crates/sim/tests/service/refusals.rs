@@ -1,10 +1,12 @@
 //! Joins and links that the service refuses, and the reasons that it gives.
 
-use carom_proto::membership::service::frame::{MAGIC, VERSION};
-use carom_proto::membership::service::{Frame, Refusal, ServerConfig, ServiceConfig, Unserved};
-use carom_proto::{GroupSettings, JoinError};
+use carom_proto::membership::link::{LinkCommand, LinkEvent};
+use carom_proto::membership::service::frame::{JoinRefusal, MAGIC, Snapshot, VERSION, Welcome};
+use carom_proto::membership::service::*;
+use carom_proto::membership::{Membership, MembershipEvent};
+use carom_proto::{GroupSettings, Incarnation, JoinError, Time};
 
-use super::rig::{Rig, address, group, node_id, settings};
+use super::rig::{PARTITIONS, Rig, address, endpoint, group, node_id, settings};
 use super::{agreed, all_settled, default, seconds};
 
 #[test]
@@ -53,6 +55,82 @@ fn bounds_of_groups_and_members_are_refusals() {
     let refused = |why| JoinError::Unserved { why };
     assert_eq!(rig.nodes[2].refused, [(group(0), refused(Unserved::TooManyMembers))]);
     assert_eq!(rig.nodes[0].refused, [(group(3), refused(Unserved::TooManyGroups))]);
+}
+
+/// The bytes of a frame whose settings are replaced by some that nobody knows.
+fn with_unknown_settings(frame: &Frame, known: GroupSettings) -> Vec<u8> {
+    let (mut bytes, mut settings) = (Vec::new(), Vec::new());
+    frame.encode(&mut bytes);
+    known.encode(&mut settings);
+    let at = bytes.windows(settings.len()).position(|bytes| bytes == settings);
+    bytes[at.expect("the frame has these settings")] = 77;
+    bytes
+}
+
+fn hello(node: usize) -> Frame {
+    let (node, endpoint) = (node_id(node), endpoint(node));
+    let member = Member { node, incarnation: 0, start: Incarnation(0), endpoint };
+    let (cluster, rack) = (ServerConfig::default().cluster, String::new());
+    Frame::Hello(Hello { role: Role::Node, cluster, member, rack })
+}
+
+#[test]
+fn a_join_with_unknown_settings_is_refused_and_the_link_stays() {
+    let mut rig = agreed(1, 2, 1, default(), 17);
+    let mut bytes = Vec::new();
+    hello(50).encode(&mut bytes);
+    let join = Frame::Join { request: 3, group: group(1), settings: settings(8) };
+    bytes.extend(with_unknown_settings(&join, settings(8)));
+    Frame::Alive.encode(&mut bytes);
+    let frames = rig.say(0, 1000, &bytes);
+    let why = JoinRefusal::Unserved(Unserved::Settings);
+    assert!(matches!(frames[0], Frame::Welcome(_)), "{frames:?}");
+    assert!(frames.contains(&Frame::JoinRefused { request: 3, group: group(1), why }));
+    assert_eq!(frames.last(), Some(&Frame::Alive));
+    assert_eq!(rig.process_stat(0, "links_nonsense"), 0);
+    let no_hello = rig.say(0, 1001, &with_unknown_settings(&join, settings(8)));
+    assert_eq!(no_hello, [Frame::Refused(Refusal::Nonsense)]);
+}
+
+#[test]
+fn a_group_of_unknown_settings_is_refused_to_the_node_alone() {
+    let config = ServiceConfig { addresses: vec![address(0)], ..ServiceConfig::default() };
+    let mut service = Service::new(node_id(0), endpoint(0), config, 9);
+    let now = Time(1_000_000);
+    (0..2).for_each(|number| service.join(now, group(number), settings(8)).expect("it is new"));
+    service.handle_timeout(now);
+    let Some(LinkCommand::Open { link, .. }) = service.poll_link() else { panic!("no link") };
+    service.handle_link(now, link, LinkEvent::Opened);
+    let owned = (0..PARTITIONS).map(|partition| (partition, address(0))).collect();
+    let owners = Owners { partitions: PARTITIONS, owned };
+    let mut bytes = Vec::new();
+    Frame::Welcome(Welcome { process: 1, lease_ms: 3000, owners }).encode(&mut bytes);
+    service.handle_link(now, link, LinkEvent::Received(&bytes));
+    let mut sent = FrameReader::default();
+    while let Some(command) = service.poll_link() {
+        let LinkCommand::Send { bytes, .. } = command else { panic!("{command:?}") };
+        sent.push(&bytes);
+    }
+    let mut requests = Vec::new();
+    while let Ok(Some(frame)) = sent.next_frame() {
+        if let Frame::Join { request, group, .. } = frame {
+            requests.push((request, group));
+        }
+    }
+    let [(first, refused), (second, joined)] = requests[..] else { panic!("{requests:?}") };
+    let (existing, given) = (settings(4), settings(8));
+    let why = JoinRefusal::Contradiction { existing, given, by: node_id(1) };
+    let frame = Frame::JoinRefused { request: first, group: refused, why };
+    bytes = with_unknown_settings(&frame, existing);
+    Frame::Joined { request: second, group: joined, version: 1 }.encode(&mut bytes);
+    let (members, settings) = (Vec::new(), settings(8));
+    let snapshot = Snapshot { group: joined, version: 1, more: false, settings, members };
+    Frame::Snapshot(snapshot).encode(&mut bytes);
+    service.handle_link(now, link, LinkEvent::Received(&bytes));
+    let events: Vec<_> = core::iter::from_fn(|| service.poll_event()).collect();
+    let why = JoinError::Unserved { why: Unserved::Settings };
+    assert!(events.contains(&MembershipEvent::Refused(refused, why)), "{events:?}");
+    assert!(service.has_joined(joined) && service.links() == 1);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use bytes::{Buf, BufMut};
 
 use super::frame::FrameError;
+use crate::settings::SETTINGS_BYTES;
 use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId};
 
 /// A node in one of its incarnations, and where it is reached.
@@ -109,10 +110,11 @@ pub(super) fn take_text(bytes: &mut &[u8]) -> Result<String, FrameError> {
     core::str::from_utf8(text).map(str::to_string).map_err(|_| FrameError::Value)
 }
 
-pub(super) fn take_settings(bytes: &mut &[u8]) -> Result<GroupSettings, FrameError> {
-    let (settings, rest) = GroupSettings::decode(bytes).map_err(|_| FrameError::Value)?;
+/// Reads settings; `None` if this program does not know them.
+pub(super) fn take_settings(bytes: &mut &[u8]) -> Result<Option<GroupSettings>, FrameError> {
+    let (settings, rest) = bytes.split_at_checked(SETTINGS_BYTES).ok_or(FrameError::Length)?;
     *bytes = rest;
-    Ok(settings)
+    Ok(GroupSettings::decode(settings).ok().map(|(settings, _)| settings))
 }
 
 pub(super) fn take_group(bytes: &mut &[u8]) -> Result<GroupId, FrameError> {

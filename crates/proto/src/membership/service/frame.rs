@@ -40,7 +40,8 @@
 //! The first seven bytes of a hello and a refusal of a version mean the same in every version, so
 //! that a program of any version can say which one it wanted. A frame that is longer or shorter
 //! than its fields, or a field with an impossible value, ends the link: streams do not lose bytes,
-//! so it is a mistake of the peer's.
+//! so it is a mistake of the peer's. Unknown settings of a group are none: a join with them is
+//! refused, and a snapshot with them is skipped.
 
 mod decoding;
 mod encoding;
@@ -286,6 +287,10 @@ pub enum Unserved {
     /// More is asked at once than the service has room for.
     #[error("the service has too much to do")]
     Busy,
+    /// The service does not know the settings of the join, or the group has settings that this
+    /// program does not know: one of the two is older than the other.
+    #[error("the group's settings are of another version of Carom")]
+    Settings,
 }
 
 /// A group as it is, or a part of it.
@@ -388,7 +393,8 @@ pub struct Watched {
     pub member: Member,
 }
 
-/// Why bytes are no frame. The link they came on cannot be used any more.
+/// Why bytes are no frame that this program understands. The link they came on cannot be used any
+/// more, but for [`FrameError::Settings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Longer or shorter than the fields need, or than a frame may be.
@@ -409,6 +415,34 @@ pub enum FrameError {
     /// A field's value is impossible.
     #[error("impossible value")]
     Value,
+    /// The frame is whole, but has settings of a group that this program does not know: those of a
+    /// later version. What follows on the link can be read.
+    #[error("settings of a group that this program does not know")]
+    Settings(UnknownSettings),
+}
+
+/// A frame that has settings which this program does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownSettings {
+    /// A [`Frame::Join`].
+    Join {
+        /// Comes back in the answer.
+        request: u32,
+        /// The group.
+        group: GroupId,
+    },
+    /// A [`Frame::JoinRefused`], because the group has such settings.
+    JoinRefused {
+        /// Of the join.
+        request: u32,
+        /// The group.
+        group: GroupId,
+    },
+    /// A [`Frame::Snapshot`] of a group that has them.
+    Snapshot {
+        /// The group.
+        group: GroupId,
+    },
 }
 
 /// `span` as the frames have it: whole milliseconds, at most 49 days.

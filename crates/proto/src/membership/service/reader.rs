@@ -32,7 +32,8 @@ impl FrameReader {
     /// The next frame that is there in full.
     ///
     /// # Errors
-    /// The stream is not the protocol's.
+    /// The stream is not the protocol's; or the frame has settings of a group that are not known
+    /// here, and the next call returns the one after it: [`FrameError::Settings`].
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let rest = &self.waiting[self.taken..];
         let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
@@ -43,9 +44,11 @@ impl FrameReader {
             return Err(FrameError::Length);
         }
         let Some(body) = rest.get(..length) else { return Ok(None) };
-        let frame = Frame::decode(body)?;
-        self.taken += LENGTH_BYTES + length;
-        Ok(Some(frame))
+        let frame = Frame::decode(body);
+        if matches!(frame, Ok(_) | Err(FrameError::Settings(_))) {
+            self.taken += LENGTH_BYTES + length;
+        }
+        frame.map(Some)
     }
 
     /// Bytes that wait for the rest of their frame.

@@ -95,7 +95,10 @@ impl Change {
         let kind = ChangeKind::from_wire(take_u8(bytes)?)?;
         let (group, member) = (take_group(bytes)?, Member::decode(bytes)?);
         Ok(match kind {
-            ChangeKind::Joined => Self::Join { group, settings: take_settings(bytes)?, member },
+            ChangeKind::Joined => {
+                let settings = take_settings(bytes)?.ok_or(FrameError::Value)?;
+                Self::Join { group, settings, member }
+            }
             ChangeKind::Left => Self::Part { group, member, has_failed: false },
             ChangeKind::Failed => Self::Part { group, member, has_failed: true },
             ChangeKind::Hidden => return Err(FrameError::Value),
@@ -115,7 +118,8 @@ impl GroupState {
     /// # Errors
     /// What is wrong with the bytes.
     pub fn decode_head(bytes: &mut &[u8]) -> Result<Self, FrameError> {
-        let (settings, version) = (take_settings(bytes)?, take_u64(bytes)?);
+        let settings = take_settings(bytes)?.ok_or(FrameError::Value)?;
+        let version = take_u64(bytes)?;
         Ok(Self { settings, version, members: BTreeMap::new() })
     }
 }

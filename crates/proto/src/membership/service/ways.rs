@@ -8,7 +8,9 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
-use super::frame::{Frame, FrameError, Hello, MAX_PARTITIONS, Owners, Refusal, VERSION, Welcome};
+use super::frame::{
+    Frame, FrameError, Hello, MAX_PARTITIONS, Owners, Refusal, UnknownSettings, VERSION, Welcome,
+};
 use super::outbox::Outbox;
 use super::reader::FrameReader;
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
@@ -71,6 +73,8 @@ struct Counters {
     welcomed: u64,
     lost: u64,
     nonsense: u64,
+    /// Snapshots of groups of which this program does not know the settings.
+    settings_unknown: u64,
     refused: u64,
 }
 
@@ -200,6 +204,7 @@ impl Ways {
             ("links_welcomed", self.counters.welcomed),
             ("links_lost", self.counters.lost),
             ("links_nonsense", self.counters.nonsense),
+            ("settings_unknown", self.counters.settings_unknown),
             ("links_refused", self.counters.refused),
         ]
     }
@@ -229,6 +234,10 @@ impl Ways {
             match way.reader.next_frame() {
                 Ok(Some(frame)) => self.on_frame(now, address, frame),
                 Ok(None) => return,
+                Err(FrameError::Settings(UnknownSettings::Snapshot { group })) => {
+                    tracing::warn!(%address, %group, "settings that are unknown");
+                    self.counters.settings_unknown += 1;
+                }
                 Err(error) => {
                     if let FrameError::Version { given } = error {
                         let why = Refusal::Version { ours: given, theirs: VERSION };

@@ -13,6 +13,8 @@ pub(super) struct Counters {
     /// Links that were given up because nothing came for a whole lease.
     pub(super) links_silent: u64,
     pub(super) links_nonsense: u64,
+    /// Frames about groups of which this program does not know the settings.
+    pub(super) settings_unknown: u64,
     pub(super) frames_received: u64,
     pub(super) joins_sent: u64,
     pub(super) joins_refused: u64,
@@ -42,6 +44,7 @@ impl Counters {
             ("links_lost", self.links_lost),
             ("links_silent", self.links_silent),
             ("links_nonsense", self.links_nonsense),
+            ("settings_unknown", self.settings_unknown),
             ("frames_received", self.frames_received),
             ("joins_sent", self.joins_sent),
             ("joins_refused", self.joins_refused),

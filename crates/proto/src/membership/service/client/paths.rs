@@ -3,7 +3,10 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::time::Duration;
 
-use super::super::frame::{Frame, FrameError, Hello, Owners, Refusal, Role, VERSION, Welcome};
+use super::super::frame::{
+    Frame, FrameError, Hello, JoinRefusal, Owners, Refusal, Role, UnknownSettings, Unserved,
+    VERSION, Welcome,
+};
 use super::super::reader::FrameReader;
 use super::{Phase, Service, Timer};
 use crate::membership::link::{LinkEnd, LinkId};
@@ -157,10 +160,27 @@ impl Service {
             match reader.next_frame() {
                 Ok(Some(frame)) => self.on_frame(now, address, frame),
                 Ok(None) => break,
+                Err(FrameError::Settings(unknown)) => self.on_unknown(now, address, unknown),
                 Err(error) => self.on_nonsense(now, address, error),
             }
         }
         self.look_whether_back();
+    }
+
+    /// A frame that is about a group with settings of a later version: only this group is not for
+    /// this node.
+    fn on_unknown(&mut self, now: Time, address: Endpoint, unknown: UnknownSettings) {
+        tracing::warn!(node = %self.member.node, %address, ?unknown, "settings that are unknown");
+        self.counters.frames_received += 1;
+        self.counters.settings_unknown += 1;
+        match unknown {
+            UnknownSettings::JoinRefused { request, group } => {
+                let why = JoinRefusal::Unserved(Unserved::Settings);
+                self.on_join_refused(now, address, (request, group), why);
+            }
+            UnknownSettings::Snapshot { .. } => {}
+            UnknownSettings::Join { .. } => self.on_nonsense(now, address, FrameError::Kind),
+        }
     }
 
     pub(super) fn on_nonsense(&mut self, now: Time, address: Endpoint, error: FrameError) {

@@ -6,7 +6,7 @@ use super::super::fields::{
 };
 use super::{
     ChangeKind, Frame, FrameError, Hello, JoinRefusal, MAGIC, MAX_PARTITIONS, Member, MemberChange,
-    Owners, Refusal, Role, Snapshot, Unserved, Update, VERSION, Watched, Welcome,
+    Owners, Refusal, Role, Snapshot, UnknownSettings, Unserved, Update, VERSION, Watched, Welcome,
 };
 use crate::GroupId;
 
@@ -17,8 +17,10 @@ impl Frame {
     /// What is wrong with the bytes.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, FrameError> {
         let kind = take_u8(&mut bytes)?;
-        let frame = Self::decode_fields(kind, &mut bytes)?;
-        if bytes.is_empty() { Ok(frame) } else { Err(FrameError::Length) }
+        match Self::decode_fields(kind, &mut bytes) {
+            Ok(_) | Err(FrameError::Settings(_)) if !bytes.is_empty() => Err(FrameError::Length),
+            decoded => decoded,
+        }
     }
 
     fn decode_fields(kind: u8, bytes: &mut &[u8]) -> Result<Self, FrameError> {
@@ -28,7 +30,8 @@ impl Frame {
             3 => Self::Refused(Refusal::decode(bytes)?),
             4 => {
                 let (request, group) = take_request(bytes)?;
-                Self::Join { request, group, settings: take_settings(bytes)? }
+                let unknown = FrameError::Settings(UnknownSettings::Join { request, group });
+                Self::Join { request, group, settings: take_settings(bytes)?.ok_or(unknown)? }
             }
             5 => {
                 let (request, group) = take_request(bytes)?;
@@ -36,7 +39,9 @@ impl Frame {
             }
             6 => {
                 let (request, group) = take_request(bytes)?;
-                Self::JoinRefused { request, group, why: JoinRefusal::decode(bytes)? }
+                let unknown = UnknownSettings::JoinRefused { request, group };
+                let why = JoinRefusal::decode(bytes)?.ok_or(FrameError::Settings(unknown))?;
+                Self::JoinRefused { request, group, why }
             }
             7 => {
                 let (request, group) = take_request(bytes)?;
@@ -125,20 +130,24 @@ impl Refusal {
 }
 
 impl JoinRefusal {
-    fn decode(bytes: &mut &[u8]) -> Result<Self, FrameError> {
+    /// Reads a refusal; `None` if it has settings that this program does not know.
+    fn decode(bytes: &mut &[u8]) -> Result<Option<Self>, FrameError> {
         let unserved = match take_u8(bytes)? {
             1 => {
-                let (existing, given) = (take_settings(bytes)?, take_settings(bytes)?);
-                return Ok(Self::Contradiction { existing, given, by: take_node(bytes)? });
+                let settings = (take_settings(bytes)?, take_settings(bytes)?);
+                let by = take_node(bytes)?;
+                let (Some(existing), Some(given)) = settings else { return Ok(None) };
+                return Ok(Some(Self::Contradiction { existing, given, by }));
             }
             2 => Unserved::StoreFull,
             3 => Unserved::StoreFailed,
             4 => Unserved::TooManyGroups,
             5 => Unserved::TooManyMembers,
             6 => Unserved::Busy,
+            7 => Unserved::Settings,
             _ => return Err(FrameError::Value),
         };
-        Ok(Self::Unserved(unserved))
+        Ok(Some(Self::Unserved(unserved)))
     }
 }
 
@@ -147,6 +156,8 @@ impl Snapshot {
         let (group, version, more) = (take_group(bytes)?, take_u64(bytes)?, take_flag(bytes)?);
         let settings = take_settings(bytes)?;
         let members = take_list(bytes, MEMBER_BYTES, Member::decode)?;
+        let unknown = FrameError::Settings(UnknownSettings::Snapshot { group });
+        let settings = settings.ok_or(unknown)?;
         Ok(Self { group, version, more, settings, members })
     }
 }

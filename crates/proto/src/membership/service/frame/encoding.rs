@@ -188,6 +188,7 @@ impl JoinRefusal {
                 Unserved::TooManyGroups => 4,
                 Unserved::TooManyMembers => 5,
                 Unserved::Busy => 6,
+                Unserved::Settings => 7,
             }),
         }
     }

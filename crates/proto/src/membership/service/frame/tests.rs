@@ -187,6 +187,43 @@ fn frames_come_out_of_a_stream_that_comes_in_single_bytes() {
 }
 
 #[test]
+fn frames_with_unknown_settings_are_named_and_the_next_one_is_read() {
+    let (request, group) = (5, GroupId(7));
+    let why =
+        JoinRefusal::Contradiction { existing: settings(8), given: settings(8), by: NodeId(2) };
+    let members = vec![member(1)];
+    let snapshot = Snapshot { group, version: 7, more: false, settings: settings(8), members };
+    let frames = [
+        (
+            Frame::Join { request, group, settings: settings(8) },
+            UnknownSettings::Join { request, group },
+        ),
+        (
+            Frame::JoinRefused { request, group, why },
+            UnknownSettings::JoinRefused { request, group },
+        ),
+        (Frame::Snapshot(snapshot), UnknownSettings::Snapshot { group }),
+    ];
+    let mut known = Vec::new();
+    settings(8).encode(&mut known);
+    for (frame, unknown) in frames {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        let at = bytes.windows(known.len()).position(|bytes| bytes == known).expect("it has them");
+        // A profile that is not known.
+        bytes[at] = 77;
+        let mut reader = FrameReader::default();
+        reader.push(&bytes);
+        Frame::Alive.encode(&mut bytes);
+        reader.push(&bytes[bytes.len() - 5..]);
+        assert_eq!(reader.next_frame(), Err(FrameError::Settings(unknown)));
+        assert_eq!(reader.next_frame(), Ok(Some(Frame::Alive)));
+        let longer = [&bytes[4..bytes.len() - 5], &[0]].concat();
+        assert_eq!(Frame::decode(&longer), Err(FrameError::Length), "{unknown:?}");
+    }
+}
+
+#[test]
 fn a_text_that_is_too_long_is_cut_between_two_characters() {
     let hello = Hello {
         role: Role::Detector,
@@ -264,7 +301,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         (any_settings(), any_settings(), any::<u64>()).prop_map(|(existing, given, by)| {
             JoinRefusal::Contradiction { existing, given, by: NodeId(by) }
         });
-    let unserved = prop_oneof![Just(Unserved::StoreFailed), Just(Unserved::Busy)];
+    let unserved = prop_oneof![Just(Unserved::StoreFailed), Just(Unserved::Settings)];
     let refusal = prop_oneof![contradiction, unserved.prop_map(JoinRefusal::Unserved)];
     prop_oneof![
         any_opening(),

@@ -3,11 +3,11 @@
 use core::time::Duration;
 
 use super::super::frame::{
-    Frame, FrameError, Hello, JoinRefusal, Refusal, Role, Unserved, VERSION,
+    Frame, FrameError, Hello, JoinRefusal, Refusal, Role, UnknownSettings, Unserved, VERSION,
 };
 use super::super::frame::{Member, Welcome, millis};
 use super::ledger::{Origin, Request, Wish};
-use super::sessions::{Session, Standing};
+use super::sessions::{Peer, Session, Standing};
 use super::{Server, Timer};
 use crate::membership::link::LinkId;
 use crate::{GroupId, GroupSettings, NodeId, Time};
@@ -28,6 +28,9 @@ impl Server {
                 Ok(None) => break,
                 Err(FrameError::Version { given }) => {
                     self.refuse(link, Refusal::Version { ours: VERSION, theirs: given });
+                }
+                Err(FrameError::Settings(UnknownSettings::Join { request, group })) => {
+                    self.on_unknown_join(link, request, group);
                 }
                 Err(_) => self.on_nonsense(link),
             }
@@ -237,6 +240,23 @@ impl Server {
         }
         let (wish, origin) = (Wish::Join { settings, member }, Some(Origin { link, request }));
         self.wish(Request { group, wish, origin });
+    }
+
+    /// A node wants to join with settings of a later version: only this group is refused to it.
+    fn on_unknown_join(&mut self, link: LinkId, request: u32, group: GroupId) {
+        self.counters.frames_received += 1;
+        let is_of = |it: &Peer| matches!(it.standing, Standing::Node(_));
+        if !self.sessions.links.get(&link).is_some_and(is_of) {
+            return self.on_nonsense(link);
+        }
+        self.counters.joins_received += 1;
+        match self.is_owned(self.partition(group)) {
+            true => {
+                let why = JoinRefusal::Unserved(Unserved::Settings);
+                self.refuse_join(link, request, group, why);
+            }
+            false => self.send_elsewhere(link, request, group),
+        }
     }
 
     fn on_leave(&mut self, link: LinkId, request: u32, group: GroupId) {
