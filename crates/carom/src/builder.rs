@@ -29,9 +29,10 @@ use crate::receive::Receiver;
 use crate::routes::{PathChoice, Routes};
 use crate::seeds;
 use crate::send::Sender;
+use crate::sizes::Sizes;
 use crate::sockets::{DEFAULT_MULTICAST_PORT, DEFAULT_PORT, Places, Sockets, buffer_notices};
 use crate::status::{Notice, Stats, Status};
-use crate::udp::{Sizes, UdpNetwork, Watch};
+use crate::udp::{UdpNetwork, Watch};
 
 /// Settings of a node that is about to start.
 #[derive(Debug)]

@@ -84,6 +84,7 @@ mod send;
 mod shared_state;
 #[cfg(feature = "sim")]
 pub mod sim;
+mod sizes;
 mod sockets;
 mod status;
 mod strangers;

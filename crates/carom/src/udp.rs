@@ -3,30 +3,26 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use carom_proto::node::Node;
 use carom_proto::wire::{Header, Protocol};
-use carom_proto::{
-    Destination, Endpoint, GroupId, LOOK_AHEAD, NodeId, Origin, Time, Transmit, Wakeup,
-};
+use carom_proto::{Destination, Endpoint, GroupId, LOOK_AHEAD, NodeId, Time, Transmit, Wakeup};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
 use crate::address_book::AddressBook;
 use crate::address_watch::{AddressWatch, Change};
 use crate::error::plain;
-use crate::fragments::{Fragments, split};
-use crate::interfaces::mtu_at;
 use crate::joiner::Joiner;
 use crate::links::{Links, MAX_LINKS};
 use crate::network::Network;
 use crate::node::Notices;
-use crate::paths::{Brought, COMMON_MTU, IP_UDP_BYTES, PART_OVERHEAD, Paths};
+use crate::paths::{Brought, IP_UDP_BYTES, Paths};
 use crate::receive::{From, Landing, Receiver};
-use crate::routes::{Route, Routes, Surroundings};
+use crate::routes::{Routes, Surroundings};
 use crate::send::{Multicast, Run, Sender};
-use crate::sockets::{Socket, Sockets};
+use crate::sizes::Sizes;
+use crate::sockets::Sockets;
 use crate::status::{MemberPath, Notice, Stats};
 
 /// The sockets of one node, and what is known about whom they reach.
@@ -48,32 +44,6 @@ pub(crate) struct UdpNetwork {
     pub(crate) moved_to: Option<SocketAddr>,
     pub(crate) links: Links,
     pub(crate) sizes: Sizes,
-}
-
-/// How large packets may be.
-#[derive(Debug)]
-pub(crate) struct Sizes {
-    origin: Origin,
-    /// The largest packet that the settings ask for; the interface may carry less.
-    wanted: u16,
-    /// When the interface is looked at next.
-    look_at: Time,
-    fragments: Fragments,
-    /// Datagrams that were sent in parts.
-    divided: u64,
-    notices: usize,
-}
-
-impl Sizes {
-    pub(crate) fn new(origin: Origin, wanted: u16) -> Self {
-        let fragments = Fragments::default();
-        Self { origin, wanted, look_at: Time::ZERO, fragments, divided: 0, notices: 0 }
-    }
-
-    /// Bytes of the largest packet that an interface at `address` lets this node send.
-    pub(crate) fn ceiling(wanted: u16, address: Ipv4Addr) -> u16 {
-        mtu_at(address).unwrap_or(COMMON_MTU).min(wanted)
-    }
 }
 
 /// What the poll says and is asked about the sockets.
@@ -306,12 +276,8 @@ impl UdpNetwork {
 impl UdpNetwork {
     /// Follows the MTU of the interface.
     fn look_at_interface(&mut self, now: Time) {
-        self.sizes.look_at = now + INTERFACE_LOOK;
-        let before = self.paths.mtu.ceiling();
-        let ceiling = Sizes::ceiling(self.sizes.wanted, self.sender.source());
-        if ceiling == before || ceiling < LEAST_MTU {
-            return;
-        }
+        let ceiling = self.sizes.look(now, self.sender.source());
+        let Some(ceiling) = ceiling.filter(|it| *it != self.paths.mtu.ceiling()) else { return };
         self.paths.mtu.set_ceiling(now, ceiling);
         self.sockets.unicast.renew();
         let interface = &self.interface;
@@ -336,44 +302,11 @@ impl UdpNetwork {
     }
 
     fn notice(&mut self, notice: Notice) {
-        self.sizes.notices += 1;
-        if self.sizes.notices <= MOST_NOTICES {
+        if self.sizes.may_tell() {
             self.notices.add(notice);
         }
     }
 }
-
-impl Sizes {
-    /// Sends one datagram of a run that is too large for the path, in parts if it is one of those
-    /// that are.
-    fn send(
-        &mut self,
-        socket: &Socket,
-        sender: &mut Sender,
-        (run, most): (Run, usize),
-        datagram: &[u8],
-        route: &Route,
-    ) -> Multicast {
-        // A probe for the path MTU goes as it is.
-        let is_of_path = Header::peek(datagram).is_some_and(|peek| peek.protocol == Protocol::Path);
-        if datagram.len() <= most || is_of_path {
-            let run = Run::of(run.destination, datagram.len(), datagram.len());
-            return sender.send_bytes(socket, run, datagram, route);
-        }
-        self.divided += 1;
-        let mut parts = Vec::with_capacity(datagram.len() + 2 * PART_OVERHEAD);
-        let segment = split(self.origin, self.divided as u32, datagram, most, &mut parts);
-        let run = Run::of(run.destination, segment, parts.len());
-        sender.send_bytes(socket, run, &parts, route)
-    }
-}
-
-/// How often the interface is looked at.
-const INTERFACE_LOOK: Duration = Duration::from_secs(5);
-/// An interface that carries less is of no use to any engine.
-const LEAST_MTU: u16 = 576;
-/// Notices about sizes of packets: who has read so many knows.
-const MOST_NOTICES: usize = 64;
 
 impl Network for UdpNetwork {
     fn listen_to(&mut self, group: GroupId) -> Option<Ipv4Addr> {
@@ -434,7 +367,7 @@ impl Network for UdpNetwork {
     fn handle_timeout(&mut self, now: Time) {
         self.paths.handle_timeout(now);
         self.tell_narrow_paths();
-        if self.sizes.look_at <= now {
+        if self.sizes.is_look_due(now) {
             self.look_at_interface(now);
         }
         if let Some(change) = self.address.look(now) {
@@ -482,9 +415,7 @@ impl Network for UdpNetwork {
         stats.send_calls = sent.calls;
         stats.send_errors = sent.errors;
         stats.send_too_large = sent.too_large;
-        stats.datagrams_divided = self.sizes.divided;
-        stats.datagrams_joined = self.sizes.fragments.counters.joined;
-        stats.datagrams_unjoined = self.sizes.fragments.counters.given_up;
+        self.sizes.count(stats);
         self.paths.count(stats);
         stats.send_dropped = sent.dropped;
         stats.unroutable = sent.unroutable;
