@@ -87,7 +87,7 @@ fn sender_answers_and_believes_members_only() {
     let report = Report { epoch: place.epoch, next: 400, limit: 500, by_tree: 0, by_repair: 0 };
     let before = net.engine(0).counters();
     let packets = [
-        Packet::Ask(vec![0..1 << 20]),
+        Packet::Ask(std::iter::once(0..1 << 20).collect()),
         Packet::Ack(vec![ack]),
         Packet::Report(report),
         Packet::Cut { ring, successor: Net::id(1) },
