@@ -53,7 +53,7 @@ fn scenarios_reach_what_they_are_for() {
 const ATTACKED: Range<u64> = 1_000_000_000..1_000_000_024;
 
 /// Seeds that have found something.
-const FOUND: [u64; 24] = [
+const FOUND: [u64; 25] = [
     1693,
     5162,
     5706,
@@ -92,4 +92,6 @@ const FOUND: [u64; 24] = [
     1_800_007_357,
     // A member that went on alone did not know of a third one that had joined before.
     2_120_022_038,
+    // Each joiner answered after a lone member far away had given it up.
+    2_230_009_949,
 ];

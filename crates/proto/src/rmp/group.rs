@@ -193,7 +193,7 @@ impl Group {
             Packet::Ack { epoch, round } | Packet::NewList(NewList::Change { epoch, round }) => {
                 self.on_round_packet(cx, sender, epoch, round);
             }
-            Packet::Confirm { epoch, at } => self.on_confirm(cx, epoch, at),
+            Packet::Confirm { epoch, at } => self.on_confirm(cx, sender, epoch, at),
             Packet::Nack(nack) => self.on_nack(cx, sender, &nack),
             Packet::NewList(NewList::Whole(snapshot)) => self.on_snapshot(cx, sender, snapshot),
             Packet::NewList(NewList::Formation { proposal, is_committed }) => {

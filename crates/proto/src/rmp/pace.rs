@@ -4,7 +4,7 @@
 //! Confirm. So every member measures a round trip each time that the token goes round. All timers
 //! that wait for an answer follow it.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeSet, VecDeque};
 use core::time::Duration;
 
 use super::config::Config;
@@ -24,6 +24,9 @@ pub(super) struct Pace {
     passed_at: Time,
     /// When it was passed again, the last time.
     passed_again_at: Option<Time>,
+    /// The last passes that nobody has accepted: in which ring, to whom, and when. The answers can
+    /// come after this member has given up waiting for them, and formed rings without those sites.
+    unaccepted: VecDeque<(Epoch, NodeId, Time)>,
     /// Answers in a row after the token was passed again. They are no samples, because they may
     /// answer either (Karn's rule).
     unclear: u32,
@@ -43,9 +46,24 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The token was passed to `next`.
-    pub(super) fn on_passed(&mut self, now: Time, next: Process) {
+    /// The token was passed to `next` in the ring of `epoch`.
+    pub(super) fn on_passed(&mut self, now: Time, epoch: Epoch, next: Process) {
         (self.passed_at, self.passed_again_at, self.next) = (now, None, Some(next));
+        self.unaccepted.truncate(MOST_UNACCEPTED - 1);
+        self.unaccepted.push_front((epoch, next.node, now));
+    }
+
+    /// `node` answers in the ring of `epoch`, which this member has given up.
+    pub(super) fn on_late_answer(&mut self, now: Time, epoch: Epoch, node: NodeId) {
+        let mut passes = self.unaccepted.iter();
+        if let Some((_, _, passed_at)) = passes.find(|it| (it.0, it.1) == (epoch, node)) {
+            let after = now.since(*passed_at);
+            self.unaccepted.clear();
+            // Later it says nothing about the path: somebody was suspended.
+            if after <= MOST_LATE {
+                self.raise_floor(now, after);
+            }
+        }
     }
 
     /// The token was passed again.
@@ -56,6 +74,7 @@ impl Pace {
     /// The token was accepted.
     pub(super) fn on_accepted(&mut self, now: Time, config: &Config) {
         self.reached = self.next;
+        self.unaccepted.clear();
         let after = now.since(self.passed_at);
         let Some(again_at) = self.passed_again_at else {
             // Later it is only by chance that the token was not passed again: this member was
@@ -194,6 +213,8 @@ impl Pace {
 
 /// Packets overtake each other by less than this part of a round trip.
 const LATE_PART: u32 = 16;
+/// Passes of the token that are remembered until they are accepted.
+const MOST_UNACCEPTED: usize = 64;
 /// After so many answers in a row that are no samples the path is taken to be longer.
 const MOST_UNCLEAR: u32 = 3;
 /// A late answer counts for so long.

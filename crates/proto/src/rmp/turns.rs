@@ -132,7 +132,7 @@ impl Group {
         if next != self.me {
             self.passed = Some(round.at);
             self.tries.pass = 0;
-            self.pace.on_passed(cx.now, next);
+            self.pace.on_passed(cx.now, epoch, next);
             cx.set(Timer::Pass, self.pace.pass_timeout(cx.config, 0));
         }
         ring.offer(round);
@@ -160,6 +160,7 @@ impl Group {
     ) {
         cx.counters.rounds_received += 1;
         if self.epoch() != Some(epoch) {
+            self.pace.on_late_answer(cx.now, epoch, sender);
             self.on_other_epoch(cx, sender, epoch);
         }
         // By the first round of a new ring many of its members learn that its list holds.
@@ -179,7 +180,16 @@ impl Group {
         }
     }
 
-    pub(super) fn on_confirm(&mut self, cx: &mut Around<'_>, epoch: Epoch, at: Timestamp) {
+    pub(super) fn on_confirm(
+        &mut self,
+        cx: &mut Around<'_>,
+        sender: NodeId,
+        epoch: Epoch,
+        at: Timestamp,
+    ) {
+        if self.epoch() != Some(epoch) {
+            self.pace.on_late_answer(cx.now, epoch, sender);
+        }
         if self.epoch() == Some(epoch) && self.passed == Some(at) {
             self.on_pass_accepted(cx);
             self.release_placed(cx);

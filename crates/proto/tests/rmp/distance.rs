@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carom_proto::rmp::{Partition, Qos};
+use carom_proto::rmp::{Config, Partition, Qos};
 
 use crate::rig::{GROUP, MS, World};
 use crate::{joined, payloads};
@@ -60,6 +60,25 @@ fn megabyte_takes_three_times_the_shortest_time_at_most() {
             let took = world.now.since(begin);
             assert!(took <= 3 * least, "{delay:?}, seed {seed}: {took:?}, at least {least:?}");
             assert_eq!(reformations(&world), before, "{delay:?}, seed {seed}");
+        }
+    }
+}
+
+/// All answers come after the member has given up waiting for them, and is alone again.
+#[test]
+fn few_tries_let_in_those_that_are_far_away() {
+    for seed in 0..12 {
+        let config =
+            Config { tries: 2, largest_timeout: 100 * MS, recovery_tries: 2, ..Config::default() };
+        let mut world = World::with_config(4, Partition::Majority, seed, config);
+        world.delay = (250 * MS, 255 * MS);
+        world.join(0);
+        world.run_for(5000 * MS);
+        (1..4).for_each(|number| world.join(number));
+        world.tell_views();
+        world.run_for(30_000 * MS);
+        for number in 0..4 {
+            assert_eq!(world.ring(number).map(|ring| ring.len()), Some(4), "seed {seed}");
         }
     }
 }
