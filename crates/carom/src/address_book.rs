@@ -47,6 +47,7 @@ impl AddressBook {
             self.heard = Some((node, source));
             return None;
         }
+        self.heard = None;
         self.strangers.hear(now, node, source, bytes)
     }
 

@@ -72,6 +72,11 @@ impl Run {
         Self { destination, segment_bytes, datagrams, bytes, is_closed: true }
     }
 
+    /// How many datagrams there are.
+    pub(crate) fn datagrams(&self) -> usize {
+        self.datagrams
+    }
+
     /// Bytes of all datagrams together.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

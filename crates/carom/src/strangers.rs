@@ -22,23 +22,23 @@ pub(crate) struct Strangers {
     pub(crate) withheld: u64,
 }
 
-#[derive(Debug)]
+/// A node is reached at the address that it has answered from last, or until it has answered, at
+/// the one that it was heard from last.
+#[derive(Debug, Default)]
 struct Stranger {
-    address: SocketAddr,
-    proof: Proof,
+    proven: Option<SocketAddr>,
+    probed: Option<Probed>,
 }
 
-/// Whether a node has shown that it receives what is sent to its address.
+/// An address that a node was heard from, and that has not answered a probe.
 #[derive(Debug)]
-enum Proof {
-    Given,
-    Awaited {
-        /// What the answer to the probe must name.
-        nonce: u32,
-        probed_at: Option<Time>,
-        /// Bytes that may still be sent.
-        credit: usize,
-    },
+struct Probed {
+    address: SocketAddr,
+    /// What the answer must name.
+    nonce: u32,
+    probed_at: Option<Time>,
+    /// Bytes that may still be sent.
+    credit: usize,
 }
 
 impl Strangers {
@@ -56,55 +56,58 @@ impl Strangers {
         bytes: usize,
     ) -> Option<u32> {
         if self.nodes.len() >= MAX_STRANGERS && !self.nodes.contains_key(&node) {
+            self.nodes.retain(|_, stranger| stranger.proven.is_some());
+        }
+        if self.nodes.len() >= MAX_STRANGERS && !self.nodes.contains_key(&node) {
             self.nodes.clear();
         }
-        let known = self.nodes.get(&node).is_some_and(|known| known.address == source);
-        if !known {
-            let nonce = self.rng.next_u64() as u32;
-            let proof = Proof::Awaited { nonce, probed_at: None, credit: 0 };
-            self.nodes.insert(node, Stranger { address: source, proof });
-        }
-        let stranger = self.nodes.get_mut(&node)?;
-        let Proof::Awaited { nonce, probed_at, credit } = &mut stranger.proof else { return None };
-        *credit = (*credit + BYTES_PER_BYTE * bytes).min(MAX_CREDIT);
-        let is_due = probed_at.is_none_or(|at| now >= at + PROBE_INTERVAL);
-        if !is_due || *credit < usize::from(LEAST_PROBE_BYTES) {
+        let stranger = self.nodes.entry(node).or_default();
+        if stranger.proven == Some(source) {
             return None;
         }
-        *probed_at = Some(now);
-        *credit -= usize::from(LEAST_PROBE_BYTES);
-        Some(*nonce)
+        let known = stranger.probed.take().filter(|probed| probed.address == source);
+        let probed = stranger.probed.insert(known.unwrap_or_else(|| {
+            let nonce = self.rng.next_u64() as u32;
+            Probed { address: source, nonce, probed_at: None, credit: 0 }
+        }));
+        probed.credit = (probed.credit + BYTES_PER_BYTE * bytes).min(MAX_CREDIT);
+        let is_due = probed.probed_at.is_none_or(|at| now >= at + PROBE_INTERVAL);
+        let left = probed.credit.checked_sub(usize::from(LEAST_PROBE_BYTES)).filter(|_| is_due)?;
+        (probed.probed_at, probed.credit) = (Some(now), left);
+        Some(probed.nonce)
     }
 
     /// A node has answered a probe from this address.
-    pub(crate) fn on_answer(&mut self, node: NodeId, source: SocketAddr, answered: u32) {
-        if let Some(stranger) = self.nodes.get_mut(&node)
-            && let Proof::Awaited { nonce, .. } = stranger.proof
-            && (stranger.address, nonce) == (source, answered)
-        {
-            stranger.proof = Proof::Given;
+    pub(crate) fn on_answer(&mut self, node: NodeId, source: SocketAddr, nonce: u32) {
+        let Some(stranger) = self.nodes.get_mut(&node) else { return };
+        let is_answer = |probed: &Probed| (probed.address, probed.nonce) == (source, nonce);
+        if stranger.probed.as_ref().is_some_and(is_answer) {
+            (stranger.proven, stranger.probed) = (Some(source), None);
         }
     }
 
-    /// Returns `true` if so many bytes may be sent to the node now, which are taken for sent.
-    pub(crate) fn may_send(&mut self, node: NodeId, bytes: usize) -> bool {
+    /// Returns `true` if so many datagrams and bytes may be sent to the node now, which are taken
+    /// for sent.
+    pub(crate) fn may_send(&mut self, node: NodeId, datagrams: usize, bytes: usize) -> bool {
         let Some(stranger) = self.nodes.get_mut(&node) else { return true };
-        let Proof::Awaited { credit, .. } = &mut stranger.proof else { return true };
-        let left = credit.checked_sub(bytes);
-        self.withheld += u64::from(left.is_none());
-        *credit = left.unwrap_or(*credit);
+        if stranger.proven.is_some() {
+            return true;
+        }
+        let Some(probed) = &mut stranger.probed else { return true };
+        let left = probed.credit.checked_sub(bytes);
+        self.withheld += if left.is_none() { datagrams as u64 } else { 0 };
+        probed.credit = left.unwrap_or(probed.credit);
         left.is_some()
     }
 
     pub(crate) fn address(&self, node: NodeId) -> Option<SocketAddr> {
-        self.nodes.get(&node).map(|stranger| stranger.address)
+        let stranger = self.nodes.get(&node)?;
+        stranger.proven.or_else(|| stranger.probed.as_ref().map(|probed| probed.address))
     }
 
     /// Returns `true` if the node need not be heard again: it has answered from this address.
     pub(crate) fn is_proven(&self, node: NodeId, source: SocketAddr) -> bool {
-        self.nodes.get(&node).is_some_and(|stranger| {
-            stranger.address == source && matches!(stranger.proof, Proof::Given)
-        })
+        self.nodes.get(&node).is_some_and(|stranger| stranger.proven == Some(source))
     }
 
     /// The membership tells of the node now.
@@ -141,7 +144,7 @@ mod tests {
             came += 54;
             let probe = strangers.hear(now, NODE, at, 54);
             sent += probe.map_or(0, |_| usize::from(LEAST_PROBE_BYTES));
-            sent += if strangers.may_send(NODE, 1200) { 1200 } else { 0 };
+            sent += if strangers.may_send(NODE, 1, 1200) { 1200 } else { 0 };
             now = now + Duration::from_millis(30);
         }
         assert!(sent > came && sent <= 2 * came, "{sent} bytes for {came}");
@@ -156,23 +159,30 @@ mod tests {
         assert_eq!(strangers.hear(Time::ZERO, NODE, at, 54), None, "a probe is under way");
         strangers.on_answer(NODE, at, nonce.wrapping_add(1));
         strangers.on_answer(NODE, elsewhere, nonce);
-        assert!(!strangers.may_send(NODE, 10_000));
+        assert!(!strangers.may_send(NODE, 7, 10_000));
         strangers.on_answer(NODE, at, nonce);
-        assert!(strangers.may_send(NODE, 10_000) && strangers.is_proven(NODE, at));
+        assert!(strangers.may_send(NODE, 7, 10_000) && strangers.is_proven(NODE, at));
         assert_eq!(strangers.hear(Time::ZERO, NODE, at, 54), None);
-        // At another address it has to answer again.
-        assert!(strangers.hear(Time::ZERO, NODE, elsewhere, 54).is_some());
-        assert!(!strangers.may_send(NODE, 10_000) && !strangers.is_proven(NODE, elsewhere));
+        // Another address has to answer before anything but a probe is sent there.
+        let nonce = strangers.hear(Time::ZERO, NODE, elsewhere, 54).expect("a probe");
+        assert!(strangers.may_send(NODE, 7, 10_000) && strangers.is_proven(NODE, at));
+        assert_eq!(strangers.address(NODE), Some(at));
+        strangers.on_answer(NODE, elsewhere, nonce);
+        assert_eq!(strangers.address(NODE), Some(elsewhere));
         strangers.remove(NODE);
-        assert!(strangers.may_send(NODE, 10_000), "the membership vouches for its address");
+        assert!(strangers.may_send(NODE, 7, 10_000), "the membership vouches for its address");
     }
 
     #[test]
     fn strangers_are_bounded() {
         let mut strangers = Strangers::new(1);
+        let at = address("10.0.0.1:7400");
+        let nonce = strangers.hear(Time::ZERO, NodeId(u64::MAX), at, 54).expect("a probe");
+        strangers.on_answer(NodeId(u64::MAX), at, nonce);
         for node in 0..2 * MAX_STRANGERS as u64 {
-            strangers.hear(Time::ZERO, NodeId(node), address("10.0.0.1:7400"), 54);
+            strangers.hear(Time::ZERO, NodeId(node), at, 54);
         }
         assert!(strangers.nodes.len() <= MAX_STRANGERS);
+        assert!(strangers.is_proven(NodeId(u64::MAX), at), "others are forgotten first");
     }
 }

@@ -128,7 +128,7 @@ impl UdpNetwork {
                 let joined;
                 let whole = match of_path(datagram) {
                     None => datagram,
-                    Some(peek) if node.is_elsewhere(peek.sender, source) => {
+                    Some(peek) if node.is_elsewhere(now, peek.sender, source) => {
                         self.paths.counters.elsewhere += 1;
                         continue;
                     }
@@ -231,7 +231,7 @@ impl UdpNetwork {
 
     fn send(&mut self, now: Time, node: &Node, run: Run) {
         if let Destination::Node(to) = run.destination
-            && !self.book.strangers.may_send(to, run.bytes())
+            && !self.book.strangers.may_send(to, run.datagrams(), run.bytes())
         {
             drop(self.sender.take(run));
             return;

@@ -405,7 +405,7 @@ impl<'a> Publisher<'a> {
             }
             output::json(&object)?;
         }
-        Ok(confirmed.is_finding())
+        Ok(confirmed.is_finding() && messages > 0)
     }
 }
 

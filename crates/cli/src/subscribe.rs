@@ -77,15 +77,20 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
         tally.last_words(&name, is_ordered)
     });
     let ended = receiver.receive(&node, &group, interrupt);
+    let may_be_asked = profile.is_none() && matches!(ended, Ok(Next::End));
     let status = node.status();
     receiver.tally.look(&status, &args.group);
     let told = receiver.summary(&args.group, status.stats.losses_injected);
     let Receiver { out, tally, .. } = receiver;
     drop(out);
+    if may_be_asked {
+        // Who leaves answers no more: senders may still ask whether all is here.
+        interrupt.wait(CONFIRM_WITHIN);
+    }
     // Leaving in good order tells the others that nobody need wait for this node.
     group.leave();
     drop(node);
-    ended.and(told).map(|()| Outcome::of(tally.has_gaps()))
+    ended.and(told).map(|_| Outcome::of(tally.has_gaps()))
 }
 
 /// Counts what comes and writes it out.
@@ -146,20 +151,17 @@ impl Receiver {
         node: &Node,
         group: &Group,
         interrupt: &Interrupt,
-    ) -> Result<(), CliError> {
+    ) -> Result<Next, CliError> {
         let ended =
             self.events(node, group, interrupt).and_then(|next| self.out.flush().map(|()| next));
         match ended {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(output::not_written(&error)),
             // It was told why.
-            Ok(Next::More) if self.ring.as_ref().is_some_and(|ring| ring.is_out) => Ok(()),
+            Ok(Next::More) if self.ring.as_ref().is_some_and(|ring| ring.is_out) => Ok(Next::More),
             Ok(Next::More) if !interrupt.is_asked() => Err(node::closed(node, group.name())),
-            Ok(Next::End) if self.ring.is_none() => {
-                // Who leaves answers no more: senders may still ask whether all is here.
-                interrupt.wait(CONFIRM_WITHIN);
-                Ok(())
-            }
-            _ => Ok(()),
+            Ok(next) => Ok(next),
+            // Nobody reads the output.
+            Err(_) => Ok(Next::More),
         }
     }
 

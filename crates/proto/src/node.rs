@@ -243,8 +243,8 @@ impl Node {
 
     /// Returns `true` if what comes from `source` in the name of `node` is not believed: the node
     /// is or was heard from its own address, which is another one.
-    pub fn is_elsewhere(&self, node: NodeId, source: Endpoint) -> bool {
-        self.starts.is_elsewhere(node, source)
+    pub fn is_elsewhere(&self, now: Time, node: NodeId, source: Endpoint) -> bool {
+        self.starts.is_elsewhere(now, node, source)
     }
 
     /// Others reach this node at `endpoint` from now on. Returns whether the membership tells them.

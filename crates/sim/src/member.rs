@@ -164,7 +164,7 @@ impl<E: Engine + ?Sized> Member<E> {
                     self.notices.push_back(Notice::Refused(group, why));
                 }
                 MembershipEvent::Met(node, endpoint) => self.starts.meet(node, endpoint),
-                MembershipEvent::Parted(node) => self.starts.part(node),
+                MembershipEvent::Parted(node) => self.starts.part(now, node),
                 MembershipEvent::Settled => {}
                 MembershipEvent::Away | MembershipEvent::Returned => {}
             }
@@ -208,7 +208,7 @@ impl<E: Engine + ?Sized> Machine for Member<E> {
             Command::Confirm(group) => self.engine.confirm(now, group),
             Command::View(change) => self.on_view(now, change),
             Command::Met(node, endpoint) => self.starts.meet(node, endpoint),
-            Command::Parted(node) => self.starts.part(node),
+            Command::Parted(node) => self.starts.part(now, node),
         }
     }
 

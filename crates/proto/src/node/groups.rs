@@ -212,7 +212,7 @@ impl Node {
                     self.events.push_back(NodeEvent::Met(node, endpoint));
                 }
                 MembershipEvent::Parted(node) => {
-                    self.starts.part(node);
+                    self.starts.part(now, node);
                     self.bulk.part(node);
                     self.events.push_back(NodeEvent::Parted(node));
                 }

@@ -1,6 +1,7 @@
 //! Which start of each node is the current one, and what is believed to come from it.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use core::time::Duration;
 
 use crate::incarnations::Incarnations;
 pub use crate::incarnations::Start;
@@ -11,8 +12,8 @@ use crate::{Endpoint, NodeId, Time};
 #[derive(Debug, Default)]
 pub struct Starts {
     nodes: BTreeMap<NodeId, Known>,
-    /// Nodes that were heard and are gone, and where. A ring holds them for a while.
-    gone: BTreeMap<NodeId, Endpoint>,
+    /// Nodes that were heard and are gone: where, and since when. A ring holds them for a while.
+    gone: BTreeMap<NodeId, (Endpoint, Time)>,
     /// The nodes that are gone, the last in the end.
     order: VecDeque<NodeId>,
 }
@@ -34,7 +35,7 @@ impl Starts {
     }
 
     /// The node is gone.
-    pub fn part(&mut self, node: NodeId) {
+    pub fn part(&mut self, now: Time, node: NodeId) {
         let known = self.nodes.remove(&node);
         if let Some(Known { endpoint, .. }) = known.filter(Known::is_heard) {
             if self.order.len() == MOST_GONE
@@ -42,7 +43,7 @@ impl Starts {
             {
                 self.gone.remove(&oldest);
             }
-            self.gone.insert(node, endpoint);
+            self.gone.insert(node, (endpoint, now));
             self.order.push_back(node);
         }
     }
@@ -59,7 +60,7 @@ impl Starts {
     /// whose packets this crate does not know.
     pub fn look(&mut self, now: Time, source: Endpoint, peek: Peek, datagram: &[u8]) -> Start {
         let Some(known) = self.nodes.get_mut(&peek.sender) else {
-            let is_elsewhere = self.is_elsewhere(peek.sender, source);
+            let is_elsewhere = self.is_elsewhere(now, peek.sender, source);
             return match is_elsewhere && !self.may_forward(source, peek.protocol) {
                 true => Start::Over,
                 false => Start::Known,
@@ -74,11 +75,16 @@ impl Starts {
         }
     }
 
-    /// Returns `true` if the node is or was heard from its own address, and `source` is another.
-    pub fn is_elsewhere(&self, node: NodeId, source: Endpoint) -> bool {
+    /// Returns `true` if the node is heard from its own address, or was a moment ago, and `source`
+    /// is another. A node that the membership does not show any more may be at another address
+    /// later.
+    pub fn is_elsewhere(&self, now: Time, node: NodeId, source: Endpoint) -> bool {
         match self.nodes.get(&node) {
             Some(known) => known.is_heard() && known.endpoint != source,
-            None => self.gone.get(&node).is_some_and(|at| *at != source),
+            None => self
+                .gone
+                .get(&node)
+                .is_some_and(|(at, since)| *at != source && now < *since + GONE_FOR),
         }
     }
 
@@ -98,6 +104,9 @@ impl Known {
     }
 }
 
+/// How long a node that is gone is believed from its former address only: a ring has removed it by
+/// then.
+const GONE_FOR: Duration = Duration::from_secs(60);
 /// Nodes that are gone of which the address is remembered.
 const MOST_GONE: usize = 1024;
 
@@ -147,15 +156,18 @@ mod tests {
                 assert!(is_believed(&mut starts, protocol, AT));
                 assert!(!is_believed(&mut starts, protocol, elsewhere), "{protocol:?}");
             }
-            starts.part(NodeId(2));
+            starts.part(Time(5_000_000), NodeId(2));
         }
         for number in 0..MOST_GONE as u64 {
             starts.meet(NodeId(3), AT);
             starts.meet(NodeId(2), AT);
             look(&mut starts, 2 + number, 22);
-            starts.part(NodeId(2));
+            starts.part(Time(5_000_000), NodeId(2));
         }
         assert_eq!(starts.gone.len(), 1);
+        let later = Time(5_000_000) + GONE_FOR;
+        assert!(starts.is_elsewhere(Time(6_000_000), NodeId(2), elsewhere));
+        assert!(!starts.is_elsewhere(later, NodeId(2), elsewhere), "it may have moved since");
         starts.meet(NodeId(2), elsewhere);
         assert!(starts.gone.is_empty() && starts.order.is_empty());
         assert!(is_credible(&mut starts, elsewhere));

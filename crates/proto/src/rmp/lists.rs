@@ -381,8 +381,9 @@ impl Group {
         }
         let is_working = self.reforming.is_idle();
         let is_descendant = theirs.origin == ours.origin;
-        if !is_descendant && !self.known.contains(&sender) {
-            // It may be of another network, and have got an address that a member had before.
+        let is_known = theirs.processes().any(|process| self.known.contains(&process.node));
+        if !is_descendant && !is_known {
+            // It is of another network, and has got an address that a member had before.
             cx.counters.foreign += 1;
             return;
         }

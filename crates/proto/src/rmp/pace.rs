@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use super::config::Config;
 use super::flow::{MOST_LATE, RoundTrip, Timeouts};
-use super::names::{Epoch, Process};
+use super::names::{Epoch, Process, Timestamp};
 use crate::{NodeId, Time};
 
 /// The round trip to the next token site, and what it is measured by.
@@ -24,9 +24,10 @@ pub(super) struct Pace {
     passed_at: Time,
     /// When it was passed again, the last time.
     passed_again_at: Option<Time>,
-    /// The last passes that nobody has accepted: in which ring, to whom, and when. The answers can
-    /// come after this member has given up waiting for them, and formed rings without those sites.
-    unaccepted: VecDeque<(Epoch, NodeId, Time)>,
+    /// The last passes that nobody has accepted: in which ring, by which round, to whom, and when.
+    /// The answers can come after this member has given up waiting for them, and formed rings
+    /// without those sites.
+    unaccepted: VecDeque<(Epoch, Timestamp, NodeId, Time)>,
     /// Answers in a row after the token was passed again. They are no samples, because they may
     /// answer either (Karn's rule).
     unclear: u32,
@@ -46,17 +47,19 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The token was passed to `next` in the ring of `epoch`.
-    pub(super) fn on_passed(&mut self, now: Time, epoch: Epoch, next: Process) {
+    /// The token was passed to `next` in the ring of `epoch`, by the round `at`.
+    pub(super) fn on_passed(&mut self, now: Time, epoch: Epoch, at: Timestamp, next: Process) {
         (self.passed_at, self.passed_again_at, self.next) = (now, None, Some(next));
         self.unaccepted.truncate(MOST_UNACCEPTED - 1);
-        self.unaccepted.push_front((epoch, next.node, now));
+        self.unaccepted.push_front((epoch, at, next.node, now));
     }
 
-    /// `node` answers in the ring of `epoch`, which this member has given up.
-    pub(super) fn on_late_answer(&mut self, now: Time, epoch: Epoch, node: NodeId) {
-        let mut passes = self.unaccepted.iter();
-        if let Some((_, _, passed_at)) = passes.find(|it| (it.0, it.1) == (epoch, node)) {
+    /// `node` has accepted the last round before `end` in the ring of `epoch`, which this member
+    /// has given up.
+    pub(super) fn on_late_answer(&mut self, now: Time, epoch: Epoch, end: Timestamp, node: NodeId) {
+        let is_that =
+            |it: &&(Epoch, Timestamp, NodeId, Time)| (it.0, it.2) == (epoch, node) && it.1 < end;
+        if let Some((.., passed_at)) = self.unaccepted.iter().find(is_that) {
             let after = now.since(*passed_at);
             self.unaccepted.clear();
             // Later it says nothing about the path: somebody was suspended.

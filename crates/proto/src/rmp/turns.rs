@@ -132,7 +132,7 @@ impl Group {
         if next != self.me {
             self.passed = Some(round.at);
             self.tries.pass = 0;
-            self.pace.on_passed(cx.now, epoch, next);
+            self.pace.on_passed(cx.now, epoch, round.at, next);
             cx.set(Timer::Pass, self.pace.pass_timeout(cx.config, 0));
         }
         ring.offer(round);
@@ -160,7 +160,9 @@ impl Group {
     ) {
         cx.counters.rounds_received += 1;
         if self.epoch() != Some(epoch) {
-            self.pace.on_late_answer(cx.now, epoch, sender);
+            if round.site.node == sender {
+                self.pace.on_late_answer(cx.now, epoch, round.at, sender);
+            }
             self.on_other_epoch(cx, sender, epoch);
         }
         // By the first round of a new ring many of its members learn that its list holds.
@@ -188,7 +190,7 @@ impl Group {
         at: Timestamp,
     ) {
         if self.epoch() != Some(epoch) {
-            self.pace.on_late_answer(cx.now, epoch, sender);
+            self.pace.on_late_answer(cx.now, epoch, at.plus(1), sender);
         }
         if self.epoch() == Some(epoch) && self.passed == Some(at) {
             self.on_pass_accepted(cx);

@@ -35,6 +35,7 @@ impl Ring {
     pub(super) fn enqueue_view(&mut self, round: Timestamp, event: ViewEvent) {
         let views = || self.queue.iter().filter(|it| matches!(it, Queued::View { .. })).count();
         let is_long = self.queue.len() >= MAX_WAITING_VIEWS && views() >= MAX_WAITING_VIEWS;
+        let is_long = is_long && self.shortage().is_some();
         if let Some(Queued::View { round: at, event: last }) = self.queue.back_mut()
             && is_long
             && last.takes_in(&event)
