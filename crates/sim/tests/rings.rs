@@ -53,7 +53,7 @@ fn scenarios_reach_what_they_are_for() {
 const ATTACKED: Range<u64> = 1_000_000_000..1_000_000_024;
 
 /// Seeds that have found something.
-const FOUND: [u64; 25] = [
+const FOUND: [u64; 26] = [
     1693,
     5162,
     5706,
@@ -94,4 +94,6 @@ const FOUND: [u64; 25] = [
     2_120_022_038,
     // Each joiner answered after a lone member far away had given it up.
     2_230_009_949,
+    // A ring lacked a member that was held in a later ring, whose other member was gone for good.
+    2_240_011_101,
 ];

@@ -66,14 +66,24 @@ pub(super) fn is_one_ring(standings: &[&Standing]) -> bool {
 /// Or too few voters are free for a quorum, because the others are held in such rings. All members
 /// were notified of that.
 pub(super) fn is_stuck(standings: &[&Standing], left: &BTreeSet<Process>) -> bool {
-    let is_there = |process: &Process| {
-        let mut own = standings.iter().map(|it| it.view.as_ref()?.process_of(it.node));
-        left.contains(process) || own.any(|own| own == Some(*process))
-    };
-    let is_held = |standing: &Standing, view: &RingView| {
+    let is_short = |view: &RingView, is_there: &dyn Fn(&Process) -> bool| {
         let lives: Vec<Process> = view.processes().filter(is_there).collect();
-        let is_too_few = view.voters_among(&lives) < view.least();
-        is_too_few || (lives.len() < view.len() && standing.is_minority)
+        (view.voters_among(&lives) < view.least(), lives.len() < view.len())
+    };
+    let rings_of = |process: &Process| {
+        let rings = standings.iter().filter_map(|it| Some((it.node, it.view.as_ref()?)));
+        let process = *process;
+        rings.filter(move |(node, ring)| ring.process_of(*node) == Some(process))
+    };
+    let lives = |process: &Process| left.contains(process) || rings_of(process).next().is_some();
+    let is_held = |standing: &Standing, view: &RingView| {
+        // A member that is held in a later ring does not come back to this one.
+        let is_there = |process: &Process| {
+            let is_free = |ring: &RingView| ring.epoch == view.epoch || !is_short(ring, &lives).0;
+            left.contains(process) || rings_of(process).any(|(_, ring)| is_free(ring))
+        };
+        let (is_too_few, lacks_some) = is_short(view, &is_there);
+        is_too_few || (lacks_some && standing.is_minority)
     };
     let is_free =
         |it: &&&Standing| it.is_voter && it.view.as_ref().is_none_or(|view| !is_held(it, view));

@@ -367,6 +367,11 @@ fn members_without_a_ring_are_found_unless_those_who_are_gone_were_needed() {
     let alone = ring(SECOND, &[C], electorate);
     assert_eq!(rules(&[A, C], &[&held, &alone]), [""; 0]);
     assert_eq!(rules(&[A, B, C], &[&held, &held, &alone]), ["one ring once healed"]);
+    // B went on with D, which is gone for good: it does not come back to the ring that A is in.
+    let [earlier, later] =
+        [(FIRST, A), (THIRD, D)].map(|(epoch, it)| ring(epoch, &[B, it], Partition::Majority));
+    assert_eq!(rules(&[A, B], &[&earlier, &later]), [""; 0]);
+    assert_eq!(rules(&[A, B, D], &[&earlier, &later, &later]), ["one ring once healed"]);
 }
 
 /// Only voters count for the quorum of a ring that is yet to be.
