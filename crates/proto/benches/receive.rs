@@ -51,7 +51,17 @@ fn main() {
     println!("a sign of life, noted by gossip with 63 members: {:.1} ns", sign_of_life());
     for r in [8, 32] {
         println!("the repair of {r} packets that solves the most others: {:.1} us", avalanche(r));
+        println!("a repair of {r} random packets beside them: {:.1} us", random_repair(r));
     }
+}
+
+/// Microseconds for a repair of random packets, on average.
+fn random_repair(r: u8) -> f64 {
+    const REPAIRS: usize = 1000;
+    let mut shortage = Shortage::at_random(r, REPAIRS);
+    let start = Instant::now();
+    shortage.run();
+    start.elapsed().as_nanos() as f64 / 1e3 / REPAIRS as f64
 }
 
 /// Microseconds for a repair that solves as many others as one may.

@@ -37,7 +37,6 @@ impl Shortage {
         shortage
     }
 
-    #[allow(dead_code, reason = "not every benchmark counts them")]
     /// As many repairs of r random packets as are pending at most, and `count` more to come.
     pub(crate) fn at_random(r: u8, count: usize) -> Self {
         let mut shortage = Self::new(r);

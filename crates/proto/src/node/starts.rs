@@ -1,10 +1,11 @@
 //! Which start of each node is the current one, and what is believed to come from it.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use crate::incarnations::Incarnations;
 pub use crate::incarnations::Start;
+use crate::recent::Recent;
 use crate::wire::{Header, Peek, Protocol};
 use crate::{Endpoint, NodeId, Time};
 
@@ -13,9 +14,7 @@ use crate::{Endpoint, NodeId, Time};
 pub struct Starts {
     nodes: BTreeMap<NodeId, Known>,
     /// Nodes that were heard and are gone: where, and since when. A ring holds them for a while.
-    gone: BTreeMap<NodeId, (Endpoint, Time)>,
-    /// The nodes that are gone, the last in the end.
-    order: VecDeque<NodeId>,
+    gone: Recent<NodeId, (Endpoint, Time)>,
 }
 
 #[derive(Debug)]
@@ -27,9 +26,7 @@ struct Known {
 impl Starts {
     /// The node is reached there.
     pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
-        if self.gone.remove(&node).is_some() {
-            self.order.retain(|other| *other != node);
-        }
+        self.gone.remove(node);
         let known = Known { endpoint, incarnations: Incarnations::default() };
         self.nodes.entry(node).or_insert(known).endpoint = endpoint;
     }
@@ -38,19 +35,13 @@ impl Starts {
     pub fn part(&mut self, now: Time, node: NodeId) {
         let known = self.nodes.remove(&node);
         if let Some(Known { endpoint, .. }) = known.filter(Known::is_heard) {
-            if self.order.len() == MOST_GONE
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.gone.remove(&oldest);
-            }
-            self.gone.insert(node, (endpoint, now));
-            self.order.push_back(node);
+            self.gone.insert(node, (endpoint, now), MOST_GONE);
         }
     }
 
     /// Returns `true` if a datagram of the node has come from its own address.
     pub fn has_heard(&self, node: NodeId) -> bool {
-        self.nodes.get(&node).map_or_else(|| self.gone.contains_key(&node), Known::is_heard)
+        self.nodes.get(&node).map_or_else(|| self.gone.get(node).is_some(), Known::is_heard)
     }
 
     /// Returns which start a datagram comes from. A new one is believed only if the datagram is
@@ -83,7 +74,7 @@ impl Starts {
             Some(known) => known.is_heard() && known.endpoint != source,
             None => self
                 .gone
-                .get(&node)
+                .get(node)
                 .is_some_and(|(at, since)| *at != source && now < *since + GONE_FOR),
         }
     }
@@ -169,7 +160,7 @@ mod tests {
         assert!(starts.is_elsewhere(Time(6_000_000), NodeId(2), elsewhere));
         assert!(!starts.is_elsewhere(later, NodeId(2), elsewhere), "it may have moved since");
         starts.meet(NodeId(2), elsewhere);
-        assert!(starts.gone.is_empty() && starts.order.is_empty());
+        assert_eq!(starts.gone.len(), 0);
         assert!(is_credible(&mut starts, elsewhere));
     }
 
