@@ -20,15 +20,11 @@ fn grants(world: &World, number: usize) -> usize {
     world.hosts[number].story.iter().filter(is_grant).count()
 }
 
-/// Messages of a sender that always has more to send delivered within a second at another member,
-/// while the first `lockers` members take and return one lock as fast as they can.
-fn delivered_in_a_second(lockers: usize) -> (usize, World) {
-    let config = Config { window_bytes: 16 << 10, queue_bytes: 32 << 10, ..Config::default() };
-    let mut world = World::with_config(7, Partition::Majority, 7, config);
-    (0..7).for_each(|number| world.join(number));
-    world.run_for(2000 * MS);
+/// Plays so many milliseconds in which the first `lockers` members take and return one lock as
+/// fast as they can, and member 5 always has more to send.
+fn storm(world: &mut World, lockers: usize, ms: u32) {
     let name = LockName::of_name("cycled");
-    let (end, before) = (world.now + 1000 * MS, reformations(&world));
+    let end = world.now + ms * MS;
     while world.now < end {
         for number in 0..lockers {
             if world.holders(name).contains(&number) {
@@ -40,6 +36,22 @@ fn delivered_in_a_second(lockers: usize) -> (usize, World) {
         (0..20).for_each(|_| world.send(5, Qos::TotallyOrdered, 1000));
         world.run_for(MS / 10);
     }
+}
+
+/// `hosts` of which the first seven are in one ring.
+fn seven_of(hosts: usize) -> World {
+    let config = Config { window_bytes: 16 << 10, queue_bytes: 32 << 10, ..Config::default() };
+    let mut world = World::with_config(hosts, Partition::Majority, 7, config);
+    (0..7).for_each(|number| world.join(number));
+    world.run_for(2000 * MS);
+    world
+}
+
+/// Messages of a sender delivered within a second at another member, in a storm of so many.
+fn delivered_in_a_second(lockers: usize) -> (usize, World) {
+    let mut world = seven_of(7);
+    let before = reformations(&world);
+    storm(&mut world, lockers, 1000);
     assert_eq!(reformations(&world), before, "{lockers} lockers");
     (payloads(&world, 6).len(), world)
 }
@@ -53,6 +65,21 @@ fn lock_storm_leaves_a_sender_its_throughput() {
     assert!(granted.iter().all(|count| *count > 20), "{granted:?}");
     let least = granted.iter().min().expect("five");
     assert!(granted.iter().all(|count| *count <= 2 * least), "not fair: {granted:?}");
+}
+
+#[test]
+fn members_come_and_go_in_a_lock_storm() {
+    let mut world = seven_of(10);
+    let before = reformations(&world);
+    storm(&mut world, 5, 100);
+    (7..10).for_each(|number| world.join(number));
+    world.leave(6);
+    storm(&mut world, 5, 100);
+    for number in [0, 5, 7, 8, 9] {
+        let ring = world.ring(number).unwrap_or_default();
+        assert_eq!(ring.len(), 9, "{number}: {ring:?}");
+    }
+    assert_eq!(reformations(&world), before);
 }
 
 /// The ring of two is idle; a message of either member that is promised more than an order is
