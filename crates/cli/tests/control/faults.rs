@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
@@ -42,6 +43,28 @@ fn every_join_that_was_acknowledged_is_there_after_the_service_was_killed() {
         let members = service.get(&format!("/members?group={}", group_name(number)));
         assert!(members.contains(&id), "group {number} was acknowledged: {members}");
     }
+}
+
+/// Half a request; `None` if the service takes up no more for now.
+fn half_request(http: SocketAddr) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&http, Duration::from_secs(2)).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nX: ").ok()?;
+    Some(stream)
+}
+
+#[test]
+fn half_open_requests_do_not_keep_nodes_out() {
+    let service = Service::start_with_descriptors(256);
+    let http = service.http.parse().expect("it is an address");
+    let half_open: Vec<TcpStream> = (0..400).map_while(|_| half_request(http)).collect();
+    let mut node = RawNode::open(&service.address, NodeId(0xA11));
+    (0..10).for_each(|number| node.join(number));
+    let mut joined = 0;
+    while joined < 10 {
+        let answer = node.next().expect("the link holds");
+        joined += u32::from(matches!(answer, Frame::Joined { .. }));
+    }
+    drop(half_open);
 }
 
 fn publisher(service: &Service, group: &str) -> (Running, std::process::ChildStdin) {

@@ -66,7 +66,23 @@ impl Service {
 
     /// A service with its store there, at free ports.
     pub(crate) fn start_in(store: &Path, more: &[&str]) -> Self {
-        let (running, address, http) = serve(store, &format!("127.0.0.1:{}", free_port()), more);
+        Self::start_as(carom(&[]), store, more)
+    }
+
+    /// A service whose process may have this many file descriptors.
+    pub(crate) fn start_with_descriptors(limit: u32) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")]);
+        command.arg(env!("CARGO_BIN_EXE_carom")).stdin(Stdio::null());
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let service = Self::start_as(command, folder.path(), &[]);
+        Self { _folder: Some(folder), ..service }
+    }
+
+    /// A service that this command runs, at free ports.
+    fn start_as(command: Command, store: &Path, more: &[&str]) -> Self {
+        let listen = format!("127.0.0.1:{}", free_port());
+        let (running, address, http) = serve(command, store, &listen, more);
         Self { running, address, http, store: store.to_owned(), _folder: None }
     }
 
@@ -79,7 +95,7 @@ impl Service {
     /// The service again, after it has ended, with what it has stored and where it was.
     pub(crate) fn start_again(&mut self, more: &[&str]) {
         let address = self.address.clone();
-        (self.running, self.address, self.http) = serve(&self.store, &address, more);
+        (self.running, self.address, self.http) = serve(carom(&[]), &self.store, &address, more);
     }
 
     /// What `carom control status --json` tells.
@@ -146,10 +162,16 @@ impl Node {
 }
 
 /// The process, where nodes reach it and where it tells its status.
-fn serve(store: &Path, listen: &str, more: &[&str]) -> (Running, String, String) {
+fn serve(
+    mut command: Command,
+    store: &Path,
+    listen: &str,
+    more: &[&str],
+) -> (Running, String, String) {
     let store = store.to_str().expect("the folder has a plain name");
     let flags = ["control", "--store", store, "--listen", listen, "--http", "127.0.0.1:0"];
-    let mut running = start(&[&flags[..], &["--json"], more].concat());
+    command.args(flags).arg("--json").args(more);
+    let mut running = Running::start(command);
     let line = running.wrote.wait_for("address");
     let serving: Value = serde_json::from_str(&line).expect("it is JSON");
     let text = |field: &str| serving[field].as_str().expect("it is text").to_owned();
