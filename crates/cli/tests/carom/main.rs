@@ -1,0 +1,9 @@
+//! The binary as its users see it: real processes on loopback. Each test has ports of its own, so
+//! that all of them can run at once.
+
+mod looks;
+mod messages;
+#[path = "../lab/ports.rs"]
+mod ports;
+mod running;
+mod usage;

@@ -1,0 +1,195 @@
+//! Publishers, subscribers and the demo.
+
+use std::io::{Read as _, Write as _};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::running::{Running, alone};
+
+#[test]
+fn three_subscribers_at_five_percent_loss_get_every_line_once() {
+    let ports = alone(17_414);
+    let count = 3_000;
+    let args = ["sub", "numbers", "--count", "3000", "--loss", "5%"];
+    let mut subs: Vec<Running> =
+        (0..3).map(|_| Running::start(&args, &ports, Stdio::null())).collect();
+    let outputs: Vec<_> = subs.iter_mut().map(Running::stdout).collect();
+    for sub in &mut subs {
+        sub.await_line("joined");
+    }
+    let args = ["pub", "numbers", "--rate", "2000/s", "--wait-for", "3", "--json"];
+    let mut publisher = Running::start(&args, &ports, Stdio::piped());
+    let summary = publisher.stdout();
+    let mut stdin = publisher.child.stdin.take().expect("it is piped");
+    for number in 1..=count {
+        writeln!(stdin, "{number}").expect("carom reads its input");
+    }
+    drop(stdin);
+    assert!(publisher.end().success(), "{:#?}", publisher.seen);
+    let summary: Value = serde_json::from_str(&summary.join().expect("the reader does not panic"))
+        .expect("it is JSON");
+    assert_eq!((&summary["messages"], &summary["safe"]), (&count.into(), &true.into()));
+    let all: Vec<String> = (1..=count).map(|number| number.to_string()).collect();
+    for (sub, output) in subs.iter_mut().zip(outputs) {
+        assert!(sub.end().success(), "{:#?}", sub.seen);
+        let output = output.join().expect("the reader does not panic");
+        let mut lines: Vec<&str> = output.lines().collect();
+        lines.sort_by_key(|line| line.parse::<u32>().expect("it is a number"));
+        assert_eq!(lines, all);
+    }
+}
+
+#[test]
+fn frames_carry_any_bytes() {
+    let ports = alone(17_415);
+    let frames: [&[u8]; 3] = [b"a\nb", b"", &[0, 255, 10]];
+    let bytes: Vec<u8> = frames
+        .iter()
+        .flat_map(|frame| [&[0, 0, 0, frame.len() as u8][..], frame].concat())
+        .collect();
+    let args = ["sub", "frames", "--frames", "--count", "3"];
+    let mut sub = Running::start(&args, &ports, Stdio::null());
+    let mut stdout = sub.child.stdout.take().expect("it is piped");
+    sub.await_line("joined");
+    let mut publisher = Running::start(&["pub", "frames", "--frames"], &ports, Stdio::piped());
+    publisher
+        .child
+        .stdin
+        .take()
+        .expect("it is piped")
+        .write_all(&bytes)
+        .expect("carom reads its input");
+    assert!(sub.end().success(), "{:#?}", sub.seen);
+    let mut received = Vec::new();
+    stdout.read_to_end(&mut received).expect("a pipe can be read");
+    // Messages may come in any order: what came is the same frames.
+    let mut rest = &received[..];
+    let mut came = Vec::new();
+    while let Some((length, more)) = rest.split_first_chunk::<4>() {
+        let (frame, more) = more.split_at(u32::from_be_bytes(*length) as usize);
+        came.push(frame);
+        rest = more;
+    }
+    came.sort_unstable();
+    let mut wanted = frames.to_vec();
+    wanted.sort_unstable();
+    assert_eq!(came, wanted);
+    assert!(publisher.end().success(), "{:#?}", publisher.seen);
+}
+
+#[test]
+fn ctrl_c_ends_pub_and_sub_with_a_summary() {
+    let ports = alone(17_416);
+    let mut sub = Running::start(&["sub", "quiet"], &ports, Stdio::null());
+    sub.await_line("joined");
+    // Its input stays open and says nothing.
+    let mut publisher = Running::start(&["pub", "quiet"], &ports, Stdio::piped());
+    let mut stdin = publisher.child.stdin.take().expect("it is piped");
+    writeln!(stdin, "hello").expect("carom reads its input");
+    let mut hello = [0; 6];
+    let mut stdout = sub.child.stdout.take().expect("it is piped");
+    stdout.read_exact(&mut hello).expect("the message comes before anything ends");
+    assert_eq!(&hello, b"hello\n");
+    publisher.interrupt();
+    publisher.await_line("sent 1 message to");
+    assert!(publisher.end().success());
+    sub.interrupt();
+    sub.await_line("received 1 message of");
+    assert!(sub.end().success());
+    drop(stdin);
+}
+
+#[test]
+fn ctrl_c_ends_a_publisher_that_waits_for_members() {
+    let mut publisher = Running::start(&["pub", "nobody"], &alone(17_417), Stdio::null());
+    publisher.await_line("waiting for 1 member of nobody");
+    publisher.interrupt();
+    publisher.await_line("sent 0 messages");
+    assert!(publisher.end().success());
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_a_subscriber() {
+    let ports = alone(17_418);
+    let mut sub = Running::start(&["sub", "pipe"], &ports, Stdio::null());
+    sub.await_line("joined");
+    drop(sub.child.stdout.take());
+    let mut publisher = Running::start(&["pub", "pipe"], &ports, Stdio::piped());
+    let mut stdin = publisher.child.stdin.take().expect("it is piped");
+    writeln!(stdin, "hello").expect("carom reads its input");
+    sub.await_line("received 1 message of");
+    assert!(sub.end().success(), "{:#?}", sub.seen);
+    drop(stdin);
+    // It is not known to be safe with the member that has left, unless that was asked before.
+    let code = publisher.end().code();
+    let said = publisher.lines.iter().collect::<Vec<_>>().join("\n");
+    assert_eq!(code, Some(i32::from(said.contains("not safe: every member has left"))), "{said}");
+}
+
+#[test]
+fn a_subscriber_whose_output_is_stuck_counts_what_it_drops() {
+    let ports = alone(17_420);
+    // Nobody reads its output, which stays open.
+    let mut sub = Running::start(&["sub", "stuck"], &ports, Stdio::null());
+    sub.await_line("joined");
+    let mut publisher = Running::start(&["pub", "stuck"], &ports, Stdio::piped());
+    let mut stdin = publisher.child.stdin.take().expect("it is piped");
+    // More than pipes and buffers take, and the 65,536 events of a queue.
+    let lines = format!("{}\n", "x".repeat(99)).repeat(70_000);
+    stdin.write_all(lines.as_bytes()).expect("carom reads its input");
+    drop(stdin);
+    publisher.end();
+    sub.interrupt();
+    let summary = sub.await_line("received ");
+    let count = |what: &str| -> u64 {
+        let before = summary.split(what).next().expect("there is a beginning");
+        let number = before.rsplit(' ').next().expect("there is an end");
+        number.parse().unwrap_or_else(|error| panic!("{error}, {what}: {summary}"))
+    };
+    let (dropped, unread) = (count(" messages found no room"), count(" events in the queue"));
+    assert!(dropped > 0 && count(" lost; the output was slow") >= dropped, "{summary}");
+    assert!(unread > 0, "{summary}");
+    sub.await_line("ended by force: the output was not taken");
+    assert_eq!(sub.end().code(), Some(130));
+}
+
+#[test]
+fn the_demo_delivers_everything_and_tells_what_it_cost() {
+    let args = ["demo", "--nodes", "4", "--groups", "8", "--seconds", "2", "--json"];
+    let mut demo = Running::start(&args, &[], Stdio::null());
+    let output = demo.stdout();
+    let status = demo.end();
+    let output = output.join().expect("the reader does not panic");
+    let last = output.lines().last().unwrap_or_else(|| panic!("{:#?}", demo.seen));
+    let report: Value = serde_json::from_str(last).expect("it is JSON");
+    for field in "losses_injected recovered/fec recovered/nak recovery_ms/p50 recovery_ms/p99 \
+                  recovery_ms/max delivery_ms/p50 delivery_ms/p99 delivery_ms/p999 \
+                  delivery_ms/max overhead xors_per_packet"
+        .split_whitespace()
+    {
+        let value = report.pointer(&format!("/{field}"));
+        assert!(value.is_some_and(Value::is_number), "{field} in {report}");
+    }
+    assert_eq!((&report["nodes"], &report["groups"]), (&4.into(), &8.into()));
+    assert_eq!(report["delivered"], report["expected"], "{report}");
+    assert!(report["sent"].as_u64() > Some(0), "{report}");
+    assert_eq!((&report["duplicates"], &report["lost"]), (&0.into(), &0.into()), "{report}");
+    assert!(report["path"].is_string(), "{report}");
+    assert!(status.success(), "{report}");
+}
+
+#[test]
+fn ctrl_c_ends_the_demo_with_a_summary() {
+    let args = ["demo", "--nodes", "3", "--groups", "4", "--seconds", "600"];
+    let mut demo = Running::start(&args, &[], Stdio::null());
+    let output = demo.stdout();
+    // The header, and then the row of the first second.
+    demo.await_line("second");
+    demo.await_line("1 ");
+    demo.interrupt();
+    let status = demo.end();
+    let output = output.join().expect("the reader does not panic");
+    assert!(output.contains("messages sent") && output.contains("path"), "{output}");
+    assert!(status.success(), "{output}");
+}
