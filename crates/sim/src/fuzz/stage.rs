@@ -63,6 +63,8 @@ pub(crate) struct Stage<E: Engine + ?Sized, B> {
     groups: BTreeMap<HostIx, BTreeSet<GroupId>>,
     suspicions: BTreeSet<(HostIx, HostIx)>,
     start: Time,
+    /// See [`STEPS_PER_SECOND_AND_GROUP`].
+    steps_per_second: u64,
 }
 
 impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
@@ -107,6 +109,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
             groups: BTreeMap::new(),
             suspicions: BTreeSet::new(),
             start,
+            steps_per_second: u64::from(cast.groups) * STEPS_PER_SECOND_AND_GROUP,
         };
         (0..cast.hosts).for_each(|host| stage.start(HostIx(host)));
         stage
@@ -379,7 +382,7 @@ impl<E: Engine + ?Sized + 'static, B: Book> Stage<E, B> {
         while self.step(end) {
             self.take_events();
             let seconds = self.world.now().since(self.start).as_secs();
-            let most = MAX_STEPS.max(seconds * MAX_STEPS_PER_SECOND);
+            let most = MAX_STEPS.max(seconds * self.steps_per_second);
             assert!(self.world.counters().steps < most, "too much happens");
         }
         self.world.run_until(end, &mut |_| {});
@@ -444,4 +447,4 @@ fn draw_topology(hosts: u32, distance: Duration, rng: &mut Rng) -> Topology {
 /// A run in which more happens has gone wrong, unless it is so long that this is little for each
 /// second: twenty members of a ring that cannot continue look for the others all the time.
 const MAX_STEPS: u64 = 5_000_000;
-const MAX_STEPS_PER_SECOND: u64 = 10_000;
+const STEPS_PER_SECOND_AND_GROUP: u64 = 10_000;
