@@ -3,6 +3,7 @@
 mod calls;
 mod checks;
 mod distance;
+mod forcing;
 mod healing;
 mod liveness;
 mod locks;

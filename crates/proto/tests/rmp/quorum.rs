@@ -1,21 +1,17 @@
 //! Electorates: below a majority of the voters nothing is ordered, acknowledged or locked, from the
 //! first member on.
 
-use carom_proto::rmp::packet::Packet;
-use carom_proto::rmp::{
-    Config, Epoch, JoinOptions, LockChange, LockName, Partition, Process, Qos, Rmp,
-};
-use carom_proto::wire::Header;
-use carom_proto::{Engine as _, Incarnation, NodeId, Origin, Rng, Time};
+use carom_proto::rmp::{JoinOptions, LockChange, LockName, Partition, Qos};
+use carom_proto::{NodeId, Rng};
 
 use crate::rig::{GROUP, MS, Told, World};
 use crate::{checks, payloads};
 
-const CLIENT: JoinOptions =
+pub(crate) const CLIENT: JoinOptions =
     JoinOptions { rejoin: true, is_multicast: true, via: None, is_voter: false };
 
 /// Hosts that have not joined, of which each two are in the part of the network of this number.
-fn world(hosts: usize, electorate: u16, seed: u64, part: &[u8]) -> World {
+pub(crate) fn world(hosts: usize, electorate: u16, seed: u64, part: &[u8]) -> World {
     let mut world = World::new(hosts, Partition::QuorumOf(electorate), seed);
     world.part = part.to_vec();
     world
@@ -33,7 +29,7 @@ fn has_lock(world: &World, number: usize) -> bool {
     world.hosts[number].story.iter().any(is_granted)
 }
 
-fn waits(world: &World, number: usize, voters: usize, needed: usize) -> bool {
+pub(crate) fn waits(world: &World, number: usize, voters: usize, needed: usize) -> bool {
     let last = world.hosts[number].story.iter().rev().find_map(|told| match told {
         Told::Waiting { voters, needed } => Some(Some((*voters, *needed))),
         Told::View { .. } => Some(None),
@@ -42,7 +38,7 @@ fn waits(world: &World, number: usize, voters: usize, needed: usize) -> bool {
     last == Some(Some((voters, needed)))
 }
 
-fn is_working(world: &World, number: usize) -> bool {
+pub(crate) fn is_working(world: &World, number: usize) -> bool {
     world.hosts[number].engine.is_working(GROUP)
 }
 
@@ -317,79 +313,6 @@ fn a_voter_more_than_the_electorate_waits_outside() {
     }
 }
 
-#[test]
-fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
-    for seed in 0..10 {
-        let mut world = world(4, 3, seed, &[0; 4]);
-        (0..3).for_each(|number| world.join(number));
-        world.join_with(3, CLIENT);
-        world.run_for(3000 * MS);
-        world.send(0, Qos::MajorityResilient, 50);
-        world.run_for(1000 * MS);
-        (1..3).for_each(|number| world.crash(number));
-        world.send(0, Qos::TotallyOrdered, 50);
-        world.run_for(5000 * MS);
-        assert!(waits(&world, 0, 1, 2), "seed {seed}: {:?}", world.hosts[0].story);
-        let epoch = world.hosts[0].engine.view(GROUP).expect("it is in one").epoch;
-        let force = |world: &mut World, epoch, lost: &[u64]| {
-            let lost = lost.iter().map(|node| NodeId(*node)).collect();
-            let now = world.now;
-            world.hosts[3].engine.force_quorum(now, GROUP, epoch, lost);
-            world.run_for(5000 * MS);
-        };
-        force(&mut world, epoch, &[2]);
-        assert!(!is_working(&world, 0), "seed {seed}: one that is silent was not named");
-        force(&mut world, epoch, &[1, 2, 3]);
-        assert!(!is_working(&world, 0), "seed {seed}: one that answers was named");
-        let other = Epoch { version: epoch.version + 9, ..epoch };
-        force(&mut world, other, &[2, 3]);
-        assert!(!is_working(&world, 0), "seed {seed}: it was another ring's");
-        force(&mut world, epoch, &[2, 3]);
-        for number in [0, 3] {
-            assert!(is_working(&world, number), "seed {seed}");
-            let forced = |told: &Told| matches!(told, Told::View { view, .. } if view.is_forced);
-            assert!(world.hosts[number].story.iter().any(forced), "seed {seed}");
-        }
-        world.send(0, Qos::MajorityResilient, 50);
-        world.run_for(1000 * MS);
-        assert_eq!(payloads(&world, 0).len(), 3, "seed {seed}");
-        let next = world.add();
-        world.join(next);
-        world.run_for(5000 * MS);
-        let view = world.hosts[0].engine.view(GROUP).expect("it is in one");
-        assert!(view.has_quorum() && !view.is_forced, "seed {seed}: {view:?}");
-    }
-}
-
-/// One of three voters has accepted a list whose initiator may have gone on with it, and the two
-/// others are dead.
-#[test]
-fn operator_forces_a_quorum_past_a_list_that_was_accepted() {
-    let mut world = world(3, 3, 1, &[0; 3]);
-    (0..3).for_each(|number| world.join(number));
-    world.run_for(3000 * MS);
-    world.held_back = Some(Vec::new());
-    world.suspect(0, 2);
-    world.hand_over(0, 1, |packet| matches!(packet, Packet::RecoveryStart { .. }));
-    world.hand_over(1, 0, |packet| matches!(packet, Packet::RecoveryVote { .. }));
-    let is_list = |packet: &Packet| matches!(packet, Packet::NewList(_));
-    world.time_out_until(0, is_list);
-    world.hand_over(0, 1, is_list);
-    [0, 2].into_iter().for_each(|number| world.crash(number));
-    world.held_back = None;
-    world.tell_views();
-    world.run_for(5000 * MS);
-    assert!(waits(&world, 1, 1, 2), "{:?}", world.hosts[1].story);
-    let epoch = world.hosts[1].engine.view(GROUP).expect("it is in one").epoch;
-    let now = world.now;
-    world.hosts[1].engine.force_quorum(now, GROUP, epoch, vec![NodeId(1), NodeId(3)]);
-    world.run_for(5000 * MS);
-    assert!(is_working(&world, 1), "{:?}", world.hosts[1].story);
-    world.send(1, Qos::MajorityResilient, 50);
-    world.run_for(1000 * MS);
-    assert_eq!(payloads(&world, 1).len(), 1);
-}
-
 /// Five voters and three clients, in parts that change, with losses, pauses and deaths; voters that
 /// died are started again as other processes.
 fn random_history(seed: u64) -> World {
@@ -465,20 +388,6 @@ fn random_histories_of_an_electorate_need_its_majority() {
     }
     // Where too many died at once the rest waits for an operator.
     assert!(whole >= 60, "{whole} of 100 are whole");
-}
-
-/// Another incarnation in the packet would be another start of the operator's node: the members
-/// would answer it no more.
-#[test]
-fn a_forced_quorum_is_asked_for_in_the_name_of_this_start() {
-    let origin = Origin { node: NodeId(1), incarnation: Incarnation(77) };
-    let mut engine = Rmp::new(origin, Config::default(), 1);
-    let creator = Process { node: NodeId(2), life: 1 };
-    engine.force_quorum(Time(1), GROUP, Epoch::created_by(creator), vec![NodeId(3)]);
-    let mut datagram = Vec::new();
-    engine.poll_transmit(&mut datagram).expect("it is asked for");
-    let (header, _) = Header::decode(&datagram).expect("it is whole");
-    assert_eq!((header.sender, header.incarnation), (origin.node, origin.incarnation));
 }
 
 /// Two voters of five, each in a ring of its own, meet: the one that gives its ring up has made a

@@ -1,0 +1,73 @@
+//! Electorates.
+
+use super::*;
+
+/// Only voters count for the quorum of a ring that is yet to be.
+#[test]
+fn clients_that_wait_outside_of_a_ring_are_no_quorum() {
+    let electorate = Partition::QuorumOf(3);
+    let (held, alone) = (ring(FIRST, &[A, B, D], electorate), ring(SECOND, &[C], electorate));
+    let rules = |is_voter| {
+        let mut run = Run::of(electorate, &[]);
+        let inside = |node, view: &RingView| Standing {
+            group: GROUP,
+            node,
+            view: Some(view.clone()),
+            is_voter: true,
+            is_minority: false,
+        };
+        let outside = Standing { view: None, is_voter, ..inside(NodeId(5), &alone) };
+        run.story.calls_the_roll(vec![inside(A, &held), inside(C, &alone), outside]);
+        run.rules()
+    };
+    assert_eq!(rules(true), ["one ring once healed"]);
+    assert_eq!(rules(false), [""; 0]);
+}
+
+/// A and B, each alone in a ring of its own that has given a message its place.
+fn parted(electorate: Partition, forced: bool) -> Run {
+    let mut run = Run { story: Story::default(), now: Time(1) };
+    for (ix, node) in [A, B].into_iter().enumerate() {
+        run.story.joined(run.now, node, GROUP);
+        let epoch = Epoch { version: 1, creator: process(node) };
+        let mut alone = ring(epoch, &[node], electorate);
+        (alone.origin, alone.is_forced) = (epoch, forced);
+        let number = ix as u64 + 1;
+        let (qos, seqno) = (Qos::TotallyOrdered, SeqNo(number as u32));
+        let (at, payload) = (run.now, payload(number));
+        let sent = Sent { group: GROUP, sender: node, life: 0, seqno, qos, at, payload };
+        run.story.sent(number, sent);
+        let Event::Message(own) = message(number) else { panic!("it is a message") };
+        let own = Event::Message(Message { sender: node, ..own });
+        run.tell(node, [view(&alone, &[]), own]);
+    }
+    run
+}
+
+#[test]
+fn rings_of_one_electorate_that_both_work_are_found() {
+    let rules = parted(Partition::QuorumOf(3), false).rules();
+    assert!(rules.contains(&"no work without a quorum"), "{rules:?}");
+    assert!(rules.contains(&"one ring of an electorate"), "{rules:?}");
+    // An electorate that is too small for its voters.
+    let rules = parted(Partition::QuorumOf(1), false).rules();
+    assert_eq!(rules, ["one ring of an electorate"]);
+}
+
+#[test]
+fn rings_without_an_electorate_and_forced_ones_may_work_apart() {
+    assert_eq!(parted(Partition::Majority, false).rules(), [""; 0]);
+    assert_eq!(parted(Partition::QuorumOf(3), true).rules(), [""; 0]);
+}
+
+#[test]
+fn a_lock_that_is_granted_without_a_quorum_is_found() {
+    let mut run = Run { story: Story::default(), now: Time(1) };
+    run.story.joined(run.now, A, GROUP);
+    let mut alone = ring(FIRST, &[A], Partition::QuorumOf(3));
+    let lock = LockName(9);
+    alone.locks.ask(lock, process(A));
+    let granted = LockNews { name: lock, change: LockChange::Granted { fence: Timestamp(3) } };
+    run.tell(A, [view(&alone, &[]), news(RingNews::Lock(granted))]);
+    assert_eq!(run.rules(), ["no work without a quorum"]);
+}
