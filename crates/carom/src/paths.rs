@@ -40,14 +40,14 @@ pub(crate) struct Paths {
     pub(crate) counters: PathCounters,
 }
 
-/// What became of packets about paths.
+/// Counters of path packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PathCounters {
     /// Packets that were not understood or make no sense.
     pub(crate) unknown: u64,
     /// Answers that were not given because too many waited.
     pub(crate) answers_dropped: u64,
-    /// Packets in the name of a member that did not come from its address.
+    /// Packets that name a member but came from another address.
     pub(crate) elsewhere: u64,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct PathCounters {
 pub(crate) enum Brought {
     /// A part of another datagram, and who sent that.
     Part(NodeId, Part),
-    /// A node that is no member has answered the probe of this number.
+    /// A stranger has answered the probe with this number.
     Answer(NodeId, u32),
 }
 

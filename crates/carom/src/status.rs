@@ -167,10 +167,10 @@ pub struct Stats {
     pub path_unknown: u64,
     /// Hellos that were not answered because too many answers waited.
     pub path_answers_dropped: u64,
-    /// Packets about paths in the name of a member that did not come from its address.
+    /// Packets about paths that name a member but came from another address.
     pub path_elsewhere: u64,
-    /// Datagrams that were not sent to nodes that the membership has not told of, because their
-    /// addresses have not answered a probe.
+    /// Datagrams withheld from nodes outside the view, because their addresses have not answered a
+    /// probe.
     pub strangers_withheld: u64,
     /// Multicast addresses that could not be joined.
     pub join_failures: u64,

@@ -1,5 +1,5 @@
-//! Nodes that send to a group of ours and that the membership has not told of: a partial view does
-//! not show them. They can be answered, and asked for what they sent.
+//! Nodes that send to one of our groups but are missing from our view of the membership, because
+//! the view is partial. They can be answered, and asked for what they sent.
 //!
 //! Anybody can forge the address that a datagram comes from. An address that has not answered a
 //! probe is therefore sent at most twice the bytes that came from there (as in QUIC, RFC 9000,
