@@ -92,6 +92,27 @@ fn a_node_that_stood_still_reads_what_came_before_it_judges() {
     }
 }
 
+/// Nobody may be left to answer it under its new identity: it finds that out by itself.
+#[test]
+fn a_node_with_a_new_identity_finds_the_others_dead() {
+    let mut net = pair(&with_seeds(&[0]), 8);
+    net.hosts[0].paused = true;
+    assert!(net.run_until(seconds(4), |net| !failures(net, 1).is_empty()));
+    net.run_for(millis(100));
+    net.hosts[1].crashed = true;
+    net.resume(0);
+    net.run_for(seconds(4));
+    assert_eq!(net.stat(0, "rejoins"), 1, "it was told that it was taken for dead");
+    assert_eq!(net.view(0, "all").members(), []);
+
+    let mut net = pair(&with_seeds(&[0]), 9);
+    net.hosts[1].crashed = true;
+    let now = net.now;
+    assert!(net.hosts[0].membership.set_endpoint(now, endpoint(7)));
+    net.run_for(seconds(4));
+    assert_eq!(net.view(0, "all").members(), []);
+}
+
 #[test]
 fn suspicions_among_many_are_taken_back_and_counted() {
     let mut net = agreed(16, 0.2, 6);

@@ -27,7 +27,6 @@ pub(super) struct Swim {
     doubts: Doubts,
     events: VecDeque<SwimEvent>,
     datagrams: VecDeque<(Identity, Vec<u8>)>,
-    connected: bool,
     /// Payloads that did not make sense.
     pub(super) malformed: u64,
 }
@@ -65,18 +64,12 @@ impl Swim {
             doubts,
             events: VecDeque::new(),
             datagrams: VecDeque::new(),
-            connected: false,
             malformed: 0,
         }
     }
 
     pub(super) fn identity(&self) -> Identity {
         *self.foca.identity()
-    }
-
-    /// Whether SWIM takes part: it knows somebody, and has heard since it last got an identity.
-    pub(super) fn is_connected(&self) -> bool {
-        self.connected
     }
 
     /// How many nodes are remembered, dead ones included.
@@ -133,7 +126,19 @@ impl Swim {
         if let Ok(header) = SwimCodec.decode_header(payload) {
             self.doubts.on_received(&header);
         }
+        let identity = self.identity();
         let result = self.foca.handle_data(payload, &mut self.runtime);
+        self.malformed += u64::from(result.is_err());
+        self.collect(now, false);
+        if self.identity() != identity {
+            self.probe_again(now);
+        }
+    }
+
+    /// Under a new identity `foca` probes nobody until it hears somebody, who may be dead.
+    fn probe_again(&mut self, now: Time) {
+        // Nothing is applied, but `foca` looks at its members.
+        let result = self.foca.apply_many(core::iter::empty(), false, &mut self.runtime);
         self.malformed += u64::from(result.is_err());
         self.collect(now, false);
     }
@@ -144,6 +149,7 @@ impl Swim {
         let moved = Identity { endpoint, ..renewed };
         let result = self.foca.change_identity(moved, &mut self.runtime);
         self.collect(now, false);
+        self.probe_again(now);
         result.is_ok()
     }
 
@@ -291,18 +297,10 @@ impl Swim {
                     SwimEvent::Down { identity, found_here }
                 }
                 OwnedNotification::Rename(_, new) => SwimEvent::Renamed(new),
-                OwnedNotification::Rejoin(_) => {
-                    self.connected = false;
-                    SwimEvent::Rejoined
-                }
-                OwnedNotification::Active => {
-                    self.connected = true;
-                    continue;
-                }
-                OwnedNotification::Idle | OwnedNotification::Defunct => {
-                    self.connected = false;
-                    continue;
-                }
+                OwnedNotification::Rejoin(_) => SwimEvent::Rejoined,
+                OwnedNotification::Active
+                | OwnedNotification::Idle
+                | OwnedNotification::Defunct => continue,
             };
             self.events.push_back(event);
         }

@@ -289,9 +289,7 @@ impl Gossip {
     fn hear_of(&mut self, now: Time, source: Endpoint, identity: Identity) {
         let node = identity.node;
         let known = self.peers.get(&node).map(|peer| peer.identity);
-        let is_news = !self.is_live(node)
-            || known.is_none_or(|known| known.bump < identity.bump)
-            || !self.swim.is_connected();
+        let is_news = !self.is_live(node) || known.is_none_or(|known| known.bump < identity.bump);
         if !is_news {
             return;
         }
