@@ -66,7 +66,7 @@ impl Lateral {
         }
         let wait = OPEN_INTERVAL * (1 << stream.opens.min(4));
         stream.opens += 1;
-        let query = Query { nonce, end: stream.end(), asked_at: now };
+        let query = Query { nonce, end: stream.end(), came_to: None };
         let nonce = stream.query.get_or_insert(query).nonce;
         let (sender, group) = (stream.sender, stream.group_id);
         self.counters.opens_sent += 1;
@@ -99,7 +99,7 @@ impl Lateral {
         }
         stream.opens = 0;
         stream.query =
-            Some(Query { nonce: self.nonces.next_u64().max(1), end: stream.end(), asked_at: now });
+            Some(Query { nonce: self.nonces.next_u64().max(1), end: stream.end(), came_to: None });
         self.ask_to_open(now, ix);
     }
 
@@ -157,8 +157,11 @@ impl Lateral {
             // Messages may wait at the sender, so that what it owes begins behind what it has sent.
             let waiting = first.distance_from(next);
             let owed_from = if (0..MAX_AHEAD).contains(&waiting) { first } else { next };
-            // A message that this node was told of in part before it left the group ends later.
-            let [sent, known] = [next, owed_from].map(|it| self.streams.get(ix).owed_from(it));
+            // A message that this node was told of in part before it left the group ends later, and
+            // the answer may be older than packets that are here.
+            let stream = self.streams.get(ix);
+            let came = |it: SeqNo| query.came_to.map_or(it, |to| to.later(it));
+            let [sent, known] = [next, owed_from].map(|it| came(stream.owed_from(it)));
             if query.end.is_beyond(sent) {
                 self.take_back(ix, query, (sent, known));
             }
@@ -206,7 +209,7 @@ impl Lateral {
     /// What lies before `known` it does not owe, or has sent.
     fn take_back(&mut self, ix: StreamIx, query: Query, (sent, known): (SeqNo, SeqNo)) {
         self.counters.claims_refuted += u64::from(query.end.is_beyond(known));
-        for missing in self.streams.forget_unsent(ix, (sent, known), query.asked_at) {
+        for missing in self.streams.forget_unsent(ix, (sent, known)) {
             self.missing.remove(missing);
         }
         if self.streams.get(ix).is_settled_beyond(known) {

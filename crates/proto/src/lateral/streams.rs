@@ -341,6 +341,9 @@ impl Streams {
     pub(super) fn hold(&mut self, now: Time, ix: StreamIx, seqno: SeqNo, block: Block, came: Came) {
         let held = Slot::Held(self.buffer.push(now, ix, seqno, block, came));
         let stream = self.get_mut(ix);
+        if let Some(query) = &mut stream.query {
+            query.comes(seqno);
+        }
         if seqno == stream.end() {
             stream.slots.push_back(held);
         } else {

@@ -97,7 +97,11 @@ fn packets_from_long_before_the_first_heard_are_left_to_the_senders_answer() {
 
 /// Two members that do not hear each other.
 fn cut_off() -> World {
-    let mut world = World::new(2, &Config::default(), Loss::None, 1);
+    cut_off_with(&Config::default())
+}
+
+fn cut_off_with(config: &Config) -> World {
+    let mut world = World::new(2, config, Loss::None, 1);
     (0..2).for_each(|host| world.join(host, group(0), RATE));
     world.filter = Box::new(|_, _, _| false);
     world
@@ -110,14 +114,16 @@ fn inject(world: &mut World, packet: Packet<'_>) {
     world.inject(0, &datagram);
 }
 
+/// Host 0 gets the message with this number of host 1.
+fn data(world: &mut World, number: u32) {
+    let block = Block::of_message(&mut Arena::default(), world.now, None, &payload(number));
+    let (seqno, confirm) = (SeqNo(number), false);
+    inject(world, Packet::Data { seqno, confirm, block: block.bytes() });
+}
+
 #[test]
 fn sender_that_has_yet_to_send_what_it_owes_not_makes_nothing_come_twice() {
     let mut world = cut_off();
-    let data = |world: &mut World, number: u32| {
-        let block = Block::of_message(&mut Arena::default(), world.now, None, &payload(number));
-        let (seqno, confirm) = (SeqNo(number), false);
-        inject(world, Packet::Data { seqno, confirm, block: block.bytes() });
-    };
     let heartbeat = |next| Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };
     inject(&mut world, heartbeat(SeqNo(101)));
     // It has taken messages up to 119 that wait for their turn, and owes none of them.
@@ -133,12 +139,31 @@ fn sender_that_has_yet_to_send_what_it_owes_not_makes_nothing_come_twice() {
     assert_eq!(got, [120, 121, 122, 123]);
 }
 
+/// What was delivered is known to be sent also when the data buffer has no room for it.
+#[test]
+fn answer_that_comes_after_what_was_sent_since_makes_nothing_come_twice() {
+    for buffer_bytes in [0, 1 << 20] {
+        let mut world = cut_off_with(&Config { buffer_bytes, ..Config::default() });
+        let heartbeat = |next| Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };
+        inject(&mut world, heartbeat(SeqNo(101)));
+        world.answer(0, NodeId(2), group(0), SeqNo(101), SeqNo(120));
+        inject(&mut world, heartbeat(SeqNo(1_000)));
+        world.run_for(MILLISECOND);
+        (120..130).for_each(|number| data(&mut world, number));
+        world.answer(0, NodeId(2), group(0), SeqNo(110), SeqNo(120));
+        (120..132).for_each(|number| data(&mut world, number));
+        inject(&mut world, heartbeat(SeqNo(132)));
+        world.run_for(20 * SECOND);
+        let expected: Vec<u32> = (120..132).collect();
+        assert_eq!(world.hosts[0].got(NodeId(2), group(0)), expected, "{buffer_bytes} bytes");
+        assert_eq!(world.hosts[0].lost, [], "{buffer_bytes} bytes");
+    }
+}
+
 #[test]
 fn claims_about_messages_that_wait_at_their_sender_are_refuted() {
     let mut world = cut_off();
-    let block = Block::of_message(&mut Arena::default(), world.now, None, &payload(100));
-    let (seqno, confirm) = (SeqNo(100), false);
-    inject(&mut world, Packet::Data { seqno, confirm, block: block.bytes() });
+    data(&mut world, 100);
     world.answer(0, NodeId(2), group(0), SeqNo(101), SeqNo(500));
     let (next, first) = (SeqNo(300), None);
     inject(&mut world, Packet::Heartbeat { next, first, nonce: 0, confirm: false });

@@ -6,7 +6,7 @@
 
 use super::super::missing::MissingIx;
 use super::{GroupIx, Slot, Stream, StreamIx, Streams};
-use crate::{Incarnation, NodeId, SeqNo, Time};
+use crate::{Incarnation, NodeId, SeqNo};
 
 /// A question to the sender of a stream: how far has it come?
 #[derive(Clone, Copy, Debug)]
@@ -16,8 +16,17 @@ pub(in super::super) struct Query {
     /// The end of the stream when it was first asked: what was claimed beyond the answer by then
     /// was forged.
     pub(in super::super) end: SeqNo,
-    /// When it was first asked.
-    pub(in super::super) asked_at: Time,
+    /// The number after the last packet that has come since: the sender had sent that, whatever an
+    /// answer from before says.
+    pub(in super::super) came_to: Option<SeqNo>,
+}
+
+impl Query {
+    /// A packet has come.
+    pub(super) fn comes(&mut self, seqno: SeqNo) {
+        let next = seqno.next();
+        self.came_to = Some(self.came_to.map_or(next, |to| to.later(next)));
+    }
 }
 
 impl Stream {
@@ -70,6 +79,9 @@ impl Stream {
         self.start = self.base;
         self.vouched_to = self.base;
         self.doubted = None;
+        if let Some(query) = &mut self.query {
+            query.came_to = None;
+        }
     }
 
     /// The stream continues with numbers that may be those of another start of its sender. The
@@ -139,14 +151,13 @@ impl Streams {
         self.get_mut(ix).pop_not_owed(first)
     }
 
-    /// Forgets the numbers from the end of the stream down to `next`, which the sender said not to
-    /// have sent when it was asked at `asked_at`. A packet that came later was sent since, and
-    /// those before `waiting` may have been. Returns the records of those that were missing.
+    /// Forgets the numbers from the end of the stream down to `next`, which the sender has not
+    /// sent. Those before `waiting` it may have sent. Returns the records of those that were
+    /// missing.
     pub(in super::super) fn forget_unsent(
         &mut self,
         ix: StreamIx,
         (next, waiting): (SeqNo, SeqNo),
-        asked_at: Time,
     ) -> Vec<MissingIx> {
         let mut records = Vec::new();
         loop {
@@ -155,12 +166,8 @@ impl Streams {
                 return records;
             }
             let may_be_sent = !stream.end().is_beyond(waiting);
-            match stream.slots.back() {
-                Some(Slot::Held(held)) if self.buffer.get(*held).received_at > asked_at => {
-                    return records;
-                }
-                Some(Slot::Held(_) | Slot::Settled) if may_be_sent => return records,
-                _ => {}
+            if may_be_sent && matches!(stream.slots.back(), Some(Slot::Held(_) | Slot::Settled)) {
+                return records;
             }
             match self.get_mut(ix).pop_unsent() {
                 Some(Slot::Held(held)) => self.buffer.remove(held),
