@@ -293,6 +293,14 @@ mod tests {
     #[test]
     fn seeds_that_failed_with_messages_that_wait_hold() {
         assert_hold([2_110_001_034]);
+        // Its answer is older than what has come and was evicted since.
+        assert_hold([2_300_016_840]);
+    }
+
+    /// Of a node with a new identity that nobody is left to answer.
+    #[test]
+    fn seeds_that_failed_with_new_identities_hold() {
+        assert_hold([2_300_036_165]);
     }
 
     /// Of repairs of bins that changes of members cut short.
