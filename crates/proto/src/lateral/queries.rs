@@ -66,7 +66,7 @@ impl Lateral {
         }
         let wait = OPEN_INTERVAL * (1 << stream.opens.min(4));
         stream.opens += 1;
-        let query = Query { nonce, end: stream.end(), came_to: None };
+        let query = Query::new(nonce, stream.end());
         let nonce = stream.query.get_or_insert(query).nonce;
         let (sender, group) = (stream.sender, stream.group_id);
         self.counters.opens_sent += 1;
@@ -98,8 +98,7 @@ impl Lateral {
             return;
         }
         stream.opens = 0;
-        stream.query =
-            Some(Query { nonce: self.nonces.next_u64().max(1), end: stream.end(), came_to: None });
+        stream.query = Some(Query::new(self.nonces.next_u64().max(1), stream.end()));
         self.ask_to_open(now, ix);
     }
 
@@ -157,11 +156,11 @@ impl Lateral {
             // Messages may wait at the sender, so that what it owes begins behind what it has sent.
             let waiting = first.distance_from(next);
             let owed_from = if (0..MAX_AHEAD).contains(&waiting) { first } else { next };
-            // A message that this node was told of in part before it left the group ends later, and
-            // the answer may be older than packets that are here.
-            let stream = self.streams.get(ix);
-            let came = |it: SeqNo| query.came_to.map_or(it, |to| to.later(it));
-            let [sent, known] = [next, owed_from].map(|it| came(stream.owed_from(it)));
+            // A message that this node was told of in part before it left the group ends later.
+            let [sent, known] = [next, owed_from].map(|it| self.streams.get(ix).owed_from(it));
+            if self.is_too_old(ix, query, (sent, known)) {
+                return self.ask_once_more(now, ix);
+            }
             if query.end.is_beyond(sent) {
                 self.take_back(ix, query, (sent, known));
             }
@@ -205,14 +204,37 @@ impl Lateral {
         }
     }
 
+    /// Returns `true` if the answer may have been overtaken: it refutes what was claimed, but a
+    /// packet that it does not know of has come since the question, or more is settled by now.
+    /// Such a packet may also be forged, which the answer to a second question shows.
+    fn is_too_old(&self, ix: StreamIx, query: Query, (sent, known): (SeqNo, SeqNo)) -> bool {
+        let is_overtaken = match query.end.is_beyond(known) {
+            true => query.came_to.is_some_and(|to| to.is_after(sent)),
+            false => self.streams.get(ix).is_settled_beyond(known),
+        };
+        is_overtaken && !query.is_second
+    }
+
+    fn ask_once_more(&mut self, now: Time, ix: StreamIx) {
+        let stream = self.streams.get_mut(ix);
+        (stream.query, stream.silent_since) = (None, None);
+        self.want_word(now, ix);
+        if let Some(query) = &mut self.streams.get_mut(ix).query {
+            query.is_second = true;
+        }
+    }
+
     /// Forgets the numbers that were claimed before the sender was asked and that it has not sent.
     /// What lies before `known` it does not owe, or has sent.
     fn take_back(&mut self, ix: StreamIx, query: Query, (sent, known): (SeqNo, SeqNo)) {
-        self.counters.claims_refuted += u64::from(query.end.is_beyond(known));
-        for missing in self.streams.forget_unsent(ix, (sent, known)) {
+        let is_refuted = query.end.is_beyond(known);
+        self.counters.claims_refuted += u64::from(is_refuted);
+        // What has come since it was sent since.
+        let sent = query.came_to.map_or(sent, |to| to.later(sent));
+        for missing in self.streams.forget_unsent(ix, (sent, known), is_refuted) {
             self.missing.remove(missing);
         }
-        if self.streams.get(ix).is_settled_beyond(known) {
+        if is_refuted && self.streams.get(ix).is_settled_beyond(known) {
             // Everything before that was considered settled, so the stream has to go back.
             for (_, missing) in self.streams.get(ix).all_missing() {
                 self.missing.remove(missing);

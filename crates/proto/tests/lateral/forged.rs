@@ -256,6 +256,46 @@ fn numbers_forged_while_their_sender_was_no_member_are_taken_back() {
     }
 }
 
+/// A packet that comes after a question speaks against the answer only until a second one is there.
+#[test]
+fn packet_forged_while_the_sender_is_asked_makes_no_claim_true() {
+    let forge_data = |world: &mut World, number: u32| {
+        let block = Block::of_message(&mut Arena::default(), world.now, None, b"forged");
+        let (seqno, confirm) = (SeqNo(number), false);
+        forge(world, Packet::Data { seqno, confirm, block: block.bytes() });
+    };
+    for ahead in [50, 200, 5_000] {
+        let mut world = world(100);
+        world.announce(0, group(0), ViewChangeKind::Failed);
+        world.run_for(SECOND);
+        forge(&mut world, heartbeat(SeqNo(101 + ahead)));
+        world.run_for(60 * SECOND);
+        world.announce(0, group(0), ViewChangeKind::Joined);
+        forge_data(&mut world, 101 + ahead);
+        world.run_for(SECOND);
+        send(&mut world, 100);
+        world.run_for(20 * SECOND);
+        for host in 1..3 {
+            let mut got = world.hosts[host].got(NodeId(1), group(0));
+            got.retain(|number| *number <= 200);
+            got.dedup();
+            assert_eq!(got.len(), 200, "host {host}, {ahead} numbers ahead");
+        }
+    }
+    for first in [1_000, 65_009, 1_000_000] {
+        let mut world = world(0);
+        forge_data(&mut world, first);
+        send(&mut world, 400);
+        world.run_for(20 * SECOND);
+        for host in 1..3 {
+            let mut got = world.hosts[host].got(NodeId(1), group(0));
+            got.retain(|number| *number <= 400);
+            assert_eq!(got.len(), 400, "host {host}, first {first}");
+            assert_eq!(world.hosts[host].lost, [], "host {host}, first {first}");
+        }
+    }
+}
+
 #[test]
 fn numbers_forged_before_a_stream_was_heard_vouch_for_nothing() {
     let mut world = world(0);

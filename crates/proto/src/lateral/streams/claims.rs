@@ -16,12 +16,18 @@ pub(in super::super) struct Query {
     /// The end of the stream when it was first asked: what was claimed beyond the answer by then
     /// was forged.
     pub(in super::super) end: SeqNo,
-    /// The number after the last packet that has come since: the sender had sent that, whatever an
-    /// answer from before says.
+    /// The number after the last packet that has come since: its sender had sent that when it was
+    /// asked, or sent it after its answer, or it is forged.
     pub(in super::super) came_to: Option<SeqNo>,
+    /// It is asked because the answer to another one was too old.
+    pub(in super::super) is_second: bool,
 }
 
 impl Query {
+    pub(in super::super) fn new(nonce: u64, end: SeqNo) -> Self {
+        Self { nonce, end, came_to: None, is_second: false }
+    }
+
     /// A packet has come.
     pub(super) fn comes(&mut self, seqno: SeqNo) {
         let next = seqno.next();
@@ -152,12 +158,13 @@ impl Streams {
     }
 
     /// Forgets the numbers from the end of the stream down to `next`, which the sender has not
-    /// sent. Those before `waiting` it may have sent. Returns the records of those that were
-    /// missing.
+    /// sent. Packets that are here it may have sent: before `waiting`, or wherever they are if what
+    /// was claimed is not refuted. Returns the records of those that were missing.
     pub(in super::super) fn forget_unsent(
         &mut self,
         ix: StreamIx,
         (next, waiting): (SeqNo, SeqNo),
+        is_refuted: bool,
     ) -> Vec<MissingIx> {
         let mut records = Vec::new();
         loop {
@@ -165,7 +172,7 @@ impl Streams {
             if !stream.end().is_beyond(next) || stream.slots.is_empty() {
                 return records;
             }
-            let may_be_sent = !stream.end().is_beyond(waiting);
+            let may_be_sent = !is_refuted || !stream.end().is_beyond(waiting);
             if may_be_sent && matches!(stream.slots.back(), Some(Slot::Held(_) | Slot::Settled)) {
                 return records;
             }
