@@ -71,6 +71,17 @@ pub(crate) fn owed(records: &Records, alive: &[Process]) -> Vec<Violation> {
     found
 }
 
+/// Returns which members that live do not have which others in view.
+pub(crate) fn unseen(records: &Records, alive: &[Process]) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for member in alive {
+        let view = &records[member].view;
+        let others = alive.iter().filter(|it| *it != member && !view.contains(&it.host));
+        found.extend(others.map(|other| format!("{member} does not see {other}")));
+    }
+    found
+}
+
 /// Returns which members that live have not been given `number` or a later message of each sender
 /// that lives.
 pub(crate) fn unreached(records: &Records, alive: &[Process], tails: &Tails) -> Vec<Violation> {

@@ -1,6 +1,6 @@
 //! The records that the members leave.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -56,6 +56,8 @@ pub(crate) struct Record {
     pub(crate) published: u64,
     pub(crate) acknowledged: Vec<u64>,
     pub(crate) confirmed: u64,
+    /// Hosts of the members in view at the end.
+    pub(crate) view: BTreeSet<u32>,
 }
 
 /// The records of a run.
@@ -102,9 +104,16 @@ impl Record {
                 let message = Payload { host, start, number };
                 self.entries.push(Entry::Delivered(Delivery { message, seqno, place }));
             }
-            // Joined, a change of the view, an order of the harness, a refusal to publish, a ring
-            // without a quorum: for those who read a record.
-            "J" | "V" | "#" | "X" | "N" => {}
+            "V" => {
+                let host = words.next()?.parse().ok()?;
+                match words.next()? {
+                    "Joined" => self.view.insert(host),
+                    _ => self.view.remove(&host),
+                };
+            }
+            // Joined, an order of the harness, a refusal to publish, a ring without a quorum: for
+            // those who read a record.
+            "J" | "#" | "X" | "N" => {}
             _ => return None,
         }
         Some(())

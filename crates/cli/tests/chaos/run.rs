@@ -98,8 +98,8 @@ impl Run {
         count
     }
 
-    /// Waits until every member that lives has what it is owed: first without another message of
-    /// anybody, then with new ones. Returns what does not hold.
+    /// Waits until every member that lives sees the others and has what it is owed: first without
+    /// another message of anybody, then with new ones. Returns what does not hold.
     fn settle(&self, kind: Kind, sites: &mut [Site<'_>]) -> Vec<Violation> {
         for site in sites.iter_mut() {
             site.order("quiet");
@@ -108,7 +108,10 @@ impl Run {
         let mut found = within(SETTLING, || {
             let records = read(sites);
             match kind {
-                Kind::Lateral | Kind::Bulk => checks::owed(&records, &alive),
+                Kind::Lateral | Kind::Bulk => {
+                    [checks::unseen(&records, &alive), checks::owed(&records, &alive)].concat()
+                }
+                // What is told of it are its rings.
                 Kind::Ordered => Vec::new(),
             }
         });
