@@ -5,13 +5,13 @@ mod network;
 use std::thread;
 use std::time::Duration;
 
-use carom::{Builder, Bytes, Event, Group, Loss, LossCause, Node, PathChoice, Profile};
+use carom::{Builder, Bytes, Event, Group, Loss, LossCause, Node, PathChoice, Profile, rdcm};
 use network::{PATIENCE, multicast_port, on_loopback, wait_for};
 
 /// So many nodes in one bulk group, all of whom see one another.
 fn cluster(count: usize, build: impl Fn(usize, Builder) -> Builder) -> (Vec<Node>, Vec<Group>) {
     let port = multicast_port();
-    let start = |which| build(which, on_loopback(port)).start().expect("a node");
+    let start = |which| build(which, on_loopback(port).bulk(patient())).start().expect("a node");
     let nodes: Vec<Node> = (0..count).map(start).collect();
     let join = |node: &Node| node.join("images", Profile::bulk()).expect("a group");
     let groups: Vec<Group> = nodes.iter().map(join).collect();
@@ -19,6 +19,15 @@ fn cluster(count: usize, build: impl Fn(usize, Builder) -> Builder) -> (Vec<Node
         wait_for(node, "all in the group", |_| group.members().len() == count - 1);
     }
     (nodes, groups)
+}
+
+/// No receiver is left behind because the machine runs it late.
+fn patient() -> rdcm::Config {
+    rdcm::Config {
+        gone_after: Duration::from_secs(20),
+        slowest: rdcm::Slowest::Wait,
+        ..rdcm::Config::default()
+    }
 }
 
 fn message(index: u32) -> Bytes {
