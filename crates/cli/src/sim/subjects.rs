@@ -323,6 +323,12 @@ mod tests {
         assert_hold([910_036_502, 910_046_486, 910_052_495]);
     }
 
+    /// Of a process of the service that knew of no owner when it died.
+    #[test]
+    fn seeds_that_failed_with_processes_that_know_little_hold() {
+        assert_hold([2_320_022_761]);
+    }
+
     /// Of a goodbye of a former start that reached a member late.
     #[test]
     fn seeds_that_failed_with_late_goodbyes_hold() {

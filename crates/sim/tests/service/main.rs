@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod managing;
+mod owners;
 mod processes;
 mod random;
 mod refusals;

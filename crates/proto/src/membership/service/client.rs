@@ -53,6 +53,8 @@ pub struct Service {
     rng: Rng,
     paths: BTreeMap<Endpoint, Path>,
     owners: Option<Owners>,
+    /// How often processes have said who the owners are.
+    owners_told: u64,
     groups: BTreeMap<GroupId, Own>,
     /// Groups that the service has to be told were left; where that was said last, and in which
     /// request.
@@ -115,6 +117,7 @@ impl Service {
             rng: Rng::new(seed),
             paths: BTreeMap::new(),
             owners: None,
+            owners_told: 0,
             groups: BTreeMap::new(),
             leaving: BTreeMap::new(),
             joined: BTreeSet::new(),

@@ -38,6 +38,8 @@ pub(super) struct Ready {
     reader: FrameReader,
     heard: Time,
     lease: Duration,
+    /// What the process said last of who owns what, and the number of that among all that was said.
+    pub(super) owners: (u64, Owners),
     /// Groups of which something has to be asked here.
     pub(super) queue: VecDeque<GroupId>,
     /// Joins and leaves that wait for their answers.
@@ -64,6 +66,12 @@ impl Path {
 
     pub(super) fn ready_link(&self) -> Option<LinkId> {
         self.link().filter(|_| self.is_ready())
+    }
+
+    /// What was said last of the owners on the link there.
+    pub(super) fn owners(&self) -> Option<&(u64, Owners)> {
+        let State::Ready(ready) = &self.state else { return None };
+        Some(&ready.owners)
     }
 
     fn link(&self) -> Option<LinkId> {
@@ -200,8 +208,9 @@ impl Service {
         let (link, reader) = (*link, core::mem::take(reader));
         let lease = Duration::from_millis(welcome.lease_ms.into());
         let (queue, open, resyncing) = (VecDeque::new(), BTreeMap::new(), BTreeSet::new());
+        let owners = (0, welcome.owners.clone());
         path.state =
-            State::Ready(Ready { link, reader, heard: now, lease, queue, open, resyncing });
+            State::Ready(Ready { link, reader, heard: now, lease, owners, queue, open, resyncing });
         path.pause = self.config.first_pause;
         self.counters.links_welcomed += 1;
         self.is_welcomed = true;
@@ -249,6 +258,7 @@ impl Service {
         self.timers.set(Timer::Connect(address), now + pause);
         if was_ready {
             self.lose_groups_at(address);
+            self.follow_owners(now);
         }
         self.tend(now);
         self.look_whether_away(now);

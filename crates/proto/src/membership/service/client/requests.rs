@@ -6,7 +6,7 @@ use super::super::frame::{
     ChangeKind, Frame, JoinRefusal, MANAGER_PARTITION, Member, Owners, Snapshot, Unserved, Update,
     partition_of,
 };
-use super::paths::{Ready, State};
+use super::paths::{Path, Ready, State};
 use super::{Service, Timer};
 use crate::membership::MembershipEvent;
 use crate::{Endpoint, GroupId, GroupSettings, JoinError, Profile, Time};
@@ -151,10 +151,24 @@ impl Service {
         for (_, owner) in owners.owned.iter_mut().filter(|(_, at)| at.0.ip().is_unspecified()) {
             owner.0.set_ip(from.0.ip());
         }
-        if self.owners.as_ref() == Some(&owners) {
+        self.owners_told += 1;
+        let told = (self.owners_told, owners);
+        if let Some(ready) = self.ready(from) {
+            ready.owners = told;
+        }
+        self.follow_owners(now);
+    }
+
+    /// Goes by what was said last of the owners on a link that stands. A process that knows of no
+    /// owner has just started, or cannot tell.
+    pub(super) fn follow_owners(&mut self, now: Time) {
+        let told = self.paths.values().filter_map(Path::owners);
+        let latest = told.max_by_key(|(number, owners)| (!owners.owned.is_empty(), *number));
+        let Some((_, owners)) = latest else { return };
+        if self.owners.as_ref().is_some_and(|known| known == owners || owners.owned.is_empty()) {
             return;
         }
-        self.owners = Some(owners);
+        self.owners = Some(owners.clone());
         let groups: Vec<GroupId> = self.groups.keys().chain(self.leaving.keys()).copied().collect();
         let mut changed = BTreeSet::new();
         for group in groups {

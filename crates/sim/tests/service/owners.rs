@@ -1,0 +1,51 @@
+//! What a node believes of who owns the partitions of its groups.
+
+use carom_proto::membership::Membership;
+use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
+use carom_proto::membership::service::frame::Welcome;
+use carom_proto::membership::service::*;
+use carom_proto::{Endpoint, Time};
+
+use super::rig::{PARTITIONS, address, endpoint, group, node_id, settings};
+use super::seconds;
+
+/// The links that the node opens.
+fn opened(service: &mut Service) -> Vec<(LinkId, Endpoint)> {
+    let commands = core::iter::from_fn(|| service.poll_link());
+    let opens = commands.filter_map(|command| match command {
+        LinkCommand::Open { link, to } => Some((link, to)),
+        _ => None,
+    });
+    opens.collect()
+}
+
+/// The process at the other end of the link says who the owners are, and that it is there.
+fn welcome(service: &mut Service, now: Time, link: LinkId, owned: Vec<(u16, Endpoint)>) {
+    service.handle_link(now, link, LinkEvent::Opened);
+    let owners = Owners { partitions: PARTITIONS, owned };
+    let mut bytes = Vec::new();
+    Frame::Welcome(Welcome { process: 1, lease_ms: 3000, owners }).encode(&mut bytes);
+    service.handle_link(now, link, LinkEvent::Received(&bytes));
+}
+
+/// A process that has just started knows of no owner, and may die before it does. The other one
+/// has nothing to say, for nothing has changed.
+#[test]
+fn what_a_process_said_holds_no_longer_than_its_link() {
+    for said_by_the_second in [vec![], vec![(0, address(0))]] {
+        let config =
+            ServiceConfig { addresses: vec![address(0), address(1)], ..ServiceConfig::default() };
+        let mut service = Service::new(node_id(0), endpoint(0), config, 9);
+        let now = Time(1_000_000);
+        service.join(now, group(0), settings(8)).expect("it is new");
+        service.handle_timeout(now);
+        let [(first, _), (second, _)] = opened(&mut service)[..] else { panic!("two processes") };
+        let owned = (0..PARTITIONS).map(|partition| (partition, address(1))).collect();
+        welcome(&mut service, now, first, owned);
+        welcome(&mut service, now, second, said_by_the_second);
+        service.handle_link(now, second, LinkEvent::Closed { why: LinkEnd::ByPeer });
+        service.handle_timeout(now + seconds(1));
+        let again: Vec<Endpoint> = opened(&mut service).into_iter().map(|(_, to)| to).collect();
+        assert_eq!(again, [address(1)], "the owner of its group");
+    }
+}
