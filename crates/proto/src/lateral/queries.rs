@@ -66,7 +66,7 @@ impl Lateral {
         }
         let wait = OPEN_INTERVAL * (1 << stream.opens.min(4));
         stream.opens += 1;
-        let query = Query::new(nonce, stream.end());
+        let query = Query::new(nonce, stream);
         let nonce = stream.query.get_or_insert(query).nonce;
         let (sender, group) = (stream.sender, stream.group_id);
         self.counters.opens_sent += 1;
@@ -98,7 +98,7 @@ impl Lateral {
             return;
         }
         stream.opens = 0;
-        stream.query = Some(Query::new(self.nonces.next_u64().max(1), stream.end()));
+        stream.query = Some(Query::new(self.nonces.next_u64().max(1), stream));
         self.ask_to_open(now, ix);
     }
 
@@ -208,10 +208,9 @@ impl Lateral {
     /// packet that it does not know of has come since the question, or more is settled by now.
     /// Such a packet may also be forged, which the answer to a second question shows.
     fn is_too_old(&self, ix: StreamIx, query: Query, (sent, known): (SeqNo, SeqNo)) -> bool {
-        let is_overtaken = match query.end.is_beyond(known) {
-            true => query.came_to.is_some_and(|to| to.is_after(sent)),
-            false => self.streams.get(ix).is_settled_beyond(known),
-        };
+        let has_come = query.came_to.is_some_and(|to| to.is_after(sent));
+        let is_overtaken = query.end.is_beyond(known) && has_come
+            || self.streams.get(ix).is_settled_beyond(known) && !query.was_settled_beyond(known);
         is_overtaken && !query.is_second
     }
 
@@ -230,11 +229,14 @@ impl Lateral {
         let is_refuted = query.end.is_beyond(known);
         self.counters.claims_refuted += u64::from(is_refuted);
         // What has come since it was sent since.
-        let sent = query.came_to.map_or(sent, |to| to.later(sent));
+        let sent = match query.came_to {
+            Some(to) if !query.was_settled_beyond(known) => to.later(sent),
+            _ => sent,
+        };
         for missing in self.streams.forget_unsent(ix, (sent, known), is_refuted) {
             self.missing.remove(missing);
         }
-        if is_refuted && self.streams.get(ix).is_settled_beyond(known) {
+        if query.was_settled_beyond(known) && self.streams.get(ix).is_settled_beyond(known) {
             // Everything before that was considered settled, so the stream has to go back.
             for (_, missing) in self.streams.get(ix).all_missing() {
                 self.missing.remove(missing);

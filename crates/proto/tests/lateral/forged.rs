@@ -256,14 +256,42 @@ fn numbers_forged_while_their_sender_was_no_member_are_taken_back() {
     }
 }
 
-/// A packet that comes after a question speaks against the answer only until a second one is there.
+fn forge_data(world: &mut World, number: u32) {
+    let block = Block::of_message(&mut Arena::default(), world.now, None, b"forged");
+    let (seqno, confirm) = (SeqNo(number), false);
+    forge(world, Packet::Data { seqno, confirm, block: block.bytes() });
+}
+
+/// The buffer is not emptied meanwhile, so that the window stays where it is.
+#[test]
+fn packets_forged_after_each_question_make_no_claim_true() {
+    for count in 0..4 {
+        let config = Config { buffer_age: 1000 * SECOND, ..Config::default() };
+        let mut world = World::new(3, &config, Loss::None, 7);
+        (0..3).for_each(|host| world.join(host, group(0), RATE));
+        send(&mut world, 100);
+        world.announce(0, group(0), ViewChangeKind::Failed);
+        world.run_for(SECOND);
+        forge(&mut world, heartbeat(SeqNo(301)));
+        world.run_for(13 * SECOND);
+        world.announce(0, group(0), ViewChangeKind::Joined);
+        for number in 301..301 + count {
+            world.run_for(MILLISECOND / 20);
+            forge_data(&mut world, number);
+            world.run_for(MILLISECOND / 4);
+        }
+        world.run_for(SECOND);
+        send(&mut world, 300);
+        world.run_for(40 * SECOND);
+        let got = world.hosts[1].got(NodeId(1), group(0));
+        let honest = got.iter().filter(|number| (101..=300).contains(*number)).count();
+        assert_eq!(honest, 200, "{count} packets forged");
+    }
+}
+
+/// A packet that comes after a question does not speak against the answer.
 #[test]
 fn packet_forged_while_the_sender_is_asked_makes_no_claim_true() {
-    let forge_data = |world: &mut World, number: u32| {
-        let block = Block::of_message(&mut Arena::default(), world.now, None, b"forged");
-        let (seqno, confirm) = (SeqNo(number), false);
-        forge(world, Packet::Data { seqno, confirm, block: block.bytes() });
-    };
     for ahead in [50, 200, 5_000] {
         let mut world = world(100);
         world.announce(0, group(0), ViewChangeKind::Failed);

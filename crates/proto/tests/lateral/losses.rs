@@ -160,6 +160,33 @@ fn answer_that_comes_after_what_was_sent_since_makes_nothing_come_twice() {
     }
 }
 
+/// Only what was settled before the question speaks against the answer.
+#[test]
+fn answers_that_are_overtaken_twice_make_nothing_come_twice() {
+    for buffer_bytes in [0, 1 << 20] {
+        let mut world = cut_off_with(&Config { buffer_bytes, ..Config::default() });
+        let heartbeat = |next| Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };
+        let answer = |world: &mut World, next| {
+            world.answer(0, NodeId(2), group(0), SeqNo(next), SeqNo(101));
+        };
+        inject(&mut world, heartbeat(SeqNo(101)));
+        answer(&mut world, 101);
+        inject(&mut world, heartbeat(SeqNo(300)));
+        world.run_for(50 * MILLISECOND);
+        (101..106).for_each(|number| data(&mut world, number));
+        answer(&mut world, 103);
+        (106..111).for_each(|number| data(&mut world, number));
+        answer(&mut world, 108);
+        (101..112).for_each(|number| data(&mut world, number));
+        world.run_for(MILLISECOND);
+        answer(&mut world, 112);
+        world.run_for(20 * SECOND);
+        let expected: Vec<u32> = (101..112).collect();
+        assert_eq!(world.hosts[0].got(NodeId(2), group(0)), expected, "{buffer_bytes} bytes");
+        assert_eq!(world.hosts[0].lost, [], "{buffer_bytes} bytes");
+    }
+}
+
 #[test]
 fn claims_about_messages_that_wait_at_their_sender_are_refuted() {
     let mut world = cut_off();

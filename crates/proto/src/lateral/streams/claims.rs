@@ -21,11 +21,20 @@ pub(in super::super) struct Query {
     pub(in super::super) came_to: Option<SeqNo>,
     /// It is asked because the answer to another one was too old.
     pub(in super::super) is_second: bool,
+    /// Everything before it was settled when it was first asked. An answer that lies back shows
+    /// that numbers were settled which were never sent.
+    settled: SeqNo,
 }
 
 impl Query {
-    pub(in super::super) fn new(nonce: u64, end: SeqNo) -> Self {
-        Self { nonce, end, came_to: None, is_second: false }
+    pub(in super::super) fn new(nonce: u64, stream: &Stream) -> Self {
+        let (end, settled) = (stream.end(), stream.settled_to);
+        Self { nonce, end, came_to: None, is_second: false, settled }
+    }
+
+    /// Returns `true` if numbers counted as settled, when it was asked, that are beyond `next`.
+    pub(in super::super) fn was_settled_beyond(&self, next: SeqNo) -> bool {
+        self.settled.is_beyond(next)
     }
 
     /// A packet has come.
@@ -72,6 +81,9 @@ impl Stream {
         self.start = self.base;
         self.settled_to = self.base;
         self.slots.push_front(Slot::Missing(missing));
+        if let Some(query) = &mut self.query {
+            query.settled = query.settled.earlier(self.base);
+        }
     }
 
     /// Returns `true` if numbers count as settled that a stream which continues with `next` has not
