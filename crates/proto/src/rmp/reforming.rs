@@ -62,6 +62,8 @@ pub(super) struct Reforming {
     tries: u32,
     /// Ballots of others that were given up since this member's own last one.
     lost_turns: u32,
+    /// Since when the ring does not work.
+    began: Option<Time>,
     /// Since when this partition may not go on.
     minority_since: Option<Time>,
     /// Voters that an operator knows to be lost: the ring is to continue without a quorum.
@@ -247,6 +249,8 @@ impl Group {
             return cx.unicast(sender, &Packet::RecoveryAbort { ballot, seen: promised });
         }
         if ballot > promised {
+            self.on_turn_lost(cx);
+            self.reforming.began.get_or_insert(cx.now);
             self.reforming.refute_own();
             self.pace.forget_old_floor(cx.now);
             self.reforming.promised = Some(ballot);

@@ -22,6 +22,7 @@ impl Group {
         let vote = Vote { position: position.clone(), accepted };
         self.reforming.highest = version;
         self.reforming.promised = Some(ballot);
+        self.reforming.began.get_or_insert(cx.now);
         (self.reforming.tries, self.reforming.lost_turns) = (0, 0);
         self.reforming.state =
             State::Initiating { votes: BTreeMap::from([(self.me, vote)]), said: position.clone() };
@@ -237,8 +238,20 @@ impl Group {
         self.back_off(cx, cx.config.back_off);
     }
 
-    /// The members that have voted may not continue.
-    fn on_minority(&mut self, cx: &mut Around<'_>, voted: &[Process]) {
+    /// Another member has begun a ballot before this one was over. It may do so each time, if this
+    /// member waits longer for votes. That the members are too few is known all the same.
+    pub(super) fn on_turn_lost(&mut self, cx: &mut Around<'_>) {
+        let State::Initiating { votes, .. } = &self.reforming.state else { return };
+        let Some(ring) = &self.ring else { return };
+        let is_long = self.reforming.began.is_some_and(|at| at + cx.config.patience <= cx.now);
+        let voted: Vec<Process> = votes.keys().copied().collect();
+        if is_long && !self.is_enough(ring.view(), &voted, votes) {
+            self.note_minority(cx, &voted);
+        }
+    }
+
+    /// The members that have voted may not continue: the application is told.
+    fn note_minority(&mut self, cx: &mut Around<'_>, voted: &[Process]) {
         let Some(ring) = &self.ring else { return };
         let (members, needed) = (ring.view().len(), ring.view().least());
         let voters = ring.view().voters_among(voted);
@@ -252,6 +265,15 @@ impl Group {
         }
         if let Some(quorum) = quorum {
             self.tell_voters(cx, voters, quorum);
+        }
+    }
+
+    /// The members that have voted may not continue.
+    fn on_minority(&mut self, cx: &mut Around<'_>, voted: &[Process]) {
+        let Some(ring) = &self.ring else { return };
+        let voters = ring.view().voters_among(voted);
+        self.note_minority(cx, voted);
+        if self.terms.partition.quorum().is_some() {
             let since = self.reforming.is_minority_for(cx.now);
             if voters == 0 && since >= cx.config.patience {
                 // Clients alone keep nobody from beginning a ring.
