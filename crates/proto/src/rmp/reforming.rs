@@ -64,6 +64,8 @@ pub(super) struct Reforming {
     lost_turns: u32,
     /// Since when the ring does not work.
     began: Option<Time>,
+    /// When each member voted in a ballot of this one last.
+    seen: BTreeMap<Process, Time>,
     /// Since when this partition may not go on.
     minority_since: Option<Time>,
     /// Voters that an operator knows to be lost: the ring is to continue without a quorum.
@@ -425,6 +427,7 @@ impl Group {
             let is_active =
                 matches!(self.reforming.state, State::Initiating { .. } | State::Proposing { .. });
             if is_active && seen > ballot {
+                self.on_turn_lost(cx);
                 self.give_up(cx);
             }
         }

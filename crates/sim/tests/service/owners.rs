@@ -49,3 +49,22 @@ fn what_a_process_said_holds_no_longer_than_its_link() {
         assert_eq!(again, [address(1)], "the owner of its group");
     }
 }
+
+/// The first process may be cut off from the store, and what it said be old.
+#[test]
+fn the_process_that_named_owners_last_is_linked_again() {
+    let config =
+        ServiceConfig { addresses: vec![address(0), address(1)], ..ServiceConfig::default() };
+    let mut service = Service::new(node_id(0), endpoint(0), config, 9);
+    let now = Time(1_000_000);
+    service.join(now, group(0), settings(8)).expect("it is new");
+    service.handle_timeout(now);
+    let [(first, _), (second, _)] = opened(&mut service)[..] else { panic!("two processes") };
+    let all_at = |at| (0..PARTITIONS).map(|partition| (partition, at)).collect();
+    welcome(&mut service, now, first, all_at(address(0)));
+    welcome(&mut service, now, second, all_at(address(1)));
+    service.handle_link(now, second, LinkEvent::Closed { why: LinkEnd::ByPeer });
+    service.handle_timeout(now + seconds(1));
+    let again: Vec<Endpoint> = opened(&mut service).into_iter().map(|(_, to)| to).collect();
+    assert_eq!(again, [address(1)], "what it knows is newer");
+}

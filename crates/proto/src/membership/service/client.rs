@@ -55,6 +55,8 @@ pub struct Service {
     owners: Option<Owners>,
     /// How often processes have said who the owners are.
     owners_told: u64,
+    /// The process that has named owners last.
+    owners_from: Option<Endpoint>,
     groups: BTreeMap<GroupId, Own>,
     /// Groups that the service has to be told were left; where that was said last, and in which
     /// request.
@@ -118,6 +120,7 @@ impl Service {
             paths: BTreeMap::new(),
             owners: None,
             owners_told: 0,
+            owners_from: None,
             groups: BTreeMap::new(),
             leaving: BTreeMap::new(),
             joined: BTreeSet::new(),

@@ -10,7 +10,7 @@ use super::super::packet::{Accepted, NewList, Packet, Position, Proposal};
 use super::super::view::RingView;
 use super::super::{Removal, RingNews};
 use super::{MAX_ACCEPTED, State, Vote};
-use crate::NodeId;
+use crate::{NodeId, Time};
 
 impl Group {
     pub(in crate::rmp) fn initiate(&mut self, cx: &mut Around<'_>) {
@@ -56,6 +56,7 @@ impl Group {
         match &mut self.reforming.state {
             State::Initiating { votes, .. } => {
                 votes.insert(voter, Vote { position: position.clone(), accepted });
+                self.reforming.seen.insert(voter, cx.now);
                 self.refute();
                 self.fetch(cx, sender, position);
                 self.consider(cx, false);
@@ -239,12 +240,14 @@ impl Group {
     }
 
     /// Another member has begun a ballot before this one was over. It may do so each time, if this
-    /// member waits longer for votes. That the members are too few is known all the same.
+    /// member waits longer for votes: those who have voted lately tell whether they are too few.
     pub(super) fn on_turn_lost(&mut self, cx: &mut Around<'_>) {
         let State::Initiating { votes, .. } = &self.reforming.state else { return };
         let Some(ring) = &self.ring else { return };
-        let is_long = self.reforming.began.is_some_and(|at| at + cx.config.patience <= cx.now);
-        let voted: Vec<Process> = votes.keys().copied().collect();
+        let is_over = |since: Time| since + cx.config.patience <= cx.now;
+        let lately = self.reforming.seen.iter().filter(|(_, at)| !is_over(**at));
+        let voted: Vec<Process> = lately.map(|(voter, _)| *voter).chain([self.me]).collect();
+        let is_long = self.reforming.began.is_some_and(is_over);
         if is_long && !self.is_enough(ring.view(), &voted, votes) {
             self.note_minority(cx, &voted);
         }

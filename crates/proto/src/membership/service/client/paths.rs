@@ -96,6 +96,7 @@ impl Service {
     pub(super) fn tend(&mut self, now: Time) {
         let mut known: BTreeSet<Endpoint> = self.config.addresses.iter().copied().collect();
         known.extend(self.owners.iter().flat_map(|it| it.owned.iter().map(|(_, at)| *at)));
+        known.extend(self.owners_from);
         // What is on its way or has a timer stays until it comes to its end.
         self.paths
             .retain(|address, path| known.contains(address) || !matches!(path.state, State::Idle));
@@ -109,9 +110,9 @@ impl Service {
     }
 
     /// Whether a link there would be of use: without any, every address may help; otherwise those
-    /// of the owners of this node's groups.
+    /// of the owners of this node's groups, and of the process that knew best who they are.
     fn is_wanted(&self, address: Endpoint) -> bool {
-        if !self.is_linked() {
+        if !self.is_linked() || self.owners_from == Some(address) {
             return true;
         }
         let Some(Owners { owned, .. }) = &self.owners else { return false };

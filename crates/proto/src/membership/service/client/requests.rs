@@ -152,6 +152,9 @@ impl Service {
             owner.0.set_ip(from.0.ip());
         }
         self.owners_told += 1;
+        if !owners.owned.is_empty() {
+            self.owners_from = Some(from);
+        }
         let told = (self.owners_told, owners);
         if let Some(ready) = self.ready(from) {
             ready.owners = told;
