@@ -34,7 +34,7 @@ struct Stranger {
 #[derive(Debug)]
 struct Probed {
     address: SocketAddr,
-    /// What the answer must name.
+    /// The answer must repeat it.
     nonce: u32,
     probed_at: Option<Time>,
     /// Bytes that may still be sent.

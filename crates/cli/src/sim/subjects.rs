@@ -297,7 +297,7 @@ mod tests {
         assert_hold([2_300_016_840]);
     }
 
-    /// Of a node with a new identity that nobody is left to answer.
+    /// A node took a new identity when nobody was left to answer it.
     #[test]
     fn seeds_that_failed_with_new_identities_hold() {
         assert_hold([2_300_036_165]);

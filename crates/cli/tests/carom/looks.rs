@@ -1,4 +1,4 @@
-//! Who is there, and what the doctor finds.
+//! `carom members` and `carom doctor`.
 
 use std::process::Stdio;
 

@@ -111,7 +111,7 @@ impl Run {
                 Kind::Lateral | Kind::Bulk => {
                     [checks::unseen(&records, &alive), checks::owed(&records, &alive)].concat()
                 }
-                // What is told of it are its rings.
+                // An ordered group reports rings, not views.
                 Kind::Ordered => Vec::new(),
             }
         });

@@ -24,9 +24,8 @@ pub(super) struct Pace {
     passed_at: Time,
     /// When it was passed again, the last time.
     passed_again_at: Option<Time>,
-    /// The last passes that nobody has accepted: in which ring, by which round, to whom, and when.
-    /// The answers can come after this member has given up waiting for them, and formed rings
-    /// without those sites.
+    /// Recent token passes that were not accepted: ring, round, receiver and time. Their answers
+    /// may come after this member has given up waiting and formed a ring without those sites.
     unaccepted: VecDeque<(Epoch, Timestamp, NodeId, Time)>,
     /// Answers in a row after the token was passed again. They are no samples, because they may
     /// answer either (Karn's rule).

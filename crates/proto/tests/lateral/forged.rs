@@ -1,6 +1,8 @@
 //! Datagrams that somebody forges who hears the group but no unicast: nothing is settled on them,
 //! and little is sent.
 
+use std::time::Duration;
+
 use carom_proto::lateral::Config;
 use carom_proto::lateral::block::{Arena, Block};
 use carom_proto::lateral::packet::{Packet, WireId};
@@ -237,15 +239,21 @@ fn flood_of_unknown_senders_keeps_bounded_state() {
     assert_all_arrived(&world, 200);
 }
 
+/// Host 0 has sent 100 messages and was no member for a while, in which somebody claimed that there
+/// are so many more.
+fn claimed_while_no_member(mut world: World, ahead: u32, span: Duration) -> World {
+    world.announce(0, group(0), ViewChangeKind::Failed);
+    world.run_for(SECOND);
+    forge(&mut world, heartbeat(SeqNo(101 + ahead)));
+    world.run_for(span);
+    world.announce(0, group(0), ViewChangeKind::Joined);
+    world
+}
+
 #[test]
 fn numbers_forged_while_their_sender_was_no_member_are_taken_back() {
     for ahead in [50, 200, 5_000] {
-        let mut world = world(100);
-        world.announce(0, group(0), ViewChangeKind::Failed);
-        world.run_for(SECOND);
-        forge(&mut world, heartbeat(SeqNo(101 + ahead)));
-        world.run_for(60 * SECOND);
-        world.announce(0, group(0), ViewChangeKind::Joined);
+        let mut world = claimed_while_no_member(world(100), ahead, 60 * SECOND);
         world.run_for(SECOND);
         send(&mut world, 100);
         world.run_for(20 * SECOND);
@@ -270,11 +278,7 @@ fn packets_forged_after_each_question_make_no_claim_true() {
         let mut world = World::new(3, &config, Loss::None, 7);
         (0..3).for_each(|host| world.join(host, group(0), RATE));
         send(&mut world, 100);
-        world.announce(0, group(0), ViewChangeKind::Failed);
-        world.run_for(SECOND);
-        forge(&mut world, heartbeat(SeqNo(301)));
-        world.run_for(13 * SECOND);
-        world.announce(0, group(0), ViewChangeKind::Joined);
+        let mut world = claimed_while_no_member(world, 200, 13 * SECOND);
         for number in 301..301 + count {
             world.run_for(MILLISECOND / 20);
             forge_data(&mut world, number);
@@ -293,12 +297,7 @@ fn packets_forged_after_each_question_make_no_claim_true() {
 #[test]
 fn packet_forged_while_the_sender_is_asked_makes_no_claim_true() {
     for ahead in [50, 200, 5_000] {
-        let mut world = world(100);
-        world.announce(0, group(0), ViewChangeKind::Failed);
-        world.run_for(SECOND);
-        forge(&mut world, heartbeat(SeqNo(101 + ahead)));
-        world.run_for(60 * SECOND);
-        world.announce(0, group(0), ViewChangeKind::Joined);
+        let mut world = claimed_while_no_member(world(100), ahead, 60 * SECOND);
         forge_data(&mut world, 101 + ahead);
         world.run_for(SECOND);
         send(&mut world, 100);

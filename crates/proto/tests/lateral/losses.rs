@@ -114,6 +114,10 @@ fn inject(world: &mut World, packet: Packet<'_>) {
     world.inject(0, &datagram);
 }
 
+fn heartbeat(next: SeqNo) -> Packet<'static> {
+    Packet::Heartbeat { next, first: None, nonce: 0, confirm: false }
+}
+
 /// Host 0 gets the message with this number of host 1.
 fn data(world: &mut World, number: u32) {
     let block = Block::of_message(&mut Arena::default(), world.now, None, &payload(number));
@@ -124,7 +128,6 @@ fn data(world: &mut World, number: u32) {
 #[test]
 fn sender_that_has_yet_to_send_what_it_owes_not_makes_nothing_come_twice() {
     let mut world = cut_off();
-    let heartbeat = |next| Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };
     inject(&mut world, heartbeat(SeqNo(101)));
     // It has taken messages up to 119 that wait for their turn, and owes none of them.
     world.answer(0, NodeId(2), group(0), SeqNo(101), SeqNo(120));
@@ -139,12 +142,11 @@ fn sender_that_has_yet_to_send_what_it_owes_not_makes_nothing_come_twice() {
     assert_eq!(got, [120, 121, 122, 123]);
 }
 
-/// What was delivered is known to be sent also when the data buffer has no room for it.
+/// A delivered packet counts as sent even after the data buffer has evicted it.
 #[test]
 fn answer_that_comes_after_what_was_sent_since_makes_nothing_come_twice() {
     for buffer_bytes in [0, 1 << 20] {
         let mut world = cut_off_with(&Config { buffer_bytes, ..Config::default() });
-        let heartbeat = |next| Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };
         inject(&mut world, heartbeat(SeqNo(101)));
         world.answer(0, NodeId(2), group(0), SeqNo(101), SeqNo(120));
         inject(&mut world, heartbeat(SeqNo(1_000)));
@@ -165,7 +167,6 @@ fn answer_that_comes_after_what_was_sent_since_makes_nothing_come_twice() {
 fn answers_that_are_overtaken_twice_make_nothing_come_twice() {
     for buffer_bytes in [0, 1 << 20] {
         let mut world = cut_off_with(&Config { buffer_bytes, ..Config::default() });
-        let heartbeat = |next| Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };
         let answer = |world: &mut World, next| {
             world.answer(0, NodeId(2), group(0), SeqNo(next), SeqNo(101));
         };
@@ -192,8 +193,7 @@ fn claims_about_messages_that_wait_at_their_sender_are_refuted() {
     let mut world = cut_off();
     data(&mut world, 100);
     world.answer(0, NodeId(2), group(0), SeqNo(101), SeqNo(500));
-    let (next, first) = (SeqNo(300), None);
-    inject(&mut world, Packet::Heartbeat { next, first, nonce: 0, confirm: false });
+    inject(&mut world, heartbeat(SeqNo(300)));
     assert_eq!(world.hosts[0].engine.bins_and_missing().1, 199);
     world.run_for(100 * MILLISECOND);
     world.answer(0, NodeId(2), group(0), SeqNo(101), SeqNo(500));

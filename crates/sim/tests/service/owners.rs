@@ -28,24 +28,38 @@ fn welcome(service: &mut Service, now: Time, link: LinkId, owned: Vec<(u16, Endp
     service.handle_link(now, link, LinkEvent::Received(&bytes));
 }
 
+/// A node in one group that opens links to two processes.
+fn with_two_links(now: Time) -> (Service, LinkId, LinkId) {
+    let config =
+        ServiceConfig { addresses: vec![address(0), address(1)], ..ServiceConfig::default() };
+    let mut service = Service::new(node_id(0), endpoint(0), config, 9);
+    service.join(now, group(0), settings(8)).expect("it is new");
+    service.handle_timeout(now);
+    let [(first, _), (second, _)] = opened(&mut service)[..] else { panic!("two processes") };
+    (service, first, second)
+}
+
+/// Ends the link, and returns the addresses that the node opens links to then.
+fn opened_after_the_end_of(service: &mut Service, now: Time, link: LinkId) -> Vec<Endpoint> {
+    service.handle_link(now, link, LinkEvent::Closed { why: LinkEnd::ByPeer });
+    service.handle_timeout(now + seconds(1));
+    opened(service).into_iter().map(|(_, to)| to).collect()
+}
+
+fn all_at(at: Endpoint) -> Vec<(u16, Endpoint)> {
+    (0..PARTITIONS).map(|partition| (partition, at)).collect()
+}
+
 /// A process that has just started knows of no owner, and may die before it does. The other one
 /// has nothing to say, for nothing has changed.
 #[test]
 fn what_a_process_said_holds_no_longer_than_its_link() {
     for said_by_the_second in [vec![], vec![(0, address(0))]] {
-        let config =
-            ServiceConfig { addresses: vec![address(0), address(1)], ..ServiceConfig::default() };
-        let mut service = Service::new(node_id(0), endpoint(0), config, 9);
         let now = Time(1_000_000);
-        service.join(now, group(0), settings(8)).expect("it is new");
-        service.handle_timeout(now);
-        let [(first, _), (second, _)] = opened(&mut service)[..] else { panic!("two processes") };
-        let owned = (0..PARTITIONS).map(|partition| (partition, address(1))).collect();
-        welcome(&mut service, now, first, owned);
+        let (mut service, first, second) = with_two_links(now);
+        welcome(&mut service, now, first, all_at(address(1)));
         welcome(&mut service, now, second, said_by_the_second);
-        service.handle_link(now, second, LinkEvent::Closed { why: LinkEnd::ByPeer });
-        service.handle_timeout(now + seconds(1));
-        let again: Vec<Endpoint> = opened(&mut service).into_iter().map(|(_, to)| to).collect();
+        let again = opened_after_the_end_of(&mut service, now, second);
         assert_eq!(again, [address(1)], "the owner of its group");
     }
 }
@@ -53,18 +67,10 @@ fn what_a_process_said_holds_no_longer_than_its_link() {
 /// The first process may be cut off from the store, and what it said be old.
 #[test]
 fn the_process_that_named_owners_last_is_linked_again() {
-    let config =
-        ServiceConfig { addresses: vec![address(0), address(1)], ..ServiceConfig::default() };
-    let mut service = Service::new(node_id(0), endpoint(0), config, 9);
     let now = Time(1_000_000);
-    service.join(now, group(0), settings(8)).expect("it is new");
-    service.handle_timeout(now);
-    let [(first, _), (second, _)] = opened(&mut service)[..] else { panic!("two processes") };
-    let all_at = |at| (0..PARTITIONS).map(|partition| (partition, at)).collect();
+    let (mut service, first, second) = with_two_links(now);
     welcome(&mut service, now, first, all_at(address(0)));
     welcome(&mut service, now, second, all_at(address(1)));
-    service.handle_link(now, second, LinkEvent::Closed { why: LinkEnd::ByPeer });
-    service.handle_timeout(now + seconds(1));
-    let again: Vec<Endpoint> = opened(&mut service).into_iter().map(|(_, to)| to).collect();
+    let again = opened_after_the_end_of(&mut service, now, second);
     assert_eq!(again, [address(1)], "what it knows is newer");
 }

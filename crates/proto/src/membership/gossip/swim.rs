@@ -135,7 +135,7 @@ impl Swim {
         }
     }
 
-    /// Under a new identity `foca` probes nobody until it hears somebody, who may be dead.
+    /// After a change of identity, `foca` probes nobody until it hears a member. All may be dead.
     fn probe_again(&mut self, now: Time) {
         // Nothing is applied, but `foca` looks at its members.
         let result = self.foca.apply_many(core::iter::empty(), false, &mut self.runtime);

@@ -253,9 +253,10 @@ impl Group {
         }
     }
 
-    /// The members that have voted may not continue: the application is told.
-    fn note_minority(&mut self, cx: &mut Around<'_>, voted: &[Process]) {
-        let Some(ring) = &self.ring else { return };
+    /// Tells the application that the members that have voted are too few. Returns how many of
+    /// them are voters.
+    fn note_minority(&mut self, cx: &mut Around<'_>, voted: &[Process]) -> usize {
+        let Some(ring) = &self.ring else { return 0 };
         let (members, needed) = (ring.view().len(), ring.view().least());
         let voters = ring.view().voters_among(voted);
         let quorum = self.terms.partition.quorum();
@@ -269,13 +270,12 @@ impl Group {
         if let Some(quorum) = quorum {
             self.tell_voters(cx, voters, quorum);
         }
+        voters
     }
 
     /// The members that have voted may not continue.
     fn on_minority(&mut self, cx: &mut Around<'_>, voted: &[Process]) {
-        let Some(ring) = &self.ring else { return };
-        let voters = ring.view().voters_among(voted);
-        self.note_minority(cx, voted);
+        let voters = self.note_minority(cx, voted);
         if self.terms.partition.quorum().is_some() {
             let since = self.reforming.is_minority_for(cx.now);
             if voters == 0 && since >= cx.config.patience {

@@ -38,8 +38,8 @@ pub(super) struct Ready {
     reader: FrameReader,
     heard: Time,
     lease: Duration,
-    /// What the process said last of who owns what, and the number of that among all that was said.
-    pub(super) owners: (u64, Owners),
+    /// The owner map that the process sent last, with its number among all maps received.
+    pub(super) owners: Option<(u64, Owners)>,
     /// Groups of which something has to be asked here.
     pub(super) queue: VecDeque<GroupId>,
     /// Joins and leaves that wait for their answers.
@@ -68,10 +68,10 @@ impl Path {
         self.link().filter(|_| self.is_ready())
     }
 
-    /// What was said last of the owners on the link there.
+    /// The owner map received last on the link there.
     pub(super) fn owners(&self) -> Option<&(u64, Owners)> {
         let State::Ready(ready) = &self.state else { return None };
-        Some(&ready.owners)
+        ready.owners.as_ref()
     }
 
     fn link(&self) -> Option<LinkId> {
@@ -209,9 +209,16 @@ impl Service {
         let (link, reader) = (*link, core::mem::take(reader));
         let lease = Duration::from_millis(welcome.lease_ms.into());
         let (queue, open, resyncing) = (VecDeque::new(), BTreeMap::new(), BTreeSet::new());
-        let owners = (0, welcome.owners.clone());
-        path.state =
-            State::Ready(Ready { link, reader, heard: now, lease, owners, queue, open, resyncing });
+        path.state = State::Ready(Ready {
+            link,
+            reader,
+            heard: now,
+            lease,
+            owners: None,
+            queue,
+            open,
+            resyncing,
+        });
         path.pause = self.config.first_pause;
         self.counters.links_welcomed += 1;
         self.is_welcomed = true;

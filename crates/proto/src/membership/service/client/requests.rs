@@ -155,7 +155,7 @@ impl Service {
         if !owners.owned.is_empty() {
             self.owners_from = Some(from);
         }
-        let told = (self.owners_told, owners);
+        let told = Some((self.owners_told, owners));
         if let Some(ready) = self.ready(from) {
             ready.owners = told;
         }
