@@ -137,7 +137,7 @@ const LACKS: u8 = 3;
 /// Places as of which the state may come while this member waits for it.
 const MAX_CUTS: usize = 4096;
 /// Bytes before a piece of the state: what it is, the place, and its number.
-const PIECE_HEAD: usize = 1 + 4 + 8 + 4 + 8 + 4;
+const PIECE_HEAD: usize = 1 + 4 + 8 + 8 + 8 + 4;
 
 impl SharedState {
     /// The group's state begins here, empty, once this node is in the ring. To be done once in the
@@ -448,7 +448,7 @@ fn put_before(kind: u8, place: Place, number: u32, piece: &[u8]) -> Bytes {
     out.put_u8(kind);
     out.put_u32(ring.version);
     out.put_u64(ring.creator.node.0);
-    out.put_u32(ring.creator.life);
+    out.put_u64(ring.creator.life);
     out.put_u64(at.0);
     out.put_u32(number);
     out.put_slice(piece);
@@ -459,7 +459,7 @@ fn put_before(kind: u8, place: Place, number: u32, piece: &[u8]) -> Bytes {
 fn take_head(from: &mut Bytes) -> Option<(Place, u32)> {
     let version = from.try_get_u32().ok()?;
     let node = NodeId(from.try_get_u64().ok()?);
-    let creator = Process { node, life: from.try_get_u32().ok()? };
+    let creator = Process { node, life: from.try_get_u64().ok()? };
     let at = Timestamp(from.try_get_u64().ok()?);
     let place = Place { ring: Epoch { version, creator }, at };
     Some((place, from.try_get_u32().ok()?))

@@ -69,7 +69,7 @@ impl Look<'_> {
             let node = member.process.node;
             json!({
                 "node": node.to_string(),
-                "life": member.process.life,
+                "life": format!("{:x}", member.process.life),
                 "endpoint": endpoints.get(&node),
                 "token": member.process == ring.token,
                 "voter": ring.view.is_voter(member.process),

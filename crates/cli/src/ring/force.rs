@@ -162,19 +162,20 @@ fn names(nodes: &[NodeId]) -> Vec<String> {
 /// A view by the name that the flag takes.
 fn view_id(epoch: Epoch) -> String {
     let Epoch { version, creator } = epoch;
-    format!("{version}@{}.{}", creator.node, creator.life)
+    format!("{version}@{}.{:x}", creator.node, creator.life)
 }
 
 fn epoch(text: &str) -> Result<Epoch, UnitError> {
     let parts = text.split_once('@').and_then(|(version, creator)| {
         let (node, life) = creator.split_once('.')?;
-        let node = u64::from_str_radix(node, 16).ok()?;
-        let creator = Process { node: NodeId(node), life: life.parse().ok()? };
+        let [node, life] = [node, life].map(|digits| u64::from_str_radix(digits, 16).ok());
+        let creator = Process { node: NodeId(node?), life: life? };
         Some(Epoch { version: version.parse().ok()?, creator })
     });
     parts.ok_or_else(|| UnitError {
         cause: format!("'{text}' is no view"),
-        fix: "copy it from what is shown without --yes, such as 2@00000000000000aa.1".to_owned(),
+        fix: "copy it from what is shown without --yes, such as 2@00000000000000aa.3c5a0000000001"
+            .to_owned(),
     })
 }
 
@@ -189,7 +190,8 @@ fn node(text: &str) -> Result<NodeId, UnitError> {
 const AGAIN: Duration = Duration::from_millis(300);
 const EXAMPLE: &str = "Example:
   carom ring force-quorum accounts
-  carom ring force-quorum accounts --view 2@3eb59cd23f890774.1 --lost 864c0d2f90b1a377 --yes
+  carom ring force-quorum accounts --view 2@3eb59cd23f890774.4d1f9a7702000001 \\
+    --lost 864c0d2f90b1a377 --yes
 
 Exit codes: 0 the ring works, 1 it does not and nothing was changed, 2 wrong use or environment";
 
@@ -199,9 +201,9 @@ mod tests {
 
     #[test]
     fn a_view_is_read_as_it_is_shown() {
-        let creator = Process { node: NodeId(0xaa), life: 3 };
+        let creator = Process { node: NodeId(0xaa), life: 0x003c_5a00_0000_0001 };
         let named = Epoch { version: 2, creator };
-        assert_eq!(view_id(named), "2@00000000000000aa.3");
+        assert_eq!(view_id(named), "2@00000000000000aa.3c5a0000000001");
         assert_eq!(epoch(&view_id(named)), Ok(named));
         for wrong in ["", "2", "2@", "2@xy.1", "x@aa.1", "2@aa"] {
             assert!(epoch(wrong).is_err(), "{wrong}");

@@ -29,8 +29,8 @@ pub(super) struct Around<'a> {
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) counters: &'a mut Counters,
     pub(super) rng: &'a mut Rng,
-    /// How many lives this node has had in any group.
-    pub(super) lives: &'a mut u32,
+    /// The last life that this node has had in any group.
+    pub(super) lives: &'a mut u64,
     pub(super) reach: &'a mut Reach,
 }
 

@@ -268,7 +268,7 @@ impl Group {
         }
     }
 
-    fn on_placed(&mut self, cx: &mut Around<'_>, life: u32, to: SeqNo) {
+    fn on_placed(&mut self, cx: &mut Around<'_>, life: u64, to: SeqNo) {
         let Some(guest) = &mut self.calling.guest else { return };
         if life != self.me.life {
             cx.counters.calls_foreign += 1;

@@ -192,7 +192,7 @@ pub struct Rmp {
     outbox: Outbox,
     events: VecDeque<Event>,
     counters: Counters,
-    lives: u32,
+    lives: u64,
     /// What this node decides for itself where [`Engine::join`] is used.
     joining: JoinOptions,
     requests: RequestNumbers,

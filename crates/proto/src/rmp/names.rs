@@ -12,24 +12,24 @@ use crate::{Incarnation, NodeId};
 pub struct Process {
     /// The node.
     pub node: NodeId,
-    /// How often it has joined a group before, and once more, counted from a number that follows
-    /// from its incarnation: lives of two starts of the node are neither earlier nor later.
-    pub life: u32,
+    /// 39 bits of the node's incarnation, and below them how often it has joined a group: lives of
+    /// two starts of the node are neither earlier nor later.
+    pub life: u64,
 }
 
-/// Lives of one start of a node before they count as those of another.
-const LIVES_BITS: u32 = 12;
+/// The bits of a life that count how often the node has joined a group since it started.
+const JOINS_BITS: u32 = 24;
 
 impl Process {
-    /// Where a node begins to count its lives: 19 bits of its incarnation, so that the sum with any
-    /// number of lives does not overflow.
-    pub(super) fn lives_before(incarnation: Incarnation) -> u32 {
-        ((incarnation.0 >> 45) as u32) << LIVES_BITS
+    /// The number from which a node counts its lives. The uppermost bit is 0, so that the count
+    /// cannot overflow.
+    pub(super) fn lives_before(incarnation: Incarnation) -> u64 {
+        incarnation.0 >> (JOINS_BITS + 1) << JOINS_BITS
     }
 
     /// Returns `true` if this is a later life than `other`, of the same start of the same node.
     pub(super) fn follows(self, other: Self) -> bool {
-        let is_same_start = self.life >> LIVES_BITS == other.life >> LIVES_BITS;
+        let is_same_start = self.life >> JOINS_BITS == other.life >> JOINS_BITS;
         self.node == other.node && is_same_start && self.life > other.life
     }
 }
@@ -92,7 +92,7 @@ impl Epoch {
 
 impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}.{}", self.node.0, self.life)
+        write!(f, "{:x}.{:x}", self.node.0, self.life)
     }
 }
 
@@ -105,5 +105,30 @@ impl fmt::Debug for Epoch {
 impl fmt::Debug for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "t{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first_life(incarnation: u64) -> Process {
+        Process { node: NodeId(7), life: Process::lives_before(Incarnation(incarnation)) + 1 }
+    }
+
+    #[test]
+    fn starts_that_share_their_first_32_bits_do_not_share_a_name() {
+        let starts = [first_life(0x1234_5678_0000_0000), first_life(0x1234_5678_8000_0000)];
+        assert_ne!(starts[0], starts[1]);
+        assert!(!starts[1].follows(starts[0]) && !starts[0].follows(starts[1]));
+    }
+
+    #[test]
+    fn later_lives_of_one_start_follow_the_earlier_ones() {
+        for incarnation in [0, 1, u64::MAX] {
+            let first = first_life(incarnation);
+            let later = Process { life: first.life + (1 << JOINS_BITS) - 2, ..first };
+            assert!(later.follows(first) && !first.follows(later), "{first:?}");
+        }
     }
 }

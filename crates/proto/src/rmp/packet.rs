@@ -2,7 +2,7 @@
 //! is the version of the sender's [`Epoch`].
 //!
 //! All numbers are big-endian. Lists are a count u16 and then their entries. A [`Process`] is its
-//! node u64 and its life u32; an [`Epoch`] its version u32 and its creator.
+//! node u64 and its life u64; an [`Epoch`] its version u32 and its creator.
 
 use alloc::vec::Vec;
 
@@ -126,14 +126,14 @@ pub struct Part {
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
-/// | 36 | 4 | life of the source |
-/// | 40 | 4 | number of the packet; 0 and of no meaning in unreliable ones |
-/// | 44 | 4 | number of the message |
-/// | 48 | 2 | [quality of service](super::Qos) |
-/// | 50 | 1 | handler plus 1, 0 for none |
-/// | 51 | 1 | flags: 1 first, 2 last piece of the message, 4 the source has more, 8 a call |
-/// | 52 | 8 | source, only with the header's flag 1 |
-/// | 52 or 52 | n | the piece |
+/// | 36 | 8 | life of the source |
+/// | 44 | 4 | number of the packet; 0 and of no meaning in unreliable ones |
+/// | 48 | 4 | number of the message |
+/// | 52 | 2 | [quality of service](super::Qos) |
+/// | 54 | 1 | handler plus 1, 0 for none |
+/// | 55 | 1 | flags: 1 first, 2 last piece of the message, 4 the source has more, 8 a call |
+/// | 56 | 8 | source, only with the header's flag 1 |
+/// | 56 or 64 | n | the piece |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataPacket {
     /// Who sent it first.
@@ -246,7 +246,7 @@ pub enum NonMemberAck {
         /// The ring.
         epoch: Epoch,
         /// Life of the caller.
-        life: u32,
+        life: u64,
         /// The first packet without a place.
         to: SeqNo,
     },
@@ -327,10 +327,15 @@ pub struct Accepted {
 /// Bytes of a part around its piece.
 pub const PART_BYTES: usize = HEADER_BYTES + 6;
 /// Bytes of a data packet around its piece.
-pub const DATA_BYTES: usize = HEADER_BYTES + 16;
+pub const DATA_BYTES: usize = HEADER_BYTES + 20;
 
 /// Bytes that a non-member's packet has more than a member's.
-pub(super) const NON_MEMBER_BYTES: usize = 18;
+pub(super) const NON_MEMBER_BYTES: usize = 2 + EPOCH_BYTES;
+
+/// Bytes of a [`Process`].
+const PROCESS_BYTES: usize = 16;
+/// Bytes of an [`Epoch`].
+const EPOCH_BYTES: usize = 4 + PROCESS_BYTES;
 
 const DATA: u8 = 1;
 const ACK: u8 = 2;

@@ -8,7 +8,7 @@ use crate::rmp::qos::Qos;
 use crate::rmp::view::{Member, Partition};
 
 fn processes() -> impl Strategy<Value = Process> {
-    (any::<u64>(), any::<u32>()).prop_map(|(node, life)| Process { node: NodeId(node), life })
+    (any::<u64>(), any::<u64>()).prop_map(|(node, life)| Process { node: NodeId(node), life })
 }
 
 fn epochs() -> impl Strategy<Value = Epoch> {
@@ -204,7 +204,7 @@ fn non_member_data() -> impl Strategy<Value = NonMemberData> {
 }
 
 fn non_member_acks() -> impl Strategy<Value = NonMemberAck> {
-    let placed = (epochs(), any::<u32>(), any::<u32>())
+    let placed = (epochs(), any::<u64>(), any::<u32>())
         .prop_map(|(epoch, life, to)| NonMemberAck::Placed { epoch, life, to: SeqNo(to) });
     let delivered = (epochs(), any::<u32>())
         .prop_map(|(epoch, number)| NonMemberAck::Delivered { epoch, number });
@@ -268,12 +268,13 @@ fn an_ack_on_the_wire_is_this() {
     let what = What::Order(vec![Run { source: process(8), first: SeqNo(5), count: 2 }]);
     let round = Round { at: Timestamp(8), site: process(9), next: process(7), what };
     let golden = [
-        0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1, // epoch: version, creator
+        0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1, // epoch: version, creator
         0, 0, 0, 0, 0, 0, 0, 8, // timestamp
-        0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, // token site
-        0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1, // next token site
+        0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1, // token site
+        0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1, // next token site
         0, 0, 1, // it orders one run
-        0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 5, 0, 2, // source, first, count
+        0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1, // source of the run
+        0, 0, 0, 5, 0, 2, // its first packet, and how many
     ];
     let datagram = datagram(&Packet::Ack { epoch, round });
     assert_eq!(datagram[3..5], [4, ACK]);
@@ -295,7 +296,7 @@ fn data_on_the_wire_is_this() {
     let mut source = Process { node: NodeId(9), life: 1 };
     let packet = DataPacket { source, seqno: SeqNo(6), data };
     let own = datagram(&Packet::Data(packet.clone()));
-    let golden = [0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 4, 4, 2, 1, 5, b'x'];
+    let golden = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 4, 4, 2, 1, 5, b'x'];
     assert_eq!(own[HEADER_BYTES..], golden);
     assert_eq!(own.len(), DATA_BYTES + 1);
     source.node = NodeId(1);

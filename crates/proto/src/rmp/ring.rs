@@ -63,7 +63,7 @@ pub(super) struct Ring {
     gone: BTreeMap<Process, Timestamp>,
     /// The last life of each node that has taken the token and is a member no more. A request of
     /// such a life to be let in is an old one.
-    over: Recent<NodeId, u32>,
+    over: Recent<NodeId, u64>,
     /// That view does not have this member: it is told nothing more.
     is_out: bool,
     /// The last round of which something waits for so many members to have taken the token since,

@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use bytes::Buf;
 
 use super::{
-    ACK, Accepted, CONFIRM, DATA, DataPacket, FORCE_QUORUM, FORWARD, GuestState,
+    ACK, Accepted, CONFIRM, DATA, DataPacket, EPOCH_BYTES, FORCE_QUORUM, FORWARD, GuestState,
     LIST_CHANGE_REQUEST, NACK, NEW_LIST, NON_MEMBER_ACK, NON_MEMBER_DATA, Nack, NewList,
-    NonMemberAck, NonMemberData, ON_BEHALF, PART, Packet, Part, Position, Proposal, RECOVERY_ABORT,
-    RECOVERY_ACK_NEW_LIST, RECOVERY_START, RECOVERY_VOTE, Snapshot, SourceState,
+    NonMemberAck, NonMemberData, ON_BEHALF, PART, PROCESS_BYTES, Packet, Part, Position, Proposal,
+    RECOVERY_ABORT, RECOVERY_ACK_NEW_LIST, RECOVERY_START, RECOVERY_VOTE, Snapshot, SourceState,
 };
 use crate::rmp::calls::Seen;
 use crate::rmp::locks::{Handler, LockName, Locks};
@@ -52,7 +52,7 @@ pub(super) fn take_body(header: &Header, body: &[u8]) -> Result<Packet, DecodeEr
             epoch: take_epoch(bytes)?,
             ballot: take_epoch(bytes)?,
             position: take_position(bytes)?,
-            accepted: take_list(bytes, 20, take_accepted)?,
+            accepted: take_list(bytes, EPOCH_BYTES + 4, take_accepted)?,
         },
         RECOVERY_ACK_NEW_LIST => Packet::RecoveryAckNewList { ballot: take_epoch(bytes)? },
         FORCE_QUORUM => Packet::ForceQuorum {
@@ -97,7 +97,7 @@ fn take_non_member_ack(body: &[u8]) -> Result<Packet, DecodeError> {
     let (kind, epoch) = (take_u8(&mut bytes)?, take_epoch(&mut bytes)?);
     let ack = match kind {
         1 => {
-            NonMemberAck::Placed { epoch, life: take_u32(&mut bytes)?, to: take_seqno(&mut bytes)? }
+            NonMemberAck::Placed { epoch, life: take_u64(&mut bytes)?, to: take_seqno(&mut bytes)? }
         }
         2 => NonMemberAck::Delivered { epoch, number: take_u32(&mut bytes)? },
         3 | 4 => {
@@ -118,7 +118,7 @@ fn take_non_member_ack(body: &[u8]) -> Result<Packet, DecodeError> {
 fn take_data(header: &Header, body: &[u8]) -> Result<DataPacket, DecodeError> {
     let mut bytes = body;
     let bytes = &mut bytes;
-    let (life, seqno) = (take_u32(bytes)?, take_seqno(bytes)?);
+    let (life, seqno) = (take_u64(bytes)?, take_seqno(bytes)?);
     let message = take_seqno(bytes)?;
     let qos = Qos::from_wire([take_u8(bytes)?, take_u8(bytes)?])?;
     let handler = match take_u8(bytes)? {
@@ -305,7 +305,7 @@ fn take_epoch(bytes: &mut &[u8]) -> Result<Epoch, DecodeError> {
 }
 
 fn take_process(bytes: &mut &[u8]) -> Result<Process, DecodeError> {
-    Ok(Process { node: take_node(bytes)?, life: take_u32(bytes)? })
+    Ok(Process { node: take_node(bytes)?, life: take_u64(bytes)? })
 }
 
 fn take_node(bytes: &mut &[u8]) -> Result<NodeId, DecodeError> {
@@ -362,6 +362,4 @@ fn take_u128(bytes: &mut &[u8]) -> Result<u128, DecodeError> {
     bytes.try_get_u128().map_err(|_| DecodeError::Length)
 }
 
-const PROCESS_BYTES: usize = 12;
-const EPOCH_BYTES: usize = 16;
-const RUN_BYTES: usize = 18;
+const RUN_BYTES: usize = PROCESS_BYTES + 6;

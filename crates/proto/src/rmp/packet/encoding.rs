@@ -87,7 +87,7 @@ fn put_non_member_ack(ack: &NonMemberAck, out: &mut Vec<u8>) {
         NonMemberAck::Placed { epoch, life, to } => {
             out.put_u8(1);
             put_epoch(*epoch, out);
-            out.put_u32(*life);
+            out.put_u64(*life);
             out.put_u32(to.0);
         }
         NonMemberAck::Delivered { epoch, number } => {
@@ -108,7 +108,7 @@ fn put_non_member_ack(ack: &NonMemberAck, out: &mut Vec<u8>) {
 
 fn put_data(packet: &DataPacket, is_foreign: bool, out: &mut Vec<u8>) {
     let DataPacket { source, seqno, data } = packet;
-    out.put_u32(source.life);
+    out.put_u64(source.life);
     out.put_u32(seqno.0);
     out.put_u32(data.message.0);
     out.put_slice(&data.qos.to_wire());
@@ -255,7 +255,7 @@ fn put_epoch(epoch: Epoch, out: &mut Vec<u8>) {
 
 fn put_process(process: Process, out: &mut Vec<u8>) {
     out.put_u64(process.node.0);
-    out.put_u32(process.life);
+    out.put_u64(process.life);
 }
 
 fn put_list<T>(items: &[T], out: &mut Vec<u8>, put: impl Fn(&T, &mut Vec<u8>)) {

@@ -129,7 +129,7 @@ impl Ring {
     /// All lives of the node of `source` that are guests.
     fn guests_of(&self, source: Process) -> impl Iterator<Item = Process> {
         let first = Process { life: 0, ..source };
-        let last = Process { life: u32::MAX, ..source };
+        let last = Process { life: u64::MAX, ..source };
         self.guests.range(first..=last).map(|(it, _)| *it)
     }
 
