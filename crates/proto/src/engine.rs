@@ -376,7 +376,8 @@ pub struct Safe {
     /// All messages of this node up to here are settled at every member.
     pub up_to: SeqNo,
     /// The number of members that confirmed, including those that left with everything since the
-    /// last confirmation. 0 if there was none: see [`Safe::is_unconfirmed`].
+    /// last confirmation. Members that joined after the last of these messages are not counted. 0
+    /// if there was none: see [`Safe::is_unconfirmed`].
     pub members: usize,
     /// Members that lost some of them, and how many packets each; those that have left meanwhile
     /// too.

@@ -84,3 +84,27 @@ fn seeds_are_addresses_in_the_world_and_must_answer() {
     let alone = world.block_on(PATIENCE, node.join_async("a", Profile::time_critical()));
     assert!(matches!(alone, Some(Err(JoinGroupError::NoSeedAnswered { .. }))), "{alone:?}");
 }
+
+#[test]
+fn members_that_join_later_do_not_confirm_what_they_were_not_sent() {
+    for profile in [Profile::time_critical(), Profile::ordered(), Profile::bulk()] {
+        let mut world = World::new(config(2, 21));
+        let nodes: [Node; 2] = start(&world);
+        let confirmed = async {
+            let first = nodes[0].join_async("prices", profile).await.expect("a group");
+            nodes[0].sleep(Duration::from_secs(2)).await;
+            first.publish_async("early").await.expect("published");
+            nodes[0].sleep(Duration::from_secs(2)).await;
+            let later = nodes[1].join_async("prices", profile).await.expect("a group");
+            while first.members().is_empty() || later.members().is_empty() {
+                nodes[0].sleep(Duration::from_millis(5)).await;
+            }
+            let early = first.confirm_async(PATIENCE).await.expect("confirmed");
+            first.publish_async("late").await.expect("published");
+            (early, first.confirm_async(PATIENCE).await.expect("confirmed"))
+        };
+        let (early, late) = world.block_on(PATIENCE, confirmed).expect("in time");
+        assert!(early.is_unconfirmed(), "{profile:?}: {early:?}");
+        assert_eq!(late.members, 1, "{profile:?}");
+    }
+}

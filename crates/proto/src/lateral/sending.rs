@@ -243,12 +243,12 @@ impl OwnStream {
     }
 
     /// Returns how many members have confirmed all that they were owed before `up_to`, those that
-    /// have gone since included.
+    /// have gone since included. A member that has joined since is owed nothing before it.
     pub(super) fn confirmed(&self, up_to: Position) -> usize {
-        let has_confirmed = |member: &&Member| {
-            member.lost == 0 && member.first < up_to && member.acked_to >= Some(up_to)
-        };
-        self.members.len() + self.departed.iter().filter(has_confirmed).count()
+        let is_owed = |member: &&Member| member.first < up_to || up_to == self.start;
+        let has_left_whole = |member: &&Member| member.lost == 0 && member.acked_to >= Some(up_to);
+        let departed = self.departed.iter().filter(is_owed).filter(has_left_whole).count();
+        self.members.values().filter(is_owed).count() + departed
     }
 
     /// Members that lost packets, and how many each; those that have gone are told once.

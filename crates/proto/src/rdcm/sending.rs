@@ -326,8 +326,7 @@ impl Sending {
         {
             self.marks.pop_front();
             let incomplete = self.incomplete(mark);
-            // Somebody who was left behind may have all by now.
-            let members = self.placing.all().filter(|(_, state)| state.next >= mark).count();
+            let members = self.placing.confirmed(mark);
             around.events.push_back(Event::Safe(Safe {
                 group: around.group,
                 up_to: seqno(mark - 1),

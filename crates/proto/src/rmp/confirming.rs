@@ -38,7 +38,7 @@ impl Group {
             return;
         }
         (self.confirming.up_to, self.confirming.place) = (None, None);
-        let (group, members) = (cx.group, ring.view().len() - 1);
+        let (group, members) = (cx.group, ring.others_since(place).count());
         let incomplete = Vec::new();
         cx.events.push_back(Event::Safe(Safe { group, up_to, members, incomplete }));
     }

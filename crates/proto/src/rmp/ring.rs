@@ -278,6 +278,12 @@ impl Ring {
         others.filter(move |(_, it)| it.accepted < place).map(|(process, _)| process.node)
     }
 
+    /// The other members that were in the ring at this place.
+    pub(super) fn others_since(&self, place: Timestamp) -> impl Iterator<Item = NodeId> {
+        let others = self.standings.iter().filter(|(process, _)| **process != self.me);
+        others.filter(move |(_, it)| it.joined <= place).map(|(process, _)| process.node)
+    }
+
     /// Whether this is a member that has taken the token since it was let in. Until then its
     /// request may have been an old one, of a member that is gone, and so may be what comes in its
     /// name.

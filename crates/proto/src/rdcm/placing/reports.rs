@@ -16,6 +16,13 @@ impl Receiver {
 }
 
 impl Placing {
+    /// How many receivers have got all packets before `mark`. One that came later was owed none of
+    /// them, and one that was left behind may have all by now.
+    pub(in super::super) fn confirmed(&self, mark: u64) -> usize {
+        let all = self.receivers.values();
+        all.filter(|it| it.owed_from < mark && it.state.next >= mark).count()
+    }
+
     /// A receiver reports. Whether it is one whom the others wait for.
     pub(in super::super) fn on_report(
         &mut self,
