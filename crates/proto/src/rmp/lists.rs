@@ -319,7 +319,8 @@ impl Group {
             let epoch = snapshot.view.epoch;
             // Whoever began the ring that this node asks is in another one now.
             self.target = self.target.map(|it| if it.creator.node == sender { epoch } else { it });
-            if self.target.is_none_or(|target| target == epoch) {
+            // One that does not work is asked alone for a while. It may never let anybody in.
+            if self.target.is_none_or(|target| target == epoch && snapshot.is_working) {
                 self.tries.join = 0;
             }
             self.is_in_line = true;

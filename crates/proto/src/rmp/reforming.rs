@@ -31,6 +31,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::lists::Lists;
 use super::around::{Around, Timer};
 use super::group::Group;
 use super::names::{Epoch, Process};
@@ -41,6 +42,7 @@ use super::view::RingView;
 use crate::{NodeId, Time};
 
 mod initiator;
+mod lists;
 
 /// What a member knows of reformations.
 #[derive(Debug, Default)]
@@ -50,12 +52,7 @@ pub(super) struct Reforming {
     promised: Option<Epoch>,
     /// The highest version seen of any ballot.
     highest: u32,
-    /// Lists that this member has accepted and that may hold.
-    accepted: Vec<Proposal>,
-    /// Ballots of those that this member does not commit, so that it can come as far as others.
-    released: Vec<Epoch>,
-    /// Ballots that can never hold any more.
-    refuted: Vec<Epoch>,
+    lists: Lists,
     /// The list that the ring was formed with, for who has not heard that it holds.
     formation: Option<Proposal>,
     ancestors: VecDeque<Epoch>,
@@ -109,15 +106,24 @@ struct Vote {
 
 /// Rings that came before this one and are remembered.
 const ANCESTORS: usize = 32;
-/// Lists of one ring that are remembered.
-const MAX_ACCEPTED: usize = 32;
-/// So many members of these lists, and no other list is remembered.
-const MAX_LISTED: usize = 3 * RingView::MAX_MEMBERS;
+/// A version may be so far ahead of those that a member has seen: a member that does not hear the
+/// others for five days, while they try thirty times a second, still understands them.
+const MAX_LEAP: u32 = 1 << 24;
 
 impl Reforming {
     /// A ring of this epoch that works.
     pub(super) fn of(epoch: Epoch) -> Self {
         Self { promised: Some(epoch), highest: epoch.version, ..Self::default() }
+    }
+
+    /// Notes a version that a member has named. Returns `false` if it is too far ahead: no later
+    /// ballot could exceed the highest version that there is.
+    fn note_version(&mut self, version: u32) -> bool {
+        let is_near = version.saturating_sub(self.highest) <= MAX_LEAP;
+        if is_near {
+            self.highest = self.highest.max(version);
+        }
+        is_near
     }
 
     /// Whether the ring works.
@@ -127,27 +133,7 @@ impl Reforming {
 
     /// Returns `true` if this member may commit a list that it has accepted, and applies no rounds.
     pub(super) fn has_accepted(&self) -> bool {
-        self.last_accepted().is_some()
-    }
-
-    /// The last list that this member has accepted and was not released from.
-    fn last_accepted(&self) -> Option<&Proposal> {
-        self.accepted.iter().rfind(|proposal| !self.released.contains(&proposal.view.epoch))
-    }
-
-    /// This member commits none of these lists any more.
-    fn release(&mut self, ballots: &[Epoch]) {
-        let accepted = self.accepted.iter().map(|proposal| proposal.view.epoch);
-        let new = accepted.filter(|it| ballots.contains(it) && !self.released.contains(it));
-        let new: Vec<Epoch> = new.collect();
-        self.released.extend(new);
-    }
-
-    /// Returns `true` if no other list can be accepted until one of them is refuted: they are too
-    /// many, or have too many members for a vote.
-    fn is_full(&self) -> bool {
-        let listed: usize = self.accepted.iter().map(|proposal| proposal.view.len()).sum();
-        self.accepted.len() >= MAX_ACCEPTED || listed >= MAX_LISTED
+        self.lists.last().is_some()
     }
 
     /// Whether this member's partition may not go on.
@@ -179,44 +165,12 @@ impl Reforming {
         self.ancestors.contains(&epoch)
     }
 
-    fn accepted_on_the_wire(&self) -> Vec<Accepted> {
-        let lists = self.accepted.iter().map(|proposal| Accepted {
-            ballot: proposal.view.epoch,
-            least: proposal.view.least() as u16,
-            members: proposal.view.processes().collect(),
-        });
-        lists.collect()
-    }
-
-    /// Lists after this one do not hold if they need this node, which has gone on with this one.
-    fn refute_after(&mut self, ballot: Epoch, node: NodeId) {
-        let later = self.accepted.iter().skip_while(|it| it.view.epoch != ballot).skip(1);
-        let theirs = later.filter(|it| it.view.process_of(node).is_some());
-        let refuted: Vec<Epoch> = theirs.map(|it| it.view.epoch).collect();
-        self.drop_refuted(&refuted);
-    }
-
     /// Refutes the list that this member proposes. Only its initiator could have made it hold, and
     /// takes part in another ballot now.
     fn refute_own(&mut self) {
         if let State::Proposing { proposal, .. } = &self.state {
             let own = proposal.view.epoch;
-            self.drop_refuted(&[own]);
-        }
-    }
-
-    fn drop_refuted(&mut self, refuted: &[Epoch]) {
-        self.accepted.retain(|proposal| !refuted.contains(&proposal.view.epoch));
-        self.released.retain(|ballot| !refuted.contains(ballot));
-        for epoch in refuted {
-            if self.refuted.contains(epoch) {
-                continue;
-            }
-            if self.refuted.len() == MAX_ACCEPTED {
-                // Promises exclude the oldest ballot by now, unlike this one.
-                self.refuted.remove(0);
-            }
-            self.refuted.push(*epoch);
+            self.lists.refute(&[own]);
         }
     }
 }
@@ -245,7 +199,10 @@ impl Group {
         if ballot.creator.node != sender || !ring.view().contains(ballot.creator) {
             return self.notify(cx, sender);
         }
-        self.reforming.highest = self.reforming.highest.max(ballot.version);
+        if !self.reforming.note_version(ballot.version) {
+            cx.counters.foreign += 1;
+            return;
+        }
         let promised = self.reforming.promised.unwrap_or(epoch);
         if ballot < promised {
             return cx.unicast(sender, &Packet::RecoveryAbort { ballot, seen: promised });
@@ -261,8 +218,8 @@ impl Group {
         }
         let State::Voted { target, .. } = &mut self.reforming.state else { return };
         target.clone_from(&position);
-        self.reforming.drop_refuted(&refuted);
-        self.reforming.release(&released);
+        self.reforming.lists.refute(&refuted);
+        self.reforming.lists.release(&released);
         let patience = self.patience(cx);
         cx.set(Timer::Recovery, patience);
         self.vote(cx);
@@ -274,7 +231,7 @@ impl Group {
     /// and not in one that follows it while it may hold: others who have accepted it may not get
     /// the same any more.
     fn position(&self, ring: &Ring) -> Position {
-        let accepted = self.reforming.last_accepted();
+        let accepted = self.reforming.lists.last();
         accepted.map_or_else(|| ring.position(), |proposal| proposal.position.clone())
     }
 
@@ -283,7 +240,7 @@ impl Group {
         let position = self.position(ring);
         let State::Voted { said, .. } = &mut self.reforming.state else { return };
         *said = Some(position.clone());
-        let (epoch, accepted) = (ring.view().epoch, self.reforming.accepted_on_the_wire());
+        let (epoch, accepted) = (ring.view().epoch, self.reforming.lists.on_the_wire());
         let vote = Packet::RecoveryVote { epoch, ballot, position, accepted };
         cx.unicast(ballot.creator.node, &vote);
     }
@@ -307,7 +264,7 @@ impl Group {
         let ballot = proposal.view.epoch;
         if is_committed {
             // The sender has gone on with this list: it has accepted no later one, nor will it.
-            self.reforming.refute_after(ballot, sender);
+            self.reforming.lists.refute_after(ballot, sender);
             return self.on_other_epoch_of(cx, ballot);
         }
         let Some(ring) = &self.ring else { return };
@@ -319,22 +276,22 @@ impl Group {
             return cx.unicast(sender, &Packet::RecoveryAbort { ballot, seen: promised });
         }
         let position = self.position(ring);
-        let is_dead = self.reforming.refuted.contains(&ballot);
+        let is_dead = self.reforming.lists.refuted.contains(&ballot);
         if ballot > promised || is_dead || !proposal.view.contains(self.me) {
             return;
         }
-        let is_known = self.reforming.accepted.iter().any(|it| it.view.epoch == ballot);
+        let is_known = self.reforming.lists.accepted.iter().any(|it| it.view.epoch == ballot);
         if !is_known && position != proposal.position {
             return self.vote(cx);
         }
         if !is_known {
-            self.reforming.drop_refuted(&proposal.refuted);
-            if self.reforming.is_full() {
+            self.reforming.lists.refute(&proposal.refuted);
+            if self.reforming.lists.is_full() {
                 // A list that is not remembered must not be acknowledged.
                 cx.counters.lists_refused += 1;
                 return;
             }
-            self.reforming.accepted.push(proposal);
+            self.reforming.lists.accepted.push(proposal);
         }
         let patience = self.patience(cx);
         cx.set(Timer::Recovery, patience);
@@ -380,7 +337,7 @@ impl Group {
     pub(super) fn on_other_epoch(&mut self, cx: &mut Around<'_>, sender: NodeId, epoch: Epoch) {
         cx.counters.foreign += 1;
         let Some(ring) = &self.ring else { return };
-        if self.reforming.accepted.iter().any(|it| it.view.epoch == epoch) {
+        if self.reforming.lists.accepted.iter().any(|it| it.view.epoch == epoch) {
             return self.on_other_epoch_of(cx, epoch);
         }
         let formation = self.reforming.formation.as_ref();
@@ -396,8 +353,8 @@ impl Group {
     /// The ring of this epoch works: if this member has accepted its list, the list holds. It goes
     /// on with it, unless it has accepted another since.
     pub(super) fn on_other_epoch_of(&mut self, cx: &mut Around<'_>, epoch: Epoch) {
-        let last = self.reforming.accepted.last().filter(|it| it.view.epoch == epoch);
-        let last = last.filter(|_| !self.reforming.released.contains(&epoch));
+        let last = self.reforming.lists.accepted.last().filter(|it| it.view.epoch == epoch);
+        let last = last.filter(|_| !self.reforming.lists.released.contains(&epoch));
         if let Some(proposal) = last.cloned() {
             self.commit(cx, proposal);
         }
@@ -415,10 +372,13 @@ impl Group {
             cx.counters.foreign += 1;
             return;
         }
-        self.reforming.highest = self.reforming.highest.max(seen.version).max(ballot.version);
+        if !self.reforming.note_version(seen.version.max(ballot.version)) {
+            cx.counters.foreign += 1;
+            return;
+        }
         if ballot.creator.node == sender {
             // Only its initiator could have made it hold.
-            self.reforming.drop_refuted(&[ballot]);
+            self.reforming.lists.refute(&[ballot]);
             if self.reforming.promised == Some(ballot) && !self.reforming.is_idle() {
                 self.reforming.lost_turns += 1;
                 self.back_off(cx, cx.config.back_off);

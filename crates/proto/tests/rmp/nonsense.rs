@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use carom_proto::rmp::packet::{NewList, Packet, Snapshot, SourceState};
+use carom_proto::rmp::packet::{NewList, Packet, Position, Snapshot, SourceState};
 use carom_proto::rmp::{
-    Config, ListChangeKind, LockName, Member, Partition, Process, Qos, RingView, Rmp, Round,
+    Config, Epoch, ListChangeKind, LockName, Member, Partition, Process, Qos, RingView, Rmp, Round,
     Timestamp, What,
 };
 use carom_proto::wire::Header;
@@ -177,6 +177,57 @@ fn a_snapshot_of_a_ring_that_this_node_is_not_in_makes_it_no_member() {
         count += 1;
     }
     assert!(count > 0, "nobody has sent one");
+}
+
+/// Nobody could exceed the highest version that there is.
+#[test]
+fn member_that_names_the_highest_version_does_not_end_all_reformations() {
+    for is_abort in [false, true] {
+        let mut world = World::new(3, Partition::Majority, 1);
+        (0..3).for_each(|number| world.join(number));
+        world.run_for(1000 * MS);
+        let epoch = world.process(2).map(|creator| Epoch { version: u32::MAX, creator });
+        let (ballot, ring) = (epoch.expect("it is in"), world.hosts[0].engine.view(GROUP));
+        let start = Packet::RecoveryStart {
+            epoch: ring.expect("it is in a ring").epoch,
+            ballot,
+            position: Position { next: Timestamp(1), is_whole: true, received: Vec::new() },
+            refuted: Vec::new(),
+            released: Vec::new(),
+        };
+        let abort = Packet::RecoveryAbort { ballot, seen: ballot };
+        for number in 0..2 {
+            world.forge(2, number, if is_abort { &abort } else { &start });
+        }
+        world.crash(2);
+        world.send(0, Qos::TotallyOrdered, 50);
+        world.run_for(10_000 * MS);
+        assert_eq!(world.ring(0), Some(vec![NodeId(1), NodeId(2)]), "abort: {is_abort}");
+    }
+}
+
+/// A node has left its ring for a larger one, which stops at once and never continues.
+#[test]
+fn node_that_waits_in_vain_for_a_larger_ring_joins_a_smaller_one() {
+    let mut world = World::new(3, Partition::Majority, 1);
+    world.join(0);
+    world.run_for(1000 * MS);
+    let process = |node| Process { node: NodeId(node), life: 1 };
+    let mut ring = largest_ring(process(3), process(4));
+    let change =
+        ViewChange { group: GROUP, node: NodeId(3), kind: ViewChangeKind::Joined, version: 1 };
+    let now = world.now;
+    world.hosts[0].engine.handle_view(now, &change);
+    world.forge(2, 0, &Packet::NewList(NewList::Whole(ring.clone())));
+    world.run_for(20 * MS);
+    assert_eq!(world.ring(0), None, "it has left its own ring for the larger one");
+    ring.is_working = false;
+    world.join(1);
+    for _ in 0..600 {
+        world.forge(2, 0, &Packet::NewList(NewList::Whole(ring.clone())));
+        world.run_for(50 * MS);
+    }
+    assert_eq!(world.ring(0), Some(vec![NodeId(2), NodeId(1)]));
 }
 
 /// A ring of as many members and locks as there can be, which `founder` has begun; `last` is the

@@ -9,7 +9,8 @@ use super::super::names::{Epoch, Process};
 use super::super::packet::{Accepted, NewList, Packet, Position, Proposal};
 use super::super::view::RingView;
 use super::super::{Removal, RingNews};
-use super::{MAX_ACCEPTED, State, Vote};
+use super::lists::MAX_ACCEPTED;
+use super::{State, Vote};
 use crate::{NodeId, Time};
 
 impl Group {
@@ -18,7 +19,7 @@ impl Group {
         let (epoch, position) = (ring.view().epoch, self.position(ring));
         let version = self.reforming.highest.max(epoch.version).saturating_add(1);
         let ballot = Epoch { version, creator: self.me };
-        let accepted = self.reforming.accepted_on_the_wire();
+        let accepted = self.reforming.lists.on_the_wire();
         let vote = Vote { position: position.clone(), accepted };
         self.reforming.highest = version;
         self.reforming.promised = Some(ballot);
@@ -34,7 +35,8 @@ impl Group {
 
     pub(super) fn say_start(&mut self, cx: &mut Around<'_>, position: Position) {
         let (Some(epoch), Some(ballot)) = (self.epoch(), self.reforming.promised) else { return };
-        let (refuted, released) = (self.reforming.refuted.clone(), self.reforming.released.clone());
+        let (refuted, released) =
+            (self.reforming.lists.refuted.clone(), self.reforming.lists.released.clone());
         cx.multicast(&Packet::RecoveryStart { epoch, ballot, position, refuted, released });
     }
 
@@ -88,7 +90,7 @@ impl Group {
         for vote in votes.values_mut() {
             vote.accepted.retain(|list| !refuted.contains(&list.ballot));
         }
-        self.reforming.drop_refuted(&refuted);
+        self.reforming.lists.refute(&refuted);
     }
 
     /// Goes on with the list if all have voted and come as far; or at last with those who have.
@@ -152,12 +154,12 @@ impl Group {
     fn release_voters(&mut self, cx: &mut Around<'_>, votes: &BTreeMap<Process, Vote>) -> bool {
         let lists = votes.values().flat_map(|vote| &vote.accepted).map(|list| list.ballot);
         let lists: BTreeSet<Epoch> =
-            lists.filter(|ballot| !self.reforming.released.contains(ballot)).collect();
-        if lists.is_empty() || self.reforming.released.len() + lists.len() > MAX_ACCEPTED {
+            lists.filter(|ballot| !self.reforming.lists.released.contains(ballot)).collect();
+        if lists.is_empty() || self.reforming.lists.released.len() + lists.len() > MAX_ACCEPTED {
             return false;
         }
         cx.counters.lists_released += lists.len() as u64;
-        self.reforming.released.extend(lists);
+        self.reforming.lists.released.extend(lists);
         self.reforming.tries = 0;
         self.ask_again(cx);
         self.advance(cx, None);
@@ -183,7 +185,7 @@ impl Group {
         members: Vec<Process>,
     ) {
         let Some(ballot) = self.reforming.promised else { return };
-        if self.reforming.is_full() {
+        if self.reforming.lists.is_full() {
             cx.counters.lists_refused += 1;
             return self.give_up(cx);
         }
@@ -196,9 +198,9 @@ impl Group {
         cx.counters.quorums_forced += u64::from(is_forced);
         new.is_forced |= is_forced;
         new.settle_force();
-        let refuted = self.reforming.refuted.clone();
+        let refuted = self.reforming.lists.refuted.clone();
         let proposal = Proposal { base: view.epoch, position, view: new, refuted };
-        self.reforming.accepted.push(proposal.clone());
+        self.reforming.lists.accepted.push(proposal.clone());
         self.reforming.tries = 0;
         let acks = BTreeSet::from([self.me]);
         self.reforming.state = State::Proposing { proposal: proposal.clone(), acks };
@@ -234,7 +236,7 @@ impl Group {
     pub(super) fn give_up(&mut self, cx: &mut Around<'_>) {
         let Some(ballot) = self.reforming.promised else { return };
         cx.counters.reformations_aborted += 1;
-        self.reforming.drop_refuted(&[ballot]);
+        self.reforming.lists.refute(&[ballot]);
         cx.multicast(&Packet::RecoveryAbort { ballot, seen: ballot });
         self.back_off(cx, cx.config.back_off);
     }

@@ -1,0 +1,80 @@
+//! The lists that a member has accepted in ballots of one ring.
+
+use alloc::vec::Vec;
+
+use super::super::names::Epoch;
+use super::super::packet::{Accepted, Proposal};
+use super::super::view::RingView;
+use crate::NodeId;
+
+/// Lists of the ring's ballots.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    /// Those that this member has accepted and that may hold.
+    pub(super) accepted: Vec<Proposal>,
+    /// Ballots of those that this member does not commit, so that it can come as far as others.
+    pub(super) released: Vec<Epoch>,
+    /// Ballots that can never hold any more.
+    pub(super) refuted: Vec<Epoch>,
+}
+
+impl Lists {
+    /// The last list that this member has accepted and was not released from.
+    pub(super) fn last(&self) -> Option<&Proposal> {
+        self.accepted.iter().rfind(|proposal| !self.released.contains(&proposal.view.epoch))
+    }
+
+    /// This member commits none of these lists any more.
+    pub(super) fn release(&mut self, ballots: &[Epoch]) {
+        let accepted = self.accepted.iter().map(|proposal| proposal.view.epoch);
+        let new = accepted.filter(|it| ballots.contains(it) && !self.released.contains(it));
+        let new: Vec<Epoch> = new.collect();
+        self.released.extend(new);
+    }
+
+    /// Returns `true` if no other list can be accepted until one of them is refuted: they are too
+    /// many, or have too many members for a vote.
+    pub(super) fn is_full(&self) -> bool {
+        let listed: usize = self.accepted.iter().map(|proposal| proposal.view.len()).sum();
+        self.accepted.len() >= MAX_ACCEPTED || listed >= MAX_LISTED
+    }
+
+    /// The lists as votes name them.
+    pub(super) fn on_the_wire(&self) -> Vec<Accepted> {
+        let lists = self.accepted.iter().map(|proposal| Accepted {
+            ballot: proposal.view.epoch,
+            least: proposal.view.least() as u16,
+            members: proposal.view.processes().collect(),
+        });
+        lists.collect()
+    }
+
+    /// Lists after this one do not hold if they need this node, which has gone on with this one.
+    pub(super) fn refute_after(&mut self, ballot: Epoch, node: NodeId) {
+        let later = self.accepted.iter().skip_while(|it| it.view.epoch != ballot).skip(1);
+        let theirs = later.filter(|it| it.view.process_of(node).is_some());
+        let refuted: Vec<Epoch> = theirs.map(|it| it.view.epoch).collect();
+        self.refute(&refuted);
+    }
+
+    /// These ballots can never hold any more.
+    pub(super) fn refute(&mut self, refuted: &[Epoch]) {
+        self.accepted.retain(|proposal| !refuted.contains(&proposal.view.epoch));
+        self.released.retain(|ballot| !refuted.contains(ballot));
+        for epoch in refuted {
+            if self.refuted.contains(epoch) {
+                continue;
+            }
+            if self.refuted.len() == MAX_ACCEPTED {
+                // Promises exclude the oldest ballot by now, unlike this one.
+                self.refuted.remove(0);
+            }
+            self.refuted.push(*epoch);
+        }
+    }
+}
+
+/// Lists of one ring that are remembered.
+pub(super) const MAX_ACCEPTED: usize = 32;
+/// So many members of these lists, and no other list is remembered.
+const MAX_LISTED: usize = 3 * RingView::MAX_MEMBERS;
