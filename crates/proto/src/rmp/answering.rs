@@ -156,8 +156,8 @@ impl Group {
         if payload.len() > limit {
             return Err(ReplyError::TooLarge { bytes: payload.len(), limit });
         }
-        let waiting_bytes = self.sending.waiting_bytes();
-        if waiting_bytes + payload.len() > cx.config.queue_bytes {
+        let full = self.sending.full_with(payload.len(), cx.config.queue_bytes);
+        if let Some(waiting_bytes) = full {
             return Err(ReplyError::QueueFull { waiting_bytes });
         }
         let Some(entry) = self.answering.entry(id) else { return Err(ReplyError::NotOpen) };

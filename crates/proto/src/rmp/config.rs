@@ -12,9 +12,11 @@ pub struct Config {
     /// Bytes of the largest IP packet on the path: no packet of ours is ever cut by IP.
     /// Default 1500.
     pub path_mtu: u16,
-    /// Bytes of the largest message; larger ones are refused. Default and most: 16 MiB.
+    /// Bytes of the largest message; larger ones are refused. At least 64, at most 16 MiB. Default
+    /// 16 MiB.
     pub message_bytes: usize,
-    /// Bytes of messages that wait for the window; a full queue refuses. Default 32 MiB.
+    /// Bytes of messages that wait for the window. A full queue refuses more, an empty one takes
+    /// any. Default 32 MiB.
     pub queue_bytes: usize,
     /// Maximum number of bytes in flight, that is without a place in the order, on paths with a
     /// round trip of up to 50 ms; on longer ones so many for each 50 ms, up to ten times as many.
@@ -154,14 +156,24 @@ impl Config {
     /// # Errors
     /// What is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let span = self.least_timeout.min(self.recovery_retry).min(self.join_retry);
-        let span = span.min(self.call_retry);
+        let pauses = [
+            ("least_timeout", self.least_timeout),
+            ("recovery_retry", self.recovery_retry),
+            ("join_retry", self.join_retry),
+            ("call_retry", self.call_retry),
+            ("minority_retry", self.minority_retry),
+            ("announce", self.announce),
+            ("idle_after", self.idle_after),
+        ];
+        if let Some((name, _)) = pauses.iter().find(|(_, pause)| pause.is_zero()) {
+            return Err(ConfigError::Zero(name));
+        }
+        let message_bytes = LEAST_MESSAGE_BYTES..=MAX_MESSAGE_BYTES;
         let mtu = usize::from(self.path_mtu);
         match () {
             () if mtu < LEAST_MTU => Err(ConfigError::PathMtu(self.path_mtu)),
-            () if self.message_bytes > MAX_MESSAGE_BYTES => Err(ConfigError::MessageBytes),
+            () if !message_bytes.contains(&self.message_bytes) => Err(ConfigError::MessageBytes),
             () if self.window_bytes < mtu => Err(ConfigError::WindowBytes),
-            () if span.is_zero() => Err(ConfigError::Timeout),
             () if !(1..=MAX_BATCH).contains(&self.batch) => Err(ConfigError::Batch),
             () => Ok(()),
         }
@@ -174,22 +186,47 @@ pub enum ConfigError {
     /// Too small for the largest packet that cannot be cut.
     #[error("path_mtu {0}: at least 576")]
     PathMtu(u16),
-    /// More than packets can number.
-    #[error("message_bytes: at most 16 MiB")]
+    /// Too small for what a request adds to its message, or more than packets can number.
+    #[error("message_bytes: 64 bytes to 16 MiB")]
     MessageBytes,
     /// Nothing could ever be sent.
     #[error("window_bytes: at least one path MTU")]
     WindowBytes,
     /// No time between two tries.
-    #[error("least_timeout, recovery_retry and join_retry: more than zero")]
-    Timeout,
+    #[error("{0}: more than zero")]
+    Zero(&'static str),
     /// An ACK orders at least one packet and has to fit a packet itself.
     #[error("batch: 1 to 64")]
     Batch,
 }
 
 pub(super) const LEAST_MTU: usize = 576;
+const LEAST_MESSAGE_BYTES: usize = 64;
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 const UDP_AND_IP_BYTES: usize = 28;
 /// An ACK has one entry of 18 bytes for each source at most, and has to fit a packet.
 const MAX_BATCH: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_cannot_work_are_refused() {
+        let with = Config::default;
+        assert_eq!(with().validate(), Ok(()));
+        let refused = |config: Config| config.validate().expect_err("it cannot work");
+        assert_eq!(refused(Config { path_mtu: 9, ..with() }), ConfigError::PathMtu(9));
+        for message_bytes in [0, 63, (16 << 20) + 1] {
+            assert_eq!(refused(Config { message_bytes, ..with() }), ConfigError::MessageBytes);
+        }
+        let zeros = [
+            Config { announce: Duration::ZERO, ..with() },
+            Config { minority_retry: Duration::ZERO, ..with() },
+            Config { idle_after: Duration::ZERO, ..with() },
+        ];
+        for config in zeros {
+            assert!(matches!(refused(config), ConfigError::Zero(_)));
+        }
+    }
+}

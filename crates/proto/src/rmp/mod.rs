@@ -370,9 +370,9 @@ impl Engine for Rmp {
         if payload.len() > limit {
             return Err(SendError::TooLarge { bytes: payload.len(), limit });
         }
-        let waiting = state.sending.waiting_bytes();
-        if waiting + payload.len() > self.config.queue_bytes {
-            return Err(SendError::QueueFull { waiting_bytes: waiting });
+        let full = state.sending.full_with(payload.len(), self.config.queue_bytes);
+        if let Some(waiting_bytes) = full {
+            return Err(SendError::QueueFull { waiting_bytes });
         }
         let sent = self.with(now, group, |state, around| state.send(around, qos, payload));
         sent.ok_or(SendError::NotJoined)

@@ -235,6 +235,13 @@ impl Sending {
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
+
+    /// Returns the bytes that wait already, if a queue of `queue_bytes` has no room for `bytes`
+    /// more. An empty queue takes any message.
+    pub(super) fn full_with(&self, bytes: usize, queue_bytes: usize) -> Option<usize> {
+        let waiting = self.waiting_bytes;
+        (waiting > 0 && waiting + bytes > queue_bytes).then_some(waiting)
+    }
 }
 
 /// What a message takes that waits, beside its payload.

@@ -145,14 +145,14 @@ impl Rmp {
         }
         let number = self.requests.next(group);
         if let Some(state) = self.groups.get(&group) {
-            let waiting_bytes = state.sending.waiting_bytes();
+            let full = state.sending.full_with(payload.len(), self.config.queue_bytes);
             if state.is_leaving {
                 return Err(RequestError::Leaving);
             } else if !state.is_of_guest() && !state.terms.allows(qos) {
                 return Err(RequestError::Qos { asked: qos });
             } else if number.wrapping_sub(state.calling.oldest(number)) >= calls::MAX_WAITING {
                 return Err(RequestError::TooMany { waiting: state.calling.len() });
-            } else if waiting_bytes + payload.len() > self.config.queue_bytes {
+            } else if let Some(waiting_bytes) = full {
                 return Err(RequestError::QueueFull { waiting_bytes });
             }
         } else {

@@ -16,7 +16,7 @@ mod resilience;
 mod restarts;
 mod rig;
 
-use carom_proto::rmp::{JoinOptions, Partition, Qos};
+use carom_proto::rmp::{Config, JoinOptions, Partition, Qos};
 use carom_proto::{NodeId, Safe, SeqNo};
 
 use rig::{GROUP, MS, Told, World};
@@ -352,4 +352,17 @@ fn a_ring_without_work_goes_quiet() {
     world.run_for(10_000 * MS);
     let after: u64 = world.datagrams_by_kind.values().sum();
     assert_eq!(after, before, "{:?}", world.datagrams_by_kind);
+}
+
+#[test]
+fn an_empty_queue_takes_a_message_that_is_larger_than_the_queue() {
+    let config = Config { queue_bytes: 1000, ..Config::default() };
+    let mut world = World::with_config(2, Partition::Majority, 1, config);
+    (0..2).for_each(|number| world.join(number));
+    world.run_for(1000 * MS);
+    for _ in 0..2 {
+        world.send(0, Qos::TotallyOrdered, 50_000);
+        world.run_for(1000 * MS);
+    }
+    assert_eq!(payloads(&world, 1).len(), 2);
 }
