@@ -56,12 +56,14 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         Ok(Answered::Reply { payload, .. }) => args.write(&payload),
         Ok(Answered::Acknowledged) => Ok(Outcome::Fine),
         Err(NotAnswered::Unanswered) if is_nobody_there => {
-            eprintln!("nobody is in {}: nothing was done", args.group);
+            output::say(format_args!("nobody is in {}: nothing was done", args.group));
             Ok(Outcome::Code(UNANSWERED))
         }
         Err(error @ NotAnswered::Unanswered) => {
             let (handler, name) = (args.handler.number(), &args.group);
-            eprintln!("handler {handler} of {name}: {error}; it may have been done all the same");
+            output::say(format_args!(
+                "handler {handler} of {name}: {error}; it may have been done all the same"
+            ));
             Ok(Outcome::Code(UNANSWERED))
         }
         Err(error) => Err(CliError::new(format!("group {}: {error}", args.group), error.fix())),
@@ -103,7 +105,10 @@ impl Args {
         };
         write_out(&reply.output)?;
         if reply.code != 0 {
-            eprintln!("the command of {} failed with code {}", self.group, reply.code);
+            output::say(format_args!(
+                "the command of {} failed with code {}",
+                self.group, reply.code
+            ));
         }
         Ok(Outcome::of(reply.code != 0))
     }

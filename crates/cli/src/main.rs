@@ -4,8 +4,6 @@
 //! 0 is fine, 1 is a loss or a finding, 2 is wrong use or an environment that does not allow it. A
 //! verb that runs a command ends as the command does.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)]
-
 mod call;
 mod control;
 mod counted;

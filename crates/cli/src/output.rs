@@ -36,6 +36,13 @@ pub(crate) fn say(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
+/// Draws on standard error without ending the line. A terminal that does not take it is no reason
+/// to end.
+pub(crate) fn draw(text: impl Display) {
+    let mut out = std::io::stderr().lock();
+    let _ = write!(out, "{text}").and_then(|()| out.flush());
+}
+
 /// Standard output did not take what was written to it.
 pub(crate) fn not_written(error: &std::io::Error) -> CliError {
     let cause = format!("standard output: {}", crate::error::plain(error));

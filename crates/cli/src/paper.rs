@@ -1,7 +1,7 @@
 //! `carom paper`: the papers' evaluations, run again in the simulator.
 
 use std::fs;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -225,7 +225,7 @@ impl Watcher {
 
     fn end(&self) {
         if self.is_terminal {
-            eprint!("{CLEAR_LINE}");
+            output::draw(CLEAR_LINE);
         }
     }
 }
@@ -239,10 +239,7 @@ impl Watch for Watcher {
         let Progress { done, total, last } = progress;
         let seconds = self.started.elapsed().as_secs();
         let (start, end) = if self.is_terminal { (CLEAR_LINE, "") } else { ("", "\n") };
-        let mut out = std::io::stderr().lock();
-        // A terminal that does not take it is no reason to end the run.
-        let _ = write!(out, "{start}{done} of {total} runs, {seconds} s: {last}{end}");
-        let _ = out.flush();
+        output::draw(format_args!("{start}{done} of {total} runs, {seconds} s: {last}{end}"));
     }
 }
 

@@ -184,7 +184,7 @@ impl<'a> Publisher<'a> {
             if !told && started.elapsed() >= TELL_AFTER && known.len() < self.args.wait_for {
                 let (wanted, there) = (self.args.wait_for, known.len());
                 let (wanted, name) = (counted(wanted, "member"), &self.args.group);
-                eprintln!("waiting for {wanted} of {name}, {there} there");
+                output::say(format_args!("waiting for {wanted} of {name}, {there} there"));
                 told = true;
             }
             if self.args.wait_timeout.is_some_and(|limit| started.elapsed() >= limit) {
@@ -294,11 +294,16 @@ impl<'a> Publisher<'a> {
                 Ok(Some(Event::Slow(slow))) => {
                     let (member, behind) = (slow.node, slow.behind);
                     let behind = counted(behind, "packet");
-                    eprintln!("slow: {member} is {behind} behind: no longer waited for");
+                    output::say(format_args!(
+                        "slow: {member} is {behind} behind: no longer waited for"
+                    ));
                 }
                 Ok(Some(Event::View(change))) => match change.kind {
                     ViewChangeKind::Failed => {
-                        eprintln!("failed: {} is not there: no longer waited for", change.node);
+                        output::say(format_args!(
+                            "failed: {} is not there: no longer waited for",
+                            change.node
+                        ));
                         self.failed.update(|count| count + 1);
                     }
                     ViewChangeKind::Left => self.left.update(|count| count + 1),
@@ -372,12 +377,12 @@ impl<'a> Publisher<'a> {
         let seconds = self.took.as_secs_f64();
         let rate = if seconds > 0.0 { self.messages as f64 / seconds } else { 0.0 };
         let messages = self.messages;
-        eprintln!(
+        output::say(format_args!(
             "sent {} to {} in {seconds:.2} s ({rate:.0}/s): {}",
             counted(messages, "message"),
             self.args.group,
             confirmed.words()
-        );
+        ));
         if self.args.json {
             let (members, waiting_for, incomplete) = confirmed.figures();
             let incomplete: Vec<_> = incomplete

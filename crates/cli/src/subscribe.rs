@@ -55,7 +55,7 @@ pub(crate) struct Args {
 /// If the group cannot be joined, or the output does not take the messages.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     if let Some(hint) = node::wildcard_hint(&args.group) {
-        eprintln!("note: {hint}");
+        output::say(format_args!("note: {hint}"));
     }
     let profile = args.order.profile(Part::Voter);
     let interrupt = if profile.is_some() { ring::listen() } else { interrupt::listen() }?;
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
         None => node::join(&node, &args.group, args.rate_of_fire)?,
     };
     let (endpoint, others) = (node.endpoint(), counted(group.members().len(), "other member"));
-    eprintln!("joined {} at {endpoint}, {others}", args.group);
+    output::say(format_args!("joined {} at {endpoint}, {others}", args.group));
     let mut receiver = Receiver::new(args, profile.is_some().then(|| RingWatch::new(node.id())));
     let (tally, name) = (Arc::clone(&receiver.tally), args.group.clone());
     let (watched, is_ordered) = (Arc::downgrade(&node), profile.is_some());
@@ -259,7 +259,10 @@ impl Receiver {
             self.tally.lost_here.fetch_add(count, Relaxed);
         }
         let Lost { first, last, sender, cause, .. } = lost;
-        eprintln!("lost: {first} to {last} of {sender}, {}: {cause}", counted(count, "packet"));
+        output::say(format_args!(
+            "lost: {first} to {last} of {sender}, {}: {cause}",
+            counted(count, "packet")
+        ));
         if !self.json {
             return Ok(());
         }
@@ -286,11 +289,13 @@ impl Receiver {
             ),
         };
         let words = self.tally.last_words(group, self.ring.is_some());
-        eprintln!("{words}{injected}");
+        output::say(format_args!("{words}{injected}"));
         let broken_lines = self.tally.broken_lines.load(Relaxed);
         if broken_lines > 0 {
             let messages = counted(broken_lines, "message");
-            eprintln!("note: {messages} with line feeds: use --frames to keep them whole");
+            output::say(format_args!(
+                "note: {messages} with line feeds: use --frames to keep them whole"
+            ));
         }
         if !self.json {
             return Ok(());

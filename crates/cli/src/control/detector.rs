@@ -63,7 +63,9 @@ fn watch(detector: &Detector, args: &Args, interrupt: &Interrupt) -> Result<(), 
     let mut shown = detector.status();
     if !args.json {
         let DetectorStatus { detector, rack, address, .. } = &shown;
-        eprintln!("failure detector {detector} of rack {rack:?}, UDP {address}; ends with Ctrl-C");
+        output::say(format_args!(
+            "failure detector {detector} of rack {rack:?}, UDP {address}; ends with Ctrl-C"
+        ));
     }
     let begun = Instant::now();
     let (mut is_new, mut was_in, mut is_away_told) = (true, false, false);
@@ -78,7 +80,9 @@ fn watch(detector: &Detector, args: &Args, interrupt: &Interrupt) -> Result<(), 
         if !was_in && !is_away_told && begun.elapsed() >= SAY_AFTER {
             is_away_told = true;
             let controls = args.controls.join(", ");
-            eprintln!("note: no membership service answers at {controls} yet: it tries again");
+            output::say(format_args!(
+                "note: no membership service answers at {controls} yet: it tries again"
+            ));
         }
         if args.json {
             if is_new || is_other(&shown, &status) {
@@ -104,19 +108,19 @@ fn tell(before: &DetectorStatus, now: &DetectorStatus) {
     for process in &now.processes {
         let was_linked = before.processes.iter().any(|it| it.linked && it == process);
         if process.linked && !was_linked {
-            eprintln!("linked to {}", process.address);
+            output::say(format_args!("linked to {}", process.address));
         }
     }
     for process in before.processes.iter().filter(|process| process.linked) {
         if !now.processes.contains(process) {
-            eprintln!("link to {} is gone", process.address);
+            output::say(format_args!("link to {} is gone", process.address));
         }
     }
     if before.watched != now.watched {
-        eprintln!("watches {}: {}", now.watched.len(), now.watched.join(" "));
+        output::say(format_args!("watches {}: {}", now.watched.len(), now.watched.join(" ")));
     }
     if reports(before) != reports(now) {
-        eprintln!("reports made: {}", reports(now));
+        output::say(format_args!("reports made: {}", reports(now)));
     }
 }
 

@@ -124,19 +124,24 @@ pub(super) fn run(args: &Serve) -> Result<Outcome, CliError> {
     if args.json {
         output::json(&serving)?;
     } else {
-        eprintln!("serves at {}: nodes give --control {0}", serving.address);
+        output::say(format_args!("serves at {}: nodes give --control {0}", serving.address));
         if let Some(http) = &serving.http {
-            eprintln!("status and metrics at http://{http}/status and http://{http}/metrics");
+            output::say(format_args!(
+                "status and metrics at http://{http}/status and http://{http}/metrics"
+            ));
         }
-        eprintln!("ends with Ctrl-C; what was acknowledged is kept in {}", serving.store);
+        output::say(format_args!(
+            "ends with Ctrl-C; what was acknowledged is kept in {}",
+            serving.store
+        ));
     }
     let mut told = None;
     while !interrupt.wait(LOOK_EVERY) && !control.has_ended() {
         let trouble = control.trouble();
         if told != trouble {
             match &trouble {
-                Some(trouble) => eprintln!("away from its store: {trouble}"),
-                None => eprintln!("its store is back"),
+                Some(trouble) => output::say(format_args!("away from its store: {trouble}")),
+                None => output::say(format_args!("its store is back")),
             }
             told = trouble;
         }

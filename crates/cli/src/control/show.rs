@@ -67,13 +67,13 @@ impl Members {
     pub(super) fn run(&self) -> Result<Outcome, CliError> {
         let group = self.service.get::<GroupStatus>("members", Some(&self.group))?;
         let Some(group) = group else {
-            eprintln!("group {} has no members", self.group);
+            output::say(format_args!("group {} has no members", self.group));
             return Ok(Outcome::Finding);
         };
         if self.service.json {
             return output::json(&group).map(|()| Outcome::Fine);
         }
-        eprintln!("group {} is {}", self.group, group.profile);
+        output::say(format_args!("group {} is {}", self.group, group.profile));
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_header(["node", "incarnation", "endpoint"]);
         for member in &group.members {
@@ -121,37 +121,37 @@ impl Service {
 
 fn show(status: &Report) -> Result<(), CliError> {
     let Report { process, cluster, address, up_s, lease_ms, links, open_requests, .. } = status;
-    eprintln!(
+    output::say(format_args!(
         "process {process} of cluster {cluster:?} at {address}, up {up_s} s; lease {lease_ms} ms, \
          {}; waiting for the store: {}",
         counted(links, "link"),
         counted(open_requests, "request")
-    );
+    ));
     let groups: usize = status.owned().map(|partition| partition.groups).sum();
     let members: usize = status.owned().map(|partition| partition.members).sum();
     let partitions = status.owned().count();
-    eprintln!(
+    output::say(format_args!(
         "owns {} with {} and {}",
         counted(partitions, "partition"),
         counted(groups, "group"),
         counted(members, "membership")
-    );
+    ));
     if let Some(trouble) = &status.store.trouble {
-        eprintln!("store {}: {trouble}", status.store.kind);
+        output::say(format_args!("store {}: {trouble}", status.store.kind));
     }
     if !status.store.processes.is_empty() {
-        eprintln!("control processes: {}", status.store.processes.join(", "));
+        output::say(format_args!("control processes: {}", status.store.processes.join(", ")));
     }
     if let Some(multicast) = &status.multicast {
         let dead = match multicast.dead_links.is_empty() {
             true => "none".to_owned(),
             false => multicast.dead_links.join(", "),
         };
-        eprintln!(
+        output::say(format_args!(
             "manages the multicast of {} in a network of {}; links believed dead: {dead}",
             counted(multicast.groups.len(), "group"),
             counted(multicast.hosts, "host")
-        );
+        ));
     }
     if status.nodes.is_empty() {
         output::lines("no node is there")?;
@@ -159,7 +159,9 @@ fn show(status: &Report) -> Result<(), CliError> {
         output::lines(&nodes(&status.nodes))?;
     }
     if status.detectors.is_empty() {
-        eprintln!("no failure detector is there: nodes that fail are found out by their leases");
+        output::say(format_args!(
+            "no failure detector is there: nodes that fail are found out by their leases"
+        ));
         return Ok(());
     }
     output::lines(&detectors(status))

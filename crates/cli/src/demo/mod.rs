@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let interrupt = interrupt::listen()?;
     let plan = plan::Plan::new(args)?;
     if !args.json {
-        eprintln!("{}", plan.describe(args));
+        output::say(format_args!("{}", plan.describe(args)));
     }
     let world = World::start(args, &plan, interrupt)?;
     tell_path(args, world.path());
@@ -49,10 +49,14 @@ fn tell_path(args: &Args, path: &str) {
     if args.path() != PathChoice::Unicast && path != "multicast" {
         let interface = &args.interface;
         if path == "mixed" {
-            eprintln!("note: some members have not confirmed multicast yet: they get copies");
+            output::say(format_args!(
+                "note: some members have not confirmed multicast yet: they get copies"
+            ));
             return;
         }
-        eprintln!("note: no multicast on {interface} here: unicast copies to all members");
-        eprintln!("fix: see `carom doctor --interface {interface}`");
+        output::say(format_args!(
+            "note: no multicast on {interface} here: unicast copies to all members"
+        ));
+        output::say(format_args!("fix: see `carom doctor --interface {interface}`"));
     }
 }

@@ -1,7 +1,9 @@
 //! The live table: a row a second, on standard error.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
+
+use crate::output;
 
 /// What has happened up to some moment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,7 +28,7 @@ pub(crate) struct LiveTable {
 impl LiveTable {
     /// Prints the header.
     pub(crate) fn begin(now: Instant) -> Self {
-        eprintln!("{HEADER}");
+        output::say(format_args!("{HEADER}"));
         let is_terminal = std::io::stderr().is_terminal();
         let next_draw = now + if is_terminal { REDRAW } else { SECOND };
         Self { is_terminal, started: now, next_draw, row: 1, before: Totals::default() }
@@ -60,9 +62,7 @@ impl LiveTable {
     fn print(&self, row: &str, over: bool) {
         let start = if self.is_terminal { CLEAR_LINE } else { "" };
         let end = if over { "\n" } else { "" };
-        let mut out = std::io::stderr().lock();
-        // A terminal that does not take the table is no reason to end the run.
-        let _ = write!(out, "{start}{row}{end}").and_then(|()| out.flush());
+        output::draw(format_args!("{start}{row}{end}"));
     }
 }
 

@@ -36,7 +36,9 @@ pub(crate) fn listen(
         }
     }
     let names = if joined.is_empty() { "no interface".to_owned() } else { joined.join(", ") };
-    eprintln!("listening on UDP port {port}, for multicast on {names}; Ctrl-C ends it");
+    output::say(format_args!(
+        "listening on UDP port {port}, for multicast on {names}; Ctrl-C ends it"
+    ));
     let mut told = BTreeSet::new();
     let mut buffer = vec![0; MAX_BYTES];
     while !interrupt.is_asked() {

@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use super::Args;
 use crate::error::{CliError, Outcome, plain};
 use crate::interrupt::Interrupt;
+use crate::output;
 use crate::ring::{self, RingWatch};
 use crate::serve::code;
 
@@ -54,8 +55,9 @@ impl<'a> Holding<'a> {
             let is_open = ring::drain(group, &mut self.ring);
             self.watch_lock(&child, is_open);
             if self.kill_at.take_if(|at| *at <= Instant::now()).is_some() {
-                eprintln!("the command did not end within {:?}: killed", self.args.kill_after);
                 send(&child, Signal::SIGKILL);
+                let patience = self.args.kill_after;
+                output::say(format_args!("the command did not end within {patience:?}: killed"));
             }
             let asked = self.interrupt.wait_for_more(self.asked, STEP);
             if asked > self.asked {
@@ -94,11 +96,12 @@ impl<'a> Holding<'a> {
         }
         let Args { group, name, keep_running, .. } = self.args;
         let then = if *keep_running { "goes on" } else { "is ended" };
-        eprintln!("lock {name} of {group} {why}: the command {then}");
+        // The command first: a reader of standard error that does not read may hold up the line.
         if !keep_running {
             send(child, Signal::SIGTERM);
             self.kill_at = Some(Instant::now() + self.args.kill_after);
         }
+        output::say(format_args!("lock {name} of {group} {why}: the command {then}"));
     }
 
     /// The user wants it to end. On a terminal the command has heard that, too; elsewhere it has

@@ -12,7 +12,7 @@ use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
 use crate::ring::{self, Part, RingArgs, RingWatch};
-use crate::{units, waiting};
+use crate::{output, units, waiting};
 use holding::Holding;
 
 /// Run a command while holding a lock of an ordered group, as flock does, over a cluster
@@ -129,7 +129,10 @@ impl<'a> Asking<'a> {
     }
 
     fn not_had(&self, why: &str) -> Option<Lock<'a>> {
-        eprintln!("could not acquire lock {} of {}: {why}", self.args.name, self.args.group);
+        output::say(format_args!(
+            "could not acquire lock {} of {}: {why}",
+            self.args.name, self.args.group
+        ));
         None
     }
 

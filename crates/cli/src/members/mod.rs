@@ -135,7 +135,10 @@ fn show(report: &Report, json: bool) -> Result<(), CliError> {
     if json {
         return output::json(report);
     }
-    eprintln!("this node: {} at {} ({})", report.id, report.endpoint, report.interface);
+    output::say(format_args!(
+        "this node: {} at {} ({})",
+        report.id, report.endpoint, report.interface
+    ));
     if report.members.is_empty() {
         return output::lines("no other node is there");
     }

@@ -52,7 +52,11 @@ impl Look<'_> {
 
     fn show(&self, status: &Status, rings: &[RingStatus]) -> Result<(), CliError> {
         if rings.is_empty() {
-            eprintln!("nobody is in {}: {}", self.name, why_nobody(status.members.len()));
+            output::say(format_args!(
+                "nobody is in {}: {}",
+                self.name,
+                why_nobody(status.members.len())
+            ));
         }
         if self.args.json {
             let rings: Vec<Value> = rings.iter().map(|ring| self.object(status, ring)).collect();

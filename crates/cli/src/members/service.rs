@@ -137,7 +137,9 @@ impl Question<'_> {
             return output::json(&self.report(now, changes));
         }
         if was_current && !now.is_current {
-            eprintln!("the membership service is away: these are the members last known");
+            output::say(format_args!(
+                "the membership service is away: these are the members last known"
+            ));
         }
         for change in changes {
             let (sign, how) = match change.kind.view_change() {
@@ -150,7 +152,7 @@ impl Question<'_> {
             output::lines(&format!("{sign} {node} {endpoint} {how} {group}"))?;
         }
         if !was_current && now.is_current {
-            eprintln!("the membership service is back: the members are as it says");
+            output::say(format_args!("the membership service is back: the members are as it says"));
         }
         Ok(())
     }

@@ -80,11 +80,11 @@ impl Args {
                 "its members did not give --quorum-of: those that are left have to be restarted";
             return Err(CliError::new(format!("group {} has no electorate", self.group), fix));
         }
-        eprintln!(
+        output::say(format_args!(
             "warning: forcing the quorum of {}: if one of the lost voters works elsewhere, order \
              and locks are split from now on",
             self.group
-        );
+        ));
         let started = Instant::now();
         while started.elapsed() < self.timeout {
             node.force_quorum(&self.group, epoch, &self.lost);

@@ -13,6 +13,7 @@ use crate::counted::counted;
 use crate::error::CliError;
 use crate::interrupt::{self, Interrupt};
 use crate::node;
+use crate::output;
 use crate::units::UnitError;
 pub(crate) use news::RingWatch;
 
@@ -97,10 +98,10 @@ impl RingArgs {
     /// Says on standard error, in one line, what cannot be promised without an electorate.
     pub(crate) fn warn(&self, what: &str) {
         if self.quorum_of.is_none() {
-            eprintln!(
+            output::say(format_args!(
                 "warning: {what}: machines that start apart do not know of each other; \
                        give --quorum-of N to all members"
-            );
+            ));
         }
     }
 }
@@ -134,7 +135,10 @@ pub(crate) fn join(
             Some(_) => {}
         }
         if started.elapsed() >= TELL_AFTER && !std::mem::replace(&mut told, true) {
-            eprintln!("{}", waiting(group, joined.members().len(), profile.quorum()));
+            output::say(format_args!(
+                "{}",
+                waiting(group, joined.members().len(), profile.quorum())
+            ));
         }
         if interrupt.wait(STEP) {
             return Err(CliError::interrupted());

@@ -1,6 +1,7 @@
 //! What happens to a ring, for people and for programs.
 
 use crate::counted::counted;
+use crate::output;
 use carom::rmp::{Place, Process, RingView, ViewEvent};
 use carom::{NodeId, Removal, RingNews, SeqNo};
 use serde_json::{Value, json};
@@ -45,7 +46,7 @@ impl RingWatch {
     /// Tells people on standard error.
     pub(crate) fn tell(&mut self, news: &RingNews) {
         if let Some(words) = self.words(news) {
-            eprintln!("{words}");
+            output::say(format_args!("{words}"));
         }
     }
 

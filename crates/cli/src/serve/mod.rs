@@ -21,7 +21,7 @@ use crate::error::{CliError, Outcome, plain};
 use crate::interrupt::{self, Interrupt};
 use crate::node::{self, NodeArgs};
 use crate::ring::{self, Part, RingArgs, RingWatch};
-use crate::units;
+use crate::{output, units};
 pub(crate) use job::code;
 use job::{Done, FAILED, Program};
 use reply::Reply;
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let node = args.node.start(args.node.builder(), interrupt)?;
     let group = ring::join(&node, &args.group, args.ring.profile(Part::Voter), interrupt)?;
     let (handler, name) = (args.handler.number(), &args.group);
-    eprintln!("stands by for handler {handler} of {name} at {}", node.endpoint());
+    output::say(format_args!("stands by for handler {handler} of {name} at {}", node.endpoint()));
     let mut server = Server::new(args, &node, &group, interrupt);
     let ended = server.serve();
     server.summary();
@@ -190,14 +190,16 @@ impl<'a> Server<'a> {
         match &mut self.lock {
             Right::Held(lock) if lock.is_held() => {}
             Right::Held(_) => {
-                eprintln!("serves handler {handler} of {name} no more: another may");
+                output::say(format_args!(
+                    "serves handler {handler} of {name} no more: another may"
+                ));
                 self.lock = Right::asked(self.group, self.args.handler);
             }
             Right::Asked(asked) => {
                 match asked.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                     Poll::Pending => {}
                     Poll::Ready(Ok(lock)) => {
-                        eprintln!("serves handler {handler} of {name}");
+                        output::say(format_args!("serves handler {handler} of {name}"));
                         self.lock = Right::Held(lock);
                     }
                     // It is a new member by now, which stands at the end of the queue.
@@ -252,7 +254,7 @@ impl<'a> Server<'a> {
                 Err(error) => {
                     let program = self.args.command[0].to_string_lossy();
                     let why = format!("command {program}: {}", plain(&error));
-                    eprintln!("{why}");
+                    output::say(format_args!("{why}"));
                     self.reply(request.id, Reply::failure(NOT_RUN, &why));
                 }
             }
@@ -295,7 +297,10 @@ impl<'a> Server<'a> {
     fn reply(&mut self, request: RequestId, reply: Reply) {
         if reply.code != 0 {
             self.counts.failed += 1;
-            eprintln!("request {} of {}: code {}", request.number, request.caller, reply.code);
+            output::say(format_args!(
+                "request {} of {}: code {}",
+                request.number, request.caller, reply.code
+            ));
         }
         self.replies.push_back((request, reply.into_bytes()));
     }
@@ -317,7 +322,7 @@ impl<'a> Server<'a> {
     fn summary(&self) {
         let Counts { replied, failed, ended, late, refused } = self.counts;
         let name = &self.args.group;
-        eprintln!(
+        output::say(format_args!(
             "replied to {} of {name}: the command failed {}, {} of these as it took too long; {} \
              refused, {} came too late",
             counted(replied, "request"),
@@ -325,7 +330,7 @@ impl<'a> Server<'a> {
             ended,
             counted(refused, "request"),
             counted(late, "reply")
-        );
+        ));
     }
 }
 

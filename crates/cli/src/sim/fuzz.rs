@@ -140,11 +140,12 @@ fn play_all(game: &Game, args: &Args, interrupt: &Interrupt) -> BTreeMap<u64, Ru
         while workers.iter().any(|worker| !worker.is_finished()) {
             std::thread::sleep(TICK);
             if shows {
-                eprint!("\r{} of {} seeds, {:?} failing ", count(), args.seeds, failures);
+                let (done, all) = (count(), args.seeds);
+                output::draw(format_args!("\r{done} of {all} seeds, {failures:?} failing "));
             }
         }
         if shows {
-            eprintln!();
+            output::say("");
         }
     });
     runs.into_inner().unwrap_or_else(PoisonError::into_inner)

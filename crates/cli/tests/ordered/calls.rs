@@ -75,6 +75,18 @@ fn every_call_gets_one_reply_although_the_server_that_replies_is_killed() {
 }
 
 #[test]
+fn a_server_and_a_caller_go_on_though_their_standard_error_is_full() {
+    let lan = Lan::new("17479");
+    let server = ["serve", "quotes", "--", "sh", "-c", "cat; exit 3"];
+    let mut server = lan.start_unheard(&server);
+    let mut caller = lan.start_unheard(&["call", "quotes", "--timeout", "50s"]);
+    caller.feed(std::iter::once("hello".to_owned()));
+    assert_eq!(output(caller, 1), ["hello"]);
+    server.interrupt();
+    server.end_with(0);
+}
+
+#[test]
 fn a_server_that_is_asked_to_end_replies_to_what_it_is_at() {
     let lan = Lan::new("17473");
     let mut server = serve(&lan, &[], "echo began >&2; sleep 0.5; cat");

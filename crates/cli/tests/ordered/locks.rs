@@ -124,6 +124,29 @@ fn a_command_that_has_lost_its_lock_is_ended_unless_it_is_to_run_on() {
 }
 
 #[test]
+fn a_command_that_has_lost_its_lock_is_ended_though_standard_error_is_full() {
+    let lan = Lan::new("17468");
+    let mut subs: [Running; 2] = lan.subs(&[]);
+    let args = ["lock", "accounts", "nightly", "--", "sh", "-c", HOLD];
+    let mut holder = lan.start_unheard(&args);
+    let held = holder.stdin();
+    let first = fence(&holder.wrote.wait_for("held "));
+    holder.signal(Signal::SIGSTOP);
+    subs[0].said.wait_for(" failed, decided by ");
+    let (mut next, next_held, second) = hold(&lan, &[]);
+    assert!(second > first, "{second} after {first}");
+    holder.signal(Signal::SIGCONT);
+    // Its input is still open: nothing but SIGTERM ends it.
+    holder.end_with(143);
+    drop((held, next_held));
+    next.end_with(0);
+    for sub in &mut subs {
+        sub.interrupt();
+        sub.end_with(0);
+    }
+}
+
+#[test]
 fn the_end_of_the_command_is_the_end_of_what_it_started_where_there_is_no_terminal() {
     let lan = Lan::new("17467");
     let child = "trap 'echo child ended; exit' TERM; echo held 0; while :; do sleep 0.1; done";

@@ -44,6 +44,15 @@ impl Lan {
         Running::start(self.command(args))
     }
 
+    /// With a standard error that takes nothing.
+    fn start_unheard(&self, args: &[&str]) -> Running {
+        let told = self.command(args);
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" 2> /dev/full"]).arg(told.get_program());
+        command.args(told.get_args()).stdin(Stdio::piped());
+        Running::start(command)
+    }
+
     /// With standard input for the test to write to.
     fn start_piped(&self, args: &[&str]) -> Running {
         let mut command = self.command(args);

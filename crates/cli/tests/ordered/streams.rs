@@ -171,6 +171,16 @@ fn the_ring_is_shown_in_the_order_of_its_turns_and_its_members_hear_nothing_of_i
 }
 
 #[test]
+fn a_message_comes_though_the_standard_error_of_both_sides_is_full() {
+    let lan = Lan::new("17480");
+    let sub = lan.start_unheard(&["sub", "numbers", "--count", "1"]);
+    let mut publisher = lan.start_unheard(&["pub", "numbers"]);
+    publisher.feed(std::iter::once("1".to_owned()));
+    publisher.end_with(0);
+    assert_eq!(output(sub, 0), ["1"]);
+}
+
+#[test]
 fn where_nobody_is_there_is_no_ring() {
     let lan = Lan::new("17459");
     let shown = |args: &[&str], code: i32| {
