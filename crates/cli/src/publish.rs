@@ -16,7 +16,7 @@ use crate::error::{CliError, Outcome};
 use crate::frames::Framing;
 use crate::interrupt::{self, Interrupt};
 use crate::node::{self, NodeArgs, ServiceWatch};
-use crate::ring::{self, OrderedArgs, Part, RingWatch};
+use crate::ring::{self, Limit, OrderedArgs, Part, RingWatch};
 use crate::{output, units};
 use confirmed::Confirmed;
 use pace::Pace;
@@ -43,7 +43,8 @@ pub(crate) struct Args {
     /// Wait for this many other members before the first message
     #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true)]
     wait_for: usize,
-    /// Give up if they are not there by then [default: wait until Ctrl-C]
+    /// Give up if they, or the ring of an ordered group, are not there by then; less than 3 s is
+    /// counted from when the ring is there, for which there are 3 s then [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     #[arg(value_parser = units::duration)]
     wait_timeout: Option<Duration>,
@@ -77,15 +78,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let qos = args.qos()?;
     let interrupt = if qos.is_some() { ring::listen() } else { interrupt::listen() }?;
+    let limit = Limit::new(args.wait_timeout);
     let node = args.node.start(args.node.builder(), interrupt)?;
     let group = match qos {
-        Some(_) => {
-            ring::join(&node, &args.group, args.ordered.ordered_profile(Part::Client), interrupt)?
-        }
+        Some(_) => args.join_ring(&node, interrupt, limit)?,
         None => node::join(&node, &args.group, args.rate_of_fire)?,
     };
     let mut publisher = Publisher::new(args, &node, &group, qos, interrupt);
-    publisher.wait_for_members()?;
+    publisher.wait_for_members(limit)?;
     // What was sent before an error is confirmed all the same.
     let sent = publisher.send_all();
     let confirmed = publisher.confirm()?;
@@ -115,6 +115,21 @@ impl Args {
             self.ordered.warn_of_majority();
         }
         Ok(Some(promises::qos(self.order, self.resilience)))
+    }
+
+    fn join_ring(
+        &self,
+        node: &Node,
+        interrupt: &Interrupt,
+        limit: Limit,
+    ) -> Result<Group, CliError> {
+        let (name, profile) = (&self.group, self.ordered.ordered_profile(Part::Client));
+        let joined = ring::join_within(node, name, profile, interrupt, limit)?;
+        joined.map_err(|why| {
+            let fix =
+                format!("start `carom sub {name}` elsewhere, or give a longer --wait-timeout");
+            CliError::new(why, fix)
+        })
     }
 }
 
@@ -168,8 +183,9 @@ impl<'a> Publisher<'a> {
 
     /// Waits until enough members are there and none has come or gone for a while: those who come
     /// later get only what is sent later.
-    fn wait_for_members(&self) -> Result<(), CliError> {
+    fn wait_for_members(&self, limit: Limit) -> Result<(), CliError> {
         let started = Instant::now();
+        let give_up = limit.of_rest(started);
         let mut known = self.group.members();
         let mut quiet_since = started;
         let mut told = false;
@@ -187,7 +203,7 @@ impl<'a> Publisher<'a> {
                 output::say(format_args!("waiting for {wanted} of {name}, {there} there"));
                 told = true;
             }
-            if self.args.wait_timeout.is_some_and(|limit| started.elapsed() >= limit) {
+            if give_up.is_some_and(|at| Instant::now() >= at) {
                 return Err(self.too_few(known.len()));
             }
             self.drop_events()?;

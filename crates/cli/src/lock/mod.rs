@@ -11,7 +11,7 @@ use carom::{Group, Lock, LockError};
 use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
-use crate::ring::{self, Part, RingArgs, RingWatch};
+use crate::ring::{self, Limit, Part, RingArgs, RingWatch};
 use crate::{output, units, waiting};
 use holding::Holding;
 
@@ -27,10 +27,11 @@ pub(crate) struct Args {
     /// The command, after `--`, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-    /// Do not wait while another holds the lock
+    /// Do not wait while another holds the lock, nor longer than 3 s for a ring
     #[arg(long = "try", conflicts_with = "timeout")]
     does_not_wait: bool,
-    /// Wait at most this long for the lock [default: until Ctrl-C]
+    /// Wait at most this long for the ring and the lock; less than 3 s is counted from when the
+    /// ring is there, for which there are 3 s then [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
     timeout: Option<Duration>,
     /// Exit code if the lock could not be acquired
@@ -65,12 +66,20 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 }
 
 fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
+    let limit = Limit::new(if args.does_not_wait { Some(Duration::ZERO) } else { args.timeout });
     args.ring.warn("others may hold this lock at the same time");
     let node = args.node.start(args.node.builder(), interrupt)?;
-    let group = ring::join(&node, &args.group, args.ring.profile(Part::Client), interrupt)?;
+    let profile = args.ring.profile(Part::Client);
+    let group = match ring::join_within(&node, &args.group, profile, interrupt, limit)? {
+        Ok(group) => group,
+        Err(why) => {
+            args.say_not_had(&why);
+            return Ok(Outcome::Code(args.conflict_code));
+        }
+    };
     let watch = if args.verbose { RingWatch::new } else { RingWatch::quiet };
     let mut asking = Asking { args, group: &group, interrupt, ring: watch(node.id()) };
-    let ended = asking.get().and_then(|lock| match lock {
+    let ended = asking.get(limit).and_then(|lock| match lock {
         None => Ok(Outcome::Code(args.conflict_code)),
         Some(lock) => Holding::new(args, lock, asking.ring, interrupt).run(&group),
     });
@@ -78,6 +87,13 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     group.leave();
     node.close();
     ended
+}
+
+impl Args {
+    fn say_not_had(&self, why: &str) {
+        let Self { group, name, .. } = self;
+        output::say(format_args!("could not acquire lock {name} of {group}: {why}"));
+    }
 }
 
 /// The way to the lock.
@@ -90,10 +106,10 @@ struct Asking<'a> {
 
 impl<'a> Asking<'a> {
     /// Waits for the lock. Returns `None`, after a message, if it could not be acquired.
-    fn get(&mut self) -> Result<Option<Lock<'a>>, CliError> {
-        let patience = if self.args.does_not_wait { Some(TRY) } else { self.args.timeout };
-        let started = Instant::now();
-        let is_over = || patience.is_some_and(|patience| started.elapsed() >= patience);
+    fn get(&mut self, limit: Limit) -> Result<Option<Lock<'a>>, CliError> {
+        let now = Instant::now();
+        let give_up = if self.args.does_not_wait { Some(now + TRY) } else { limit.of_rest(now) };
+        let is_over = || give_up.is_some_and(|at| Instant::now() >= at);
         while self.group.members().len() < self.args.wait_for {
             self.goes_on()?;
             if is_over() {
@@ -129,10 +145,7 @@ impl<'a> Asking<'a> {
     }
 
     fn not_had(&self, why: &str) -> Option<Lock<'a>> {
-        output::say(format_args!(
-            "could not acquire lock {} of {}: {why}",
-            self.args.name, self.args.group
-        ));
+        self.args.say_not_had(why);
         None
     }
 

@@ -1,6 +1,7 @@
 //! Ordered groups: the flags with which they are joined, and the way into a ring.
 
 mod force;
+mod limit;
 pub(crate) mod news;
 pub(crate) mod verb;
 
@@ -15,6 +16,7 @@ use crate::interrupt::{self, Interrupt};
 use crate::node;
 use crate::output;
 use crate::units::UnitError;
+pub(crate) use limit::Limit;
 pub(crate) use news::RingWatch;
 
 /// The flags of a verb whose group may be an ordered one.
@@ -124,14 +126,30 @@ pub(crate) fn join(
     profile: Profile,
     interrupt: &Interrupt,
 ) -> Result<Group, CliError> {
-    let joined = node.join(group, profile).map_err(|error| node::refused(group, &error))?;
+    let joined = join_within(node, group, profile, interrupt, Limit::new(None))?;
+    joined.map_err(|why| CliError::new(why, "start more members of the group"))
+}
+
+/// Like [`join`], but not beyond `limit`. Returns why no ring let this node in if none did.
+///
+/// # Errors
+/// Those of [`join`].
+pub(crate) fn join_within(
+    node: &Node,
+    group: &str,
+    profile: Profile,
+    interrupt: &Interrupt,
+    limit: Limit,
+) -> Result<Result<Group, String>, CliError> {
     let started = Instant::now();
+    let give_up = limit.of_ring(started);
+    let joined = node.join(group, profile).map_err(|error| node::refused(group, &error))?;
     let mut told = false;
     loop {
         let status = node.status();
         match status.groups.iter().find(|it| it.id == joined.id()) {
             None => return Err(node::closed(node, group)),
-            Some(status) if status.ring.is_some() => return Ok(joined),
+            Some(status) if status.ring.is_some() => return Ok(Ok(joined)),
             Some(_) => {}
         }
         if started.elapsed() >= TELL_AFTER && !std::mem::replace(&mut told, true) {
@@ -139,6 +157,10 @@ pub(crate) fn join(
                 "{}",
                 waiting(group, joined.members().len(), profile.quorum())
             ));
+        }
+        if give_up.is_some_and(|at| Instant::now() >= at) {
+            let waited = started.elapsed().as_secs_f64();
+            return Ok(Err(format!("no ring of {group} let this node in within {waited:.1} s")));
         }
         if interrupt.wait(STEP) {
             return Err(CliError::interrupted());

@@ -1,5 +1,7 @@
 //! What is refused, and what is said then.
 
+use std::time::{Duration, Instant};
+
 use crate::Lan;
 
 #[test]
@@ -30,6 +32,29 @@ fn who_joins_otherwise_than_the_members_is_told_with_which_flags_they_did() {
     lan.assert_refused(&["lock", "accounts", "nightly", "--", "true"], "group accounts", fix);
     sub.interrupt();
     sub.end_with(0);
+}
+
+#[test]
+fn a_wait_for_a_ring_that_no_voter_is_in_ends_in_time() {
+    let lan = Lan::new("17481");
+    let lock = "lock accounts nightly --conflict-code 9 --quorum-of 3";
+    let cases = [
+        (format!("{lock} --try -- true"), 3, 9),
+        (format!("{lock} --timeout 300ms -- true"), 3, 9),
+        (format!("{lock} --timeout 5s -- true"), 5, 9),
+        ("pub accounts --quorum-of 3 --wait-timeout 5s".to_owned(), 5, 2),
+    ];
+    let waits = cases.map(|(command, seconds, code)| {
+        let waits = lan.start(&command.split(' ').collect::<Vec<_>>());
+        (waits, Instant::now(), seconds, code)
+    });
+    for (mut waits, started, seconds, code) in waits {
+        waits.said.wait_for("no ring of accounts let this node in within");
+        waits.end_with(code);
+        // The node needs a while to start, and to end.
+        let most = Duration::from_secs(seconds + 2);
+        assert!(started.elapsed() < most, "{:?}: {:?}", started.elapsed(), waits.said.seen);
+    }
 }
 
 #[test]

@@ -1,0 +1,70 @@
+//! How long a verb waits for a ring, and for what it wants of it.
+
+use std::time::{Duration, Instant};
+
+/// The time that the user allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    started: Instant,
+    time: Option<Duration>,
+}
+
+impl Limit {
+    /// The limit of a verb that starts now; `None` if it waits until Ctrl-C.
+    pub(crate) fn new(time: Option<Duration>) -> Self {
+        Self { started: Instant::now(), time }
+    }
+
+    /// When the wait for the ring ends that begins at `now`. A shorter time than a ring needs to
+    /// form would never get anything.
+    pub(super) fn of_ring(self, now: Instant) -> Option<Instant> {
+        Some(self.end()?.max(now + FORMS_WITHIN))
+    }
+
+    /// When the wait ends that begins at `now`, with the node in the ring. Where the ring had more
+    /// than the user's time, that time begins here.
+    pub(crate) fn of_rest(self, now: Instant) -> Option<Instant> {
+        match self.time? {
+            time if time < FORMS_WITHIN => Some(now + time),
+            _ => self.end(),
+        }
+    }
+
+    /// `None` also if the clock does not reach that far.
+    fn end(self) -> Option<Instant> {
+        self.started.checked_add(self.time?)
+    }
+}
+
+/// A ring of machines that are there takes less than a second.
+pub(super) const FORMS_WITHIN: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_time_is_that_of_the_ring_and_the_rest_together() {
+        let limit = Limit::new(Some(Duration::from_secs(10)));
+        let end = Some(limit.started + Duration::from_secs(10));
+        let later = limit.started + Duration::from_secs(2);
+        assert_eq!((limit.of_ring(limit.started), limit.of_rest(later)), (end, end));
+    }
+
+    #[test]
+    fn a_short_time_begins_when_the_ring_is_there() {
+        let time = Duration::from_millis(300);
+        let limit = Limit::new(Some(time));
+        let now = limit.started + Duration::from_secs(1);
+        assert_eq!(limit.of_ring(now), Some(now + FORMS_WITHIN));
+        assert_eq!(limit.of_rest(now), Some(now + time));
+    }
+
+    #[test]
+    fn no_time_and_one_without_end_are_no_limit() {
+        for limit in [Limit::new(None), Limit::new(Some(Duration::MAX))] {
+            let now = limit.started;
+            assert_eq!((limit.of_ring(now), limit.of_rest(now)), (None, None));
+        }
+    }
+}
