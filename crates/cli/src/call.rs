@@ -48,15 +48,21 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     let request = read(interrupt)?;
     let node = args.node.start(args.node.builder(), interrupt)?;
-    let answered = args.ask(&node, request, interrupt);
+    let mut was_anybody_there = false;
+    let answered = args.ask(&node, request, interrupt, &mut was_anybody_there);
     let is_unanswered = matches!(answered, Ok(Err(NotAnswered::Unanswered)));
     let is_nobody_there = is_unanswered && args.is_nobody_there(&node, interrupt)?;
     node.close();
     match answered? {
         Ok(Answered::Reply { payload, .. }) => args.write(&payload),
         Ok(Answered::Acknowledged) => Ok(Outcome::Fine),
+        // Another node may have been in the group and gone since.
         Err(NotAnswered::Unanswered) if is_nobody_there => {
-            output::say(format_args!("nobody is in {}: nothing was done", args.group));
+            let done = match was_anybody_there {
+                true => " now: it is not known whether it was done",
+                false => ": nothing was done",
+            };
+            output::say(format_args!("nobody is in {}{done}", args.group));
             Ok(Outcome::Code(UNANSWERED))
         }
         Err(error @ NotAnswered::Unanswered) => {
@@ -71,17 +77,22 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
 }
 
 impl Args {
-    /// Asks, as a node that is in no group.
+    /// Asks, as a node that is in no group, and notes whether there was any other node.
     fn ask(
         &self,
         node: &Node,
         request: Vec<u8>,
         interrupt: &Interrupt,
+        was_anybody_there: &mut bool,
     ) -> Result<Result<Answered, NotAnswered>, CliError> {
         let (handler, patience) = (Some(self.handler), Some(self.timeout));
         let options = RequestOptions { handler, patience, ..RequestOptions::default() };
         let asked = node.request(&self.group, request, options);
-        waiting::until(Box::pin(asked), || interrupt.is_asked()).ok_or_else(CliError::interrupted)
+        let answered = waiting::until(Box::pin(asked), || {
+            *was_anybody_there |= !node.status().members.is_empty();
+            interrupt.is_asked()
+        });
+        answered.ok_or_else(CliError::interrupted)
     }
 
     /// Whether no other node is there, or none that is in the group.

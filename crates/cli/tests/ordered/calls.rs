@@ -121,6 +121,18 @@ fn a_call_to_a_group_in_which_nobody_is_says_so() {
 }
 
 #[test]
+fn a_call_whose_server_was_killed_does_not_claim_that_nothing_was_done() {
+    let lan = Lan::new("17483");
+    let mut server = serve(&lan, &[], "echo began >&2; sleep 12");
+    server.said.wait_for("serves handler 0 of quotes");
+    let mut caller = call(&lan, "do it", &["--timeout", "10s"]);
+    server.said.wait_for("began");
+    server.kill();
+    caller.said.wait_for("nobody is in quotes now: it is not known whether it was done");
+    caller.end_with(3);
+}
+
+#[test]
 fn a_server_whose_program_is_gone_leaves_its_place_to_the_next() {
     let lan = Lan::new("17477");
     let folder = tempfile::tempdir().expect("a folder for the test");
