@@ -10,6 +10,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 
 use carom::rmp::{Request, RequestId};
+use nix::errno::Errno;
 
 use super::reply::Reply;
 use crate::error::{CliError, plain};
@@ -55,6 +56,9 @@ impl Program {
         let what = match error.kind() {
             ErrorKind::NotFound => "there is no such program".to_owned(),
             ErrorKind::PermissionDenied => "it may not be executed".to_owned(),
+            _ if errno(error) == Errno::ENOEXEC => "it is neither a program for this machine nor \
+                a script whose first line is `#!` and its interpreter"
+                .to_owned(),
             _ => plain(error),
         };
         let cause = format!("command {}: {what}", program.to_string_lossy());
@@ -89,6 +93,17 @@ impl Program {
         });
         Ok(number)
     }
+}
+
+/// Whether a command that could not be started may be startable later: the machine lacked
+/// something, or somebody was just writing the program.
+pub(super) fn may_pass(error: &io::Error) -> bool {
+    use Errno::{EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM, ETXTBSY};
+    [EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM, ETXTBSY].contains(&errno(error))
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or_default())
 }
 
 fn is_executable(program: &Path) -> io::Result<()> {
@@ -172,6 +187,17 @@ mod tests {
         ] {
             let text = check(name).expect_err("it cannot be run").to_string();
             assert!(text.starts_with(&format!("error: command {name}: {why}\n")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_failure_of_the_program_itself_does_not_pass() {
+        let error = |number: Errno| io::Error::from_raw_os_error(number as i32);
+        for lasting in [Errno::ENOEXEC, Errno::E2BIG, Errno::ENOENT, Errno::EACCES, Errno::ELOOP] {
+            assert!(!may_pass(&error(lasting)), "{lasting}");
+        }
+        for passing in [Errno::EAGAIN, Errno::ENOMEM, Errno::EMFILE, Errno::ETXTBSY] {
+            assert!(may_pass(&error(passing)), "{passing}");
         }
     }
 

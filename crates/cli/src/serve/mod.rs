@@ -5,7 +5,6 @@ pub(crate) mod reply;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Waker};
@@ -233,7 +232,8 @@ impl<'a> Server<'a> {
     /// Starts commands for requests that wait.
     ///
     /// # Errors
-    /// The program is not there any more: the next server takes over, and its request with it.
+    /// The program cannot be run, now or later: the next server takes over, and its request with
+    /// it.
     fn start_commands(&mut self) -> Result<(), CliError> {
         while self.running.len() < usize::from(self.args.jobs) {
             let Some(request) = self.waiting.pop_front() else { return Ok(()) };
@@ -243,12 +243,7 @@ impl<'a> Server<'a> {
                     let running = Running { process, end_at, is_late: false };
                     self.running.insert(request.id, running);
                 }
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        ErrorKind::NotFound | ErrorKind::PermissionDenied
-                    ) =>
-                {
+                Err(error) if !job::may_pass(&error) => {
                     return Err(Program::cannot_run(&self.args.command[0], &error));
                 }
                 Err(error) => {
@@ -379,6 +374,7 @@ A command that runs longer than --timeout, with all that it has started, is sent
 SIGKILL 2 s later. The request is replied to with code 124 and not left to another server, where it
 would take as long again.
 
-A server whose program is not there any more ends, so that the next one takes over.
+A server whose program is not there any more, or cannot be executed, ends, so that the next one
+takes over.
 
 Exit codes: 0 ended with Ctrl-C, 2 wrong use or environment";

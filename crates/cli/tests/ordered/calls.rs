@@ -152,6 +152,26 @@ fn a_server_whose_program_is_gone_leaves_its_place_to_the_next() {
 }
 
 #[test]
+fn a_server_whose_program_cannot_be_executed_leaves_its_place_to_the_next() {
+    let lan = Lan::new("17482");
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let program = folder.path().join("reply");
+    std::fs::write(&program, "cat\n").expect("it is ours");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("it is ours");
+    let name = program.to_str().expect("it has a plain name");
+    let mut first = lan.start(&["serve", "quotes", "--", name]);
+    first.said.wait_for("serves handler 0 of quotes");
+    let mut second = serve(&lan, &[], "tr a-z A-Z");
+    let caller = call(&lan, "hello", &["--timeout", "50s"]);
+    first.said.wait_for("it is neither a program for this machine nor a script");
+    first.end_with(2);
+    assert_eq!(output(caller, 0), ["HELLO"]);
+    second.interrupt();
+    second.end_with(0);
+}
+
+#[test]
 fn a_command_that_takes_too_long_is_ended_with_all_that_it_started_and_the_caller_is_told() {
     let lan = Lan::new("17475");
     // What it starts holds its output open.
