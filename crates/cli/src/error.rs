@@ -139,6 +139,9 @@ impl From<Outcome> for ExitCode {
 }
 
 impl Outcome {
+    /// The user ended it before its work was done: the code of a shell for SIGINT.
+    pub(crate) const INTERRUPTED: Self = Self::Code(SIGNALLED);
+
     /// `Finding` if there is one.
     pub(crate) fn of(finding: bool) -> Self {
         if finding { Self::Finding } else { Self::Fine }
@@ -187,6 +190,8 @@ fn one_line(text: &str) -> String {
 
 const FINDING: u8 = 1;
 const WRONG_USE: u8 = 2;
+/// As a shell reports a command that Ctrl-C has ended.
+pub(crate) const SIGNALLED: u8 = 130;
 
 #[cfg(test)]
 mod tests {

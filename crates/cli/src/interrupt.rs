@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, Outcome, SIGNALLED};
 use crate::output;
 
 /// Whether, and how often, the user asked to end.
@@ -54,7 +54,7 @@ pub(crate) fn told_by_code(ended: Result<Outcome, CliError>) -> Result<Outcome, 
     match ended {
         Err(error) if error.is_interruption() => {
             output::say(&error);
-            Ok(Outcome::Code(SIGNALLED))
+            Ok(Outcome::INTERRUPTED)
         }
         ended => ended,
     }
@@ -83,7 +83,7 @@ impl Interrupt {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// What to print if the end must be forced, because whoever reads our output does not take it.
+    /// What to print if the end must be forced.
     pub(crate) fn set_last_words(&self, words: impl Fn() -> String + Send + 'static) {
         let mut last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         *last_words = Some(Box::new(words));
@@ -103,7 +103,7 @@ impl Interrupt {
 }
 
 /// The first signal asks; a second one, or an end that takes too long, ends at once. The latter
-/// happens when whoever reads our standard output does not take it.
+/// happens when standard output is not read, or in the middle of long work.
 fn on_signal(patience: Duration) {
     if !INTERRUPT.ask() {
         std::process::exit(SIGNALLED.into());
@@ -114,7 +114,7 @@ fn on_signal(patience: Duration) {
         if let Some(words) = &*last_words {
             output::say(words());
         }
-        output::say("ended by force: the output was not taken");
+        output::say(format_args!("ended by force: it did not end within {patience:?} by itself"));
         std::process::exit(SIGNALLED.into());
     });
 }
@@ -122,5 +122,3 @@ fn on_signal(patience: Duration) {
 static INTERRUPT: Interrupt =
     Interrupt { asked: Mutex::new(0), wake: Condvar::new(), last_words: Mutex::new(None) };
 const PATIENCE: Duration = Duration::from_millis(800);
-/// As a shell reports a command that Ctrl-C has ended.
-const SIGNALLED: u8 = 130;

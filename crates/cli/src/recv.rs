@@ -20,7 +20,7 @@ use crate::loss::LossArgs;
 use crate::node::{self, NodeArgs};
 use crate::transfer::bars::Bar;
 use crate::transfer::{self, counted, human_bytes, human_rate};
-use crate::{output, units};
+use crate::{output, units, waiting};
 
 /// Receive what is sent to a group into a directory
 #[derive(clap::Args)]
@@ -76,7 +76,9 @@ fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     let node =
         args.node.start(args.node.builder().loss(args.loss.model()).queue(QUEUE), interrupt)?;
     let group = transfer::join(&node, &args.group)?;
-    for (id, finished) in recover(&args.directory, args.overwrite) {
+    let (directory, overwrite) = (args.directory.clone(), args.overwrite);
+    let recovered = waiting::done(move || recover(&directory, overwrite), || interrupt.is_asked());
+    for (id, finished) in recovered.ok_or_else(CliError::interrupted)? {
         match finished {
             Ok(_) => output::say(format_args!(
                 "transfer {}, which lacked only its names, is finished",
@@ -227,18 +229,23 @@ impl Taker<'_> {
         options: ReceiveOptions,
         view: &mut View<'_>,
     ) -> Result<(Receiving, VecDeque<Bytes>), CliError> {
-        let mut early = VecDeque::new();
-        let started = thread::scope(|scope| {
-            let starting = scope.spawn(|| Receiving::start(offer, options));
-            while !starting.is_finished() {
-                early.extend(self.next_message()?);
+        let (mut early, mut stopped) = (VecDeque::new(), None);
+        let offer = offer.clone();
+        let started = waiting::done(
+            move || Receiving::start(&offer, options),
+            || {
+                match self.next_message() {
+                    Ok(message) => early.extend(message),
+                    Err(error) => stopped = Some(error),
+                }
                 while early.len() > EARLY {
                     early.pop_front();
                 }
                 view.follow();
-            }
-            Ok(starting.join().expect("starting does not panic"))
-        })?;
+                stopped.is_some()
+            },
+        );
+        let started = started.ok_or_else(|| stopped.unwrap_or_else(CliError::interrupted))?;
         let receiving = started.map_err(|error| failed(&self.args.group, &error))?;
         Ok((receiving, early))
     }

@@ -24,12 +24,12 @@ use self::summary::SlowReceiver;
 use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
 use crate::node::NodeArgs;
-use crate::output;
 use crate::transfer::bars::Bar;
 use crate::transfer::stream::Stream;
 use crate::transfer::topology::{Described, TopologyArgs};
 use crate::transfer::{self, counted, human_bytes};
 use crate::units::{self, Bandwidth};
+use crate::{output, waiting};
 
 /// Send files and directories to many machines at once
 #[derive(clap::Args)]
@@ -130,7 +130,7 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     };
     allow_connections();
     let began = Instant::now();
-    let sending = open(args, options, &events)?;
+    let sending = open(args, options, &events, interrupt)?;
     let mut sender = Sender::new(args, sending.handle(), (&node, told), described);
     let sent = sender.run(&group, interrupt, sending, &events);
     let summary = sent.map_err(|error| match interrupt.is_asked() {
@@ -154,21 +154,28 @@ fn allow_connections() {
 }
 
 /// Reads the sources, and shows how far it is.
-fn open(args: &Args, options: SendOptions, events: &Receiver<Event>) -> Result<Sending, CliError> {
+fn open(
+    args: &Args,
+    options: SendOptions,
+    events: &Receiver<Event>,
+    interrupt: &Interrupt,
+) -> Result<Sending, CliError> {
     let name = args.name.as_deref().unwrap_or("stdin");
     let sources: Vec<Source> = args.paths.iter().map(|path| source(path, name)).collect();
-    thread::scope(|scope| {
-        let reading = scope.spawn(|| Sending::open(sources, options));
-        let mut bar = Bar::new("reading", args.json);
-        while !reading.is_finished() {
-            if let Ok(Event::Scanned { bytes, of }) = events.recv_timeout(LOOK) {
+    let mut bar = Bar::new("reading", args.json);
+    let opened = waiting::done(
+        move || Sending::open(sources, options),
+        || {
+            if let Some(Event::Scanned { bytes, of }) = events.try_iter().last() {
                 bar.set(bytes, of);
             }
-        }
-        bar.end();
-        let opened = reading.join().expect("reading does not panic");
-        opened.map_err(|error| CliError::new(error.to_string(), fix(&error)))
-    })
+            interrupt.is_asked()
+        },
+    );
+    bar.end();
+    let interrupted = || CliError::interrupted_after(summary::ended_early(false, &[]));
+    let opened = opened.ok_or_else(interrupted)?;
+    opened.map_err(|error| CliError::new(error.to_string(), fix(&error)))
 }
 
 fn source(path: &Path, name: &str) -> Source {

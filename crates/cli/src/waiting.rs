@@ -25,6 +25,28 @@ pub(crate) fn until<T>(
     }
 }
 
+/// Waits for `work`, which a thread of its own does, but no longer than until `gives_up`, which is
+/// asked again and again; `None` if it did. The work is not stopped then: the end of the program
+/// ends it.
+pub(crate) fn done<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+    mut gives_up: impl FnMut() -> bool,
+) -> Option<T> {
+    let waiter = thread::current();
+    let worker = thread::spawn(move || {
+        let done = work();
+        waiter.unpark();
+        done
+    });
+    while !worker.is_finished() {
+        if gives_up() {
+            return None;
+        }
+        thread::park_timeout(STEP);
+    }
+    Some(worker.join().expect("the work does not panic"))
+}
+
 /// Wakes the thread that waits.
 struct Unpark(Thread);
 
@@ -43,6 +65,22 @@ mod tests {
     #[test]
     fn what_is_ready_is_had_although_nobody_wants_to_wait() {
         assert_eq!(until(Box::pin(std::future::ready(7)), || true), Some(7));
+    }
+
+    #[test]
+    fn work_is_waited_for_until_it_is_given_up() {
+        assert_eq!(done(|| 7, || false), Some(7));
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let mut looks = 0;
+        let gave_up = done(
+            move || held.recv().is_ok(),
+            || {
+                looks += 1;
+                looks == 3
+            },
+        );
+        assert_eq!((gave_up, looks), (None, 3));
+        drop(hold);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{check_detection, check_name, default_http, default_listen};
 use crate::error::{CliError, Outcome};
 use crate::interrupt;
-use crate::output;
+use crate::{output, waiting};
 
 /// What a service is started with.
 #[derive(clap::Args)]
@@ -114,7 +114,10 @@ pub(super) fn run(args: &Serve) -> Result<Outcome, CliError> {
     args.ring_time.map_or(Ok(()), |time| check_detection("--ring-time", time))?;
     check_name("--cluster", &args.cluster)?;
     let interrupt = interrupt::listen_with(END_WITHIN)?;
-    let control = Control::start(args.options()?)
+    let options = args.options()?;
+    let started = waiting::done(move || Control::start(options), || interrupt.is_asked());
+    let control = started
+        .ok_or_else(CliError::interrupted)?
         .map_err(|error| CliError::new(error.to_string(), error.fix()))?;
     let serving = Serving {
         address: control.address().to_string(),

@@ -1,12 +1,13 @@
 //! Senders and receivers that are killed or ended in between.
 
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::{Net, assert_says, code, has_journal, noise, objects, summary};
+use crate::{Net, Running, assert_says, code, has_journal, noise, objects, summary};
 
 #[test]
 fn a_sender_and_a_receiver_that_were_killed_go_on_from_where_they_were() {
@@ -50,6 +51,24 @@ fn ctrl_c_ends_a_receiver_that_waits_and_a_sender_that_nobody_hears() {
         let ended = running.end();
         assert_eq!(code(&ended), 130, "{ended:?}");
     }
+}
+
+#[test]
+fn ctrl_c_ends_a_sender_that_reads_its_sources() {
+    let net = Net::new(23_158);
+    let mut command = net.command(&["send", "-", "--to", "g"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().expect("the binary was built for this");
+    // Its input stays open.
+    let _stdin = child.stdin.take();
+    let running = Running(Some(child));
+    thread::sleep(Duration::from_secs(1));
+    let child = running.0.as_ref().expect("it runs");
+    let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
+    kill(pid, Signal::SIGINT).expect("it can be signalled");
+    let ended = running.end();
+    assert_eq!(code(&ended), 130, "{ended:?}");
+    assert_says(&ended, "ended before anything was sent");
+    assert_eq!(objects(&ended, "interrupted").len(), 1);
 }
 
 #[test]
