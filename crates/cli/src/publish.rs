@@ -78,6 +78,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let qos = args.qos()?;
     let interrupt = if qos.is_some() { ring::listen() } else { interrupt::listen() }?;
+    interrupt::told_by_code(run_until(args, qos, interrupt))
+}
+
+fn run_until(args: &Args, qos: Option<Qos>, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     let limit = Limit::new(args.wait_timeout);
     let node = args.node.start(args.node.builder(), interrupt)?;
     let group = match qos {
@@ -89,11 +93,12 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     // What was sent before an error is confirmed all the same.
     let sent = publisher.send_all();
     let confirmed = publisher.confirm()?;
-    let finding = publisher.summary(&confirmed)?;
+    publisher.summary(&confirmed)?;
+    let outcome = publisher.outcome(&confirmed);
     drop(publisher);
     group.leave();
     node.close();
-    sent.map(|()| Outcome::of(finding))
+    sent.map(|()| outcome)
 }
 
 impl Args {
@@ -388,8 +393,20 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Tells how it went; true if that is a finding.
-    fn summary(&self, confirmed: &Confirmed) -> Result<bool, CliError> {
+    /// Only what all members have is fine, whoever ended it.
+    fn outcome(&self, confirmed: &Confirmed) -> Outcome {
+        let is_sent = self.messages > 0;
+        match confirmed.is_finding() && is_sent {
+            true => Outcome::Finding,
+            false if !self.interrupt.is_asked() || (is_sent && confirmed.is_safe()) => {
+                Outcome::Fine
+            }
+            false => Outcome::INTERRUPTED,
+        }
+    }
+
+    /// Tells how it went.
+    fn summary(&self, confirmed: &Confirmed) -> Result<(), CliError> {
         let seconds = self.took.as_secs_f64();
         let rate = if seconds > 0.0 { self.messages as f64 / seconds } else { 0.0 };
         let messages = self.messages;
@@ -426,7 +443,7 @@ impl<'a> Publisher<'a> {
             }
             output::json(&object)?;
         }
-        Ok(confirmed.is_finding() && messages > 0)
+        Ok(())
     }
 }
 
@@ -441,6 +458,6 @@ const EXAMPLE: &str = "Examples:
   carom pub accounts --order total --resilience majority < bookings
 
 Exit codes: 0 all is safe with the members, 1 somebody lost something, failed, or left or did not
-answer before confirming it, 2 wrong use or environment. With --wait-for 0 it is 0 as well if no
-member was there at all: then nobody has anything, and it says so (in JSON safe is false and
-members 0)";
+answer before confirming it, 2 wrong use or environment, 130 interrupted before all was confirmed.
+With --wait-for 0 it is 0 as well if no member was there at all: then nobody has anything, and it
+says so (in JSON safe is false and members 0)";

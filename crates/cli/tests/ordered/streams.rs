@@ -171,6 +171,15 @@ fn the_ring_is_shown_in_the_order_of_its_turns_and_its_members_hear_nothing_of_i
 }
 
 #[test]
+fn a_publisher_that_is_interrupted_while_it_waits_for_a_ring_has_code_130() {
+    let lan = Lan::new("17484");
+    let mut publisher = lan.start(&["pub", "numbers", "--quorum-of", "3"]);
+    publisher.said.wait_for("waiting for quorum");
+    publisher.interrupt();
+    publisher.end_with(130);
+}
+
+#[test]
 fn a_message_comes_though_the_standard_error_of_both_sides_is_full() {
     let lan = Lan::new("17480");
     let sub = lan.start_unheard(&["sub", "numbers", "--count", "1"]);
