@@ -5,7 +5,9 @@ use std::io::IsTerminal as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
-use carom::{Builder, Group, JoinError, JoinGroupError, Node, PathChoice, Profile, RateOfFire};
+use carom::{
+    Builder, Group, JoinError, JoinGroupError, Node, Notice, PathChoice, Profile, RateOfFire,
+};
 use carom_proto::Profile as Engine;
 
 use crate::error::CliError;
@@ -183,12 +185,18 @@ pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
 }
 
 /// The error of a group that was closed under its user: it was joined before its members were
-/// known, and they have it otherwise. The node's last notice tells.
+/// known, and they have it otherwise. A notice of the node gives the reason.
 pub(crate) fn closed(node: &Node, group: &str) -> CliError {
-    let notice = node.notices().pop();
+    let notice = why_closed(node.notices(), group);
     let fix = notice.as_ref().and_then(|notice| notice.fix.clone());
     let cause = notice.map_or_else(|| format!("group {group} was closed"), |notice| notice.text);
     CliError::new(cause, fix.unwrap_or_else(|| "join it as its members did".to_owned()))
+}
+
+/// The last notice about the end of `group`: later ones may be about other things.
+fn why_closed(notices: Vec<Notice>, group: &str) -> Option<Notice> {
+    let begin = format!("group {group:?} is closed: ");
+    notices.into_iter().rfind(|notice| notice.text.starts_with(&begin))
 }
 
 /// Tells on standard error what the node wants its user to know, but for the first `told` notices,
@@ -285,6 +293,19 @@ mod tests {
     fn routine_notices_are_told_on_terminals_only() {
         assert!(is_told(false, false) && is_told(false, true));
         assert!(is_told(true, true) && !is_told(true, false));
+    }
+
+    #[test]
+    fn a_closed_group_is_told_with_its_own_notice() {
+        let notice = |text: &str| Notice { text: text.to_owned(), fix: None, is_routine: false };
+        let notices = vec![
+            notice("group \"g\" is closed: its members have other settings"),
+            notice("group \"h\" is closed: its application did not take its messages"),
+            notice("packets of 1500 bytes do not come through"),
+        ];
+        let why = |group: &str| why_closed(notices.clone(), group).map(|notice| notice.text);
+        assert_eq!(why("g").as_ref(), Some(&notices[0].text));
+        assert_eq!(why("i"), None);
     }
 
     #[test]
