@@ -20,7 +20,7 @@ use crate::{output, units, waiting};
 pub(crate) struct Args {
     /// The group's name
     #[arg(value_parser = units::name)]
-    group: String,
+    pub(crate) group: String,
     /// Which of the six handlers of the group replies, 0 to 5
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
     #[arg(value_parser = reply::handler)]

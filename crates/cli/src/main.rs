@@ -70,6 +70,22 @@ enum Verb {
     },
 }
 
+impl Verb {
+    /// The group that it takes part in, or asks.
+    fn group(&self) -> Option<&str> {
+        match self {
+            Self::Pub(args) => Some(&args.group),
+            Self::Sub(args) => Some(&args.group),
+            Self::Send(args) => Some(&args.group),
+            Self::Recv(args) => Some(&args.group),
+            Self::Lock(args) => Some(&args.group),
+            Self::Serve(args) => Some(&args.group),
+            Self::Call(args) => Some(&args.group),
+            _ => None,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     match command_line().and_then(run) {
         Ok(outcome) => outcome.into(),
@@ -94,6 +110,10 @@ fn command_line() -> Result<Option<Verb>, CliError> {
 }
 
 fn run(verb: Option<Verb>) -> Result<Outcome, CliError> {
+    let group = verb.as_ref().and_then(Verb::group);
+    if let Some(hint) = group.and_then(node::wildcard_hint) {
+        output::say(format_args!("note: {hint}"));
+    }
     match verb {
         None => Ok(Outcome::Fine),
         Some(Verb::Demo(args)) => demo::run(&args),

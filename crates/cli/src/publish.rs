@@ -29,7 +29,7 @@ use source::{Item, Source};
 pub(crate) struct Args {
     /// The group's name
     #[arg(value_parser = units::name)]
-    group: String,
+    pub(crate) group: String,
     /// Send at most this many messages a second [default: as fast as the members take them]
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = units::rate)]
     rate: Option<f64>,

@@ -28,7 +28,7 @@ use crate::{output, units, waiting};
 pub(crate) struct Args {
     /// The group
     #[arg(long = "from", value_name = "GROUP", value_parser = units::name)]
-    group: String,
+    pub(crate) group: String,
     /// Where it goes; made if it is not there
     #[arg(value_name = "DIR")]
     directory: PathBuf,

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     paths: Vec<PathBuf>,
     /// The group whose members receive
     #[arg(long = "to", value_name = "GROUP", value_parser = units::name)]
-    group: String,
+    pub(crate) group: String,
     /// Begin when so many receivers are ready
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     #[arg(value_parser = value_parser!(u64).range(1..=2048))]

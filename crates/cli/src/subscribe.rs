@@ -25,7 +25,7 @@ use crate::{output, units};
 pub(crate) struct Args {
     /// The group's name
     #[arg(value_parser = units::name)]
-    group: String,
+    pub(crate) group: String,
     /// End after this many messages (lost ones count, by packets)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
@@ -54,9 +54,6 @@ pub(crate) struct Args {
 /// # Errors
 /// If the group cannot be joined, or the output does not take the messages.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
-    if let Some(hint) = node::wildcard_hint(&args.group) {
-        output::say(format_args!("note: {hint}"));
-    }
     let profile = args.order.profile(Part::Voter);
     let interrupt = if profile.is_some() { ring::listen() } else { interrupt::listen() }?;
     let node = args.node.start(args.node.builder().loss(args.loss.model()), interrupt)?;

@@ -21,7 +21,7 @@ use holding::Holding;
 pub(crate) struct Args {
     /// The group's name
     #[arg(value_parser = units::name)]
-    group: String,
+    pub(crate) group: String,
     /// The lock's name
     name: String,
     /// The command, after `--`, with its arguments

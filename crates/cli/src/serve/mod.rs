@@ -32,7 +32,7 @@ use reply::Reply;
 pub(crate) struct Args {
     /// The group's name
     #[arg(value_parser = units::name)]
-    group: String,
+    pub(crate) group: String,
     /// The command, after `--`, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,

@@ -120,6 +120,29 @@ fn a_group_named_like_a_pattern_is_taken_literally_and_says_so() {
 }
 
 #[test]
+fn every_verb_says_that_a_group_has_no_wildcards() {
+    let verbs: [&[&str]; 7] = [
+        &["pub", "prices.*"],
+        &["sub", "prices.*"],
+        &["send", "Cargo.toml", "--to", "prices.*"],
+        &["recv", "--from", "prices.*", "."],
+        &["lock", "prices.*", "l", "--", "true"],
+        &["serve", "prices.*", "--", "cat"],
+        &["call", "prices.*"],
+    ];
+    for verb in verbs {
+        // Before anything else, such as an interface that is not there.
+        let place = verb.iter().position(|arg| *arg == "--").unwrap_or(verb.len());
+        let (flags, rest) = verb.split_at(place);
+        let output = run(&[flags, &["--interface", "nosuch0"], rest].concat());
+        assert_refused(&output, "nosuch0");
+        let text = String::from_utf8_lossy(&output.stderr);
+        let notes = text.lines().filter(|line| line.starts_with("note: group names have no"));
+        assert_eq!(notes.count(), 1, "{verb:?}: {text}");
+    }
+}
+
+#[test]
 fn a_port_that_is_taken_is_refused() {
     let taken = std::net::UdpSocket::bind("0.0.0.0:0").expect("a port is free");
     let port = taken.local_addr().expect("it is bound").port().to_string();
