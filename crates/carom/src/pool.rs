@@ -69,6 +69,13 @@ impl fmt::Display for MulticastPool {
 )]
 pub struct PoolParseError(pub String);
 
+impl PoolParseError {
+    /// What to do about it, in one line.
+    pub fn fix(&self) -> String {
+        "give 239.77.0.1+1024, or another pool inside 239.0.0.0/8".into()
+    }
+}
+
 impl FromStr for MulticastPool {
     type Err = PoolParseError;
 
@@ -125,7 +132,8 @@ mod tests {
         for text in
             ["10.0.0.1+5", "239.77.0.1+0", "239.255.255.255+2", "224.0.0.1+1", "239.77.0.1", ""]
         {
-            assert!(text.parse::<MulticastPool>().is_err(), "{text}");
+            let error = text.parse::<MulticastPool>().expect_err(text);
+            assert!(error.fix().contains("239.77.0.1+1024"), "{error}");
         }
     }
 

@@ -129,8 +129,7 @@ impl NodeArgs {
             }
             if Instant::now() >= give_up {
                 let names: Vec<&str> = others.into_iter().map(String::as_str).collect();
-                let seeds = names.join(", ");
-                let cause = format!("seed {seeds} does not answer within {SEED_PATIENCE:?}");
+                let cause = unanswered(&names);
                 let fix = format!(
                     "start a node there first, with --multicast-port {} as here, or see what \
                      arrives: `carom doctor {}`",
@@ -141,6 +140,13 @@ impl NodeArgs {
             }
         }
         Ok(())
+    }
+}
+
+fn unanswered(seeds: &[&str]) -> String {
+    match seeds {
+        [seed] => format!("seed {seed} does not answer within {SEED_PATIENCE:?}"),
+        seeds => format!("seeds {} do not answer within {SEED_PATIENCE:?}", seeds.join(", ")),
     }
 }
 
@@ -314,6 +320,12 @@ mod tests {
             assert!(wildcard_hint(pattern).is_some_and(|hint| hint.contains(pattern)), "{pattern}");
         }
         assert_eq!(wildcard_hint("prices.eu-1"), None);
+    }
+
+    #[test]
+    fn several_seeds_that_do_not_answer_are_told_in_the_plural() {
+        assert_eq!(unanswered(&["a"]), "seed a does not answer within 3s");
+        assert_eq!(unanswered(&["a", "b:1"]), "seeds a, b:1 do not answer within 3s");
     }
 
     #[test]

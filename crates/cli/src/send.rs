@@ -247,7 +247,7 @@ impl<'a> Sender<'a> {
             .filter(|row| !matches!(row.state, State::Finished | State::Failed(_)))
             .map(|row| match of {
                 0 => row.name.clone(),
-                of => format!("{} ({} of {of} pieces)", row.name, row.pieces),
+                of => summary::how_far(&row.name, row.pieces, of),
             })
             .collect();
         CliError::interrupted_after(summary::ended_early(self.has_begun, &unfinished))

@@ -98,10 +98,9 @@ impl Service {
             request = request.query("group", group);
         }
         match request.call() {
-            Ok(mut response) => response.body_mut().read_json().map(Some).map_err(|error| {
-                let cause = format!("{} answers what makes no sense: {error}", self.http);
-                CliError::new(cause, NOT_A_SERVICE)
-            }),
+            Ok(mut response) => {
+                response.body_mut().read_json().map(Some).map_err(|error| self.unread(&error))
+            }
             Err(ureq::Error::StatusCode(404)) => Ok(None),
             Err(ureq::Error::StatusCode(503)) => {
                 let cause = format!("{} does not know that now", self.http);
@@ -114,6 +113,22 @@ impl Service {
                 };
                 let cause = format!("no membership service answers at {}: {why}", self.http);
                 Err(CliError::new(cause, "start `carom control` there, or give its --http"))
+            }
+        }
+    }
+}
+
+impl Service {
+    /// The error of an answer that began well.
+    fn unread(&self, error: &ureq::Error) -> CliError {
+        match error {
+            ureq::Error::Json(error) if error.is_syntax() || error.is_data() => {
+                let cause = format!("{} answers what makes no sense: {error}", self.http);
+                CliError::new(cause, NOT_A_SERVICE)
+            }
+            _ => {
+                let cause = format!("the answer of {} is not whole", self.http);
+                CliError::new(cause, "see whether `carom control` still runs there, and ask again")
             }
         }
     }

@@ -128,6 +128,11 @@ fn outcome(summary: &Summary, seconds: f64) -> String {
     }
 }
 
+/// How far a receiver has come.
+pub(super) fn how_far(name: &str, pieces: u32, of: u32) -> String {
+    format!("{name} ({pieces} of {})", counted(of.into(), "piece", "pieces"))
+}
+
 /// How the end is told of a transfer that the user has ended.
 pub(super) fn ended_early(has_begun: bool, unfinished: &[String]) -> String {
     let mut text = match has_begun {
@@ -175,6 +180,12 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
+
+    #[test]
+    fn a_transfer_of_one_piece_is_told_in_the_singular() {
+        assert_eq!(how_far("r", 0, 1), "r (0 of 1 piece)");
+        assert_eq!(how_far("r", 1, 2), "r (1 of 2 pieces)");
+    }
 
     fn summary(rows: &[(State, u64)]) -> Summary {
         let row = |(state, bytes): &(State, u64)| ReceiverRow {

@@ -1,5 +1,7 @@
 //! How it is started and ended, what it tells, and what it refuses.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::process::Stdio;
 
 use crate::ports::free_port;
@@ -83,6 +85,21 @@ fn what_cannot_be_served_is_refused_with_a_cause_and_a_fix() {
     assert_refused(&["control", "status", "--http", &free], &free);
     let sub = ["sub", "x", "--interface", "127.0.0.1", "--control", &free];
     assert_refused(&sub, "no answer from the membership service");
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_refused_in_plain_words() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("carom connects");
+        let mut request = [0; 1024];
+        let _ = stream.read(&mut request).expect("carom asks");
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{";
+        stream.write_all(head.as_bytes()).expect("carom reads");
+    });
+    let cause = format!("the answer of {address} is not whole");
+    assert_refused(&["control", "status", "--http", &address], &cause);
 }
 
 #[test]
