@@ -167,7 +167,8 @@ impl Group {
         answer.recv().await.unwrap_or_else(|_| Err(self.not_safe()))
     }
 
-    /// Leaves the group. Messages that are still held back are not sent any more; see
+    /// Leaves the group. The node stays in it unseen until the members have what it has sent, for
+    /// at most 2 s. Messages that are still held back are not sent any more; see
     /// [`Group::confirm`].
     pub fn leave(self) {
         drop(self);

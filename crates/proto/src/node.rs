@@ -18,6 +18,7 @@ use crate::{
 mod groups;
 pub mod starts;
 
+pub use self::groups::LEAVE_WITHIN;
 use self::groups::{Joined, Stage};
 use self::starts::{Start, Starts};
 
@@ -33,6 +34,8 @@ pub struct Node {
     groups: BTreeMap<GroupId, Joined>,
     /// Ordered groups that wait until it is known who could be there.
     seeking: BTreeSet<GroupId>,
+    /// Groups without a ring that are about to be left, and when at the latest.
+    leaving: BTreeMap<GroupId, Time>,
     starts: Starts,
     events: VecDeque<NodeEvent>,
     counters: NodeCounters,
@@ -61,8 +64,8 @@ pub enum NodeEvent {
     /// The multicast manager of the membership service is not reached, or does not place this
     /// node's receivers in the group: the node goes on with a manager of its own.
     ManagerLost(GroupId),
-    /// The node has left the group, and nothing that is sent there concerns it any more. An ordered
-    /// group is left a while after [`Node::leave`].
+    /// The node has left the group, and nothing that is sent there concerns it any more. That may
+    /// be a while after [`Node::leave`].
     Out(GroupId),
 }
 
@@ -98,6 +101,7 @@ impl Node {
             membership,
             groups: BTreeMap::new(),
             seeking: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             starts: Starts::default(),
             events: VecDeque::new(),
             counters: NodeCounters::default(),
@@ -149,8 +153,10 @@ impl Node {
         options: SendOptions,
     ) -> Result<SeqNo, SendError> {
         let joined = self.groups.get(&group).ok_or(SendError::NotJoined)?;
-        if joined.stage == Stage::Seeking {
-            return Err(SendError::NotReady);
+        match joined.stage {
+            Stage::Seeking => return Err(SendError::NotReady),
+            Stage::Leaving => return Err(SendError::NotJoined),
+            Stage::In => {}
         }
         let engine = self.engine_of(group).ok_or(SendError::NotJoined)?;
         engine.send(now, group, payload, options)
@@ -202,6 +208,7 @@ impl Node {
             Some((Protocol::Lateral, group)) if self.concerns(group) => {
                 self.counters.datagrams_received += 1;
                 let sender = self.lateral.handle_datagram(now, datagram);
+                self.forget_confirmed(now);
                 return self.heard_from(now, source, sender);
             }
             Some((Protocol::Membership, _)) => {
@@ -226,6 +233,7 @@ impl Node {
             Some((Protocol::Bulk, group)) if self.concerns(group) => {
                 self.counters.datagrams_received += 1;
                 let sender = self.bulk.handle_datagram(now, datagram);
+                self.forget_confirmed(now);
                 return self.heard_from(now, source, sender);
             }
             Some((Protocol::Lateral | Protocol::Ordered | Protocol::Bulk, _)) => {
@@ -279,6 +287,7 @@ impl Node {
         }
         self.membership.handle_timeout(now);
         self.take_membership_events(now);
+        self.forget_confirmed(now);
     }
 
     /// Appends the next datagram to `out` and says where it goes.
@@ -312,6 +321,9 @@ impl Node {
         let ours = Wakeup::earlier(self.lateral.poll_timeout(), self.ordered.poll_timeout());
         let ours = Wakeup::earlier(ours, self.bulk.poll_timeout());
         let engines = Wakeup::earlier(ours, guest);
+        let left = self.leaving.values().min();
+        let left = left.map(|at| Wakeup { at: *at, reason: "a group is left" });
+        let engines = Wakeup::earlier(engines, left);
         Wakeup::earlier(engines, self.membership.poll_timeout())
     }
 

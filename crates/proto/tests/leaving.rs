@@ -1,12 +1,13 @@
-//! Two nodes in the ring of an ordered group, which one of them leaves.
+//! Two nodes in a group, which one of them leaves.
 
 use std::time::Duration;
 
 use carom_proto::membership::static_list::StaticMembership;
-use carom_proto::node::{Node, NodeEvent};
+use carom_proto::node::{LEAVE_WITHIN, Node, NodeEvent};
 use carom_proto::rmp::Partition;
 use carom_proto::{
-    Destination, Endpoint, GroupId, JoinError, NodeId, Profile, Time, Transmit, lateral,
+    Destination, Endpoint, Event, GroupId, JoinError, NodeId, Profile, RateOfFire, SendOptions,
+    Time, Transmit, lateral,
 };
 
 const ENDPOINTS: [Endpoint; 2] = [endpoint(1), endpoint(2)];
@@ -44,8 +45,9 @@ impl Pair {
                 node.handle_timeout(self.now);
                 let mut datagram = Vec::new();
                 while let Some(Transmit { destination, .. }) = node.poll_transmit(&mut datagram) {
-                    let is_meant = matches!(destination, Destination::Group(_))
-                        || destination == Destination::Node(NodeId(2 - from as u64));
+                    let is_meant =
+                        matches!(destination, Destination::Group(_) | Destination::Tree(_))
+                            || destination == Destination::Node(NodeId(2 - from as u64));
                     let datagram = std::mem::take(&mut datagram);
                     datagrams.extend((is_meant && !self.is_cut).then_some((from, datagram)));
                 }
@@ -81,4 +83,54 @@ fn a_group_that_is_being_left_is_out_when_joining_it_again_is_refused() {
     pair.run_for(5);
     assert_eq!(pair.told.iter().filter(|event| is_out(event)).count(), 1);
     assert!(!pair.nodes[0].is_leaving());
+}
+
+const PROFILES: [Profile; 2] = [Profile::TimeCritical(RateOfFire { r: 8, c: 5 }), Profile::Bulk];
+
+/// The second node has sent three messages, of which the last one was lost on the way to the first.
+fn pair_with_a_loss(profile: Profile) -> (Pair, GroupId) {
+    let mut pair = Pair::new();
+    let now = pair.now;
+    let [group, _] = std::array::from_fn(|place| {
+        pair.nodes[place].join(now, "prices", profile).expect("the settings are sound")
+    });
+    pair.run_for(500);
+    for payload in ["first", "second", "last"] {
+        pair.is_cut = payload == "last";
+        let (node, options) = (&mut pair.nodes[1], SendOptions::default());
+        node.send(pair.now, group, payload.into(), options).expect("it is in");
+        pair.run_for(if pair.is_cut { 1 } else { 100 });
+    }
+    (pair, group)
+}
+
+#[test]
+fn last_messages_of_a_sender_that_leaves_are_repaired() {
+    for profile in PROFILES {
+        let (mut pair, group) = pair_with_a_loss(profile);
+        pair.is_cut = false;
+        pair.nodes[1].leave(pair.now, group);
+        assert!(pair.nodes[1].is_leaving(), "{profile}");
+        pair.run_for(1000);
+        assert!(!pair.nodes[1].is_leaving(), "{profile}");
+        let messages = pair.told.iter().filter_map(|event| match event {
+            NodeEvent::Group(Event::Message(message)) => Some(message.payload.as_ref()),
+            _ => None,
+        });
+        assert_eq!(messages.collect::<Vec<_>>(), [&b"first"[..], b"second", b"last"], "{profile}");
+    }
+}
+
+#[test]
+fn sender_leaves_in_time_although_a_member_does_not_answer() {
+    for profile in PROFILES {
+        let (mut pair, group) = pair_with_a_loss(profile);
+        pair.nodes[1].leave(pair.now, group);
+        pair.run_for(LEAVE_WITHIN.as_millis() as u32 - 5);
+        assert!(pair.nodes[1].is_leaving(), "{profile}");
+        pair.run_for(10);
+        assert!(!pair.nodes[1].is_leaving(), "{profile}");
+        let outs = std::iter::from_fn(|| pair.nodes[1].poll_event());
+        assert_eq!(outs.filter(|event| *event == NodeEvent::Out(group)).count(), 1, "{profile}");
+    }
 }

@@ -22,8 +22,8 @@ pub(super) struct Joined {
     restarts: u32,
 }
 
-/// How far a membership in a group has come. Only ordered groups have more than one stage: a ring
-/// is looked for when it is known who could be in it, and is left in order.
+/// How far a membership in a group has come. A ring is looked for when it is known who could be in
+/// it, and is left in order. Other groups are left once the members have what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The node looks for the others; the engine knows nothing of the group yet.
@@ -64,12 +64,12 @@ impl Node {
                 return Err(JoinError::NameCollision);
             }
             match joined.stage {
-                Stage::Leaving if joined.settings == settings => {
+                Stage::Leaving if joined.is_ring() && joined.settings == settings => {
                     self.ordered.join_with(now, group, settings, options)?;
                     self.enter(now, group);
                     return Ok(group);
                 }
-                // It is another group by now, and the same for whoever hears of it.
+                // It is another group by now, or joined anew.
                 Stage::Leaving => was_in = self.take_out(now, group),
                 Stage::Seeking | Stage::In => return Err(JoinError::AlreadyJoined),
             }
@@ -134,7 +134,8 @@ impl Node {
     }
 
     /// Leaves the group, if the node is in it; [`NodeEvent::Out`] tells when it is out. An ordered
-    /// group sends what was accepted first, and leaves its ring in order.
+    /// group sends what was accepted first, and leaves its ring in order. Other groups are left
+    /// when all members have confirmed what was sent, or after [`LEAVE_WITHIN`].
     pub fn leave(&mut self, now: Time, group: GroupId) {
         let own = self.id();
         let Some(joined) = self.groups.get_mut(&group) else { return };
@@ -147,6 +148,11 @@ impl Node {
                 self.forget_ended(now);
             }
             (_, Stage::Leaving) => {}
+            (false, Stage::In) if !self.unconfirmed(group).is_empty() => {
+                self.groups.entry(group).and_modify(|joined| joined.stage = Stage::Leaving);
+                self.leaving.insert(group, now + LEAVE_WITHIN);
+                self.confirm(now, group);
+            }
             (_, Stage::Seeking | Stage::In) => self.forget(now, group),
         }
     }
@@ -165,6 +171,7 @@ impl Node {
             self.drop_engine(now, group);
         }
         self.groups.clear();
+        self.leaving.clear();
         self.membership.shut_down(now);
     }
 
@@ -231,6 +238,7 @@ impl Node {
                 MembershipEvent::Refused(group, error) => {
                     tracing::debug!(node = %self.id(), %group, %error, "refused");
                     self.drop_engine(now, group);
+                    self.leaving.remove(&group);
                     self.groups.remove(&group);
                     self.events.push_back(NodeEvent::Refused(group, error));
                     self.events.push_back(NodeEvent::Out(group));
@@ -339,6 +347,14 @@ impl Node {
         }
     }
 
+    /// Leaves groups for good whose members have what was sent there, or that need too long.
+    pub(super) fn forget_confirmed(&mut self, now: Time) {
+        let is_done =
+            |(group, at): &(&GroupId, &Time)| **at <= now || self.unconfirmed(**group).is_empty();
+        let done: Vec<GroupId> = self.leaving.iter().filter(is_done).map(|it| *it.0).collect();
+        done.into_iter().for_each(|group| self.forget(now, group));
+    }
+
     /// Leaves the group at once.
     fn forget(&mut self, now: Time, group: GroupId) {
         if self.take_out(now, group) {
@@ -349,6 +365,7 @@ impl Node {
     /// Leaves the group at once, which nobody is told; says whether the node was in it.
     fn take_out(&mut self, now: Time, group: GroupId) -> bool {
         self.drop_engine(now, group);
+        self.leaving.remove(&group);
         if self.groups.remove(&group).is_none() {
             return false;
         }
@@ -376,6 +393,10 @@ impl Joined {
         matches!(self.settings.profile, Profile::Ordered(_))
     }
 }
+
+/// How long a node that leaves a group waits for the members to confirm what it has sent. A ring
+/// has a [setting](crate::rmp::Config::leave_within) of the same length.
+pub const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 #[path = "groups_tests.rs"]
