@@ -243,8 +243,8 @@ impl<N: Network> Host<N> {
                 join.deadline = now + SERVICE_WAIT;
             }
         }
-        for (join, is_joined) in due {
-            if let Some(error) = self.unanswered(is_joined, is_alone) {
+        for (join, _) in due {
+            if let Some(error) = self.unanswered(join.group, is_alone) {
                 self.leave_group(now, join.group);
                 join.refuse(error);
             } else if let Err(unwanted) = join.succeed() {
@@ -253,9 +253,10 @@ impl<N: Network> Host<N> {
         }
     }
 
-    /// Who had to answer before a group is joined, and has not.
-    fn unanswered(&self, is_joined: bool, is_alone: bool) -> Option<JoinGroupError> {
-        if !is_joined && !self.controls.is_empty() {
+    /// Returns the error of a join whose time is over if the membership service, or a seed, had to
+    /// answer and has not. A ring that has not formed is no error: it may wait for its quorum.
+    fn unanswered(&self, group: GroupId, is_alone: bool) -> Option<JoinGroupError> {
+        if !self.controls.is_empty() && !self.node.is_admitted(group) {
             let why = self.node.membership().trouble();
             return Some(JoinGroupError::ServiceAway { addresses: self.controls.clone(), why });
         }
@@ -318,3 +319,7 @@ impl<N: Network> Host<N> {
 
 /// How long the token waits at a member whose application is a whole queue behind.
 const SLOWEST: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -188,6 +188,12 @@ impl Node {
         self.membership.has_joined(group) && (!needs_ring || self.ordered.view(group).is_some())
     }
 
+    /// Returns `true` if the membership has agreed to the join of `group`. In an ordered group
+    /// there may be no ring yet: see [`Node::has_joined`].
+    pub fn is_admitted(&self, group: GroupId) -> bool {
+        self.groups.contains_key(&group) && self.membership.has_joined(group)
+    }
+
     /// The other members of `group` as an application should see them: of an ordered group those in
     /// the ring.
     pub fn members(&self, group: GroupId) -> Vec<NodeId> {
