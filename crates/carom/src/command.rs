@@ -16,10 +16,10 @@ use crate::group::GroupShared;
 use crate::host::Host;
 use crate::lock;
 use crate::look::Looker;
+use crate::pending_joins::Joiner;
 use crate::profile::Profile;
 use crate::status::Status;
 use crate::udp::UdpNetwork;
-use crate::waiting::Joiner;
 
 /// A request to a driver.
 pub(crate) enum Command {

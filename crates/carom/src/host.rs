@@ -23,10 +23,11 @@ use crate::look::Looker;
 use crate::network::Network;
 use crate::node::{NodeParts, Notices};
 use crate::outgoing::ReadyList;
+use crate::pending_joins::PendingJoins;
 use crate::receive::Landing;
 use crate::status::{Notice, Stats, Status};
 use crate::udp::UdpNetwork;
-use crate::waiting::{PendingConfirm, PendingJoin};
+use crate::waiting::PendingConfirm;
 
 /// All that one node needs, in the hands of whoever drives it. Over sockets a turn drains these
 /// before anything else; then the timers, the publishers and the engines have their turn, and what
@@ -77,7 +78,7 @@ struct State {
     held: Vec<GroupId>,
     /// Groups with events that are not handed over yet.
     fresh: BTreeSet<GroupId>,
-    joins: Vec<PendingJoin>,
+    joins: PendingJoins,
     confirms: Vec<PendingConfirm>,
     /// Callers that wait for answers, by the group and the number of the request.
     calls: BTreeMap<(GroupId, u32), Caller>,
@@ -148,7 +149,7 @@ impl<N: Network> Host<N> {
         if !state.active.is_empty() {
             return Some(now);
         }
-        let joins = state.joins.iter().map(|it| it.deadline);
+        let joins = state.joins.next_deadline().into_iter();
         let confirms = state.confirms.iter().map(|it| it.deadline);
         let closing = state.closing.iter().map(|it| it.deadline);
         let waiting = joins.chain(confirms).chain(closing).min();

@@ -74,6 +74,7 @@ mod network;
 mod node;
 mod outgoing;
 mod paths;
+mod pending_joins;
 mod pool;
 mod profile;
 mod published;

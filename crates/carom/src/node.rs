@@ -85,7 +85,8 @@ impl Node {
     /// Joins the group called `name`. Blocks until the node has found its place among the others,
     /// for two seconds at most, so that settings which contradict those of the group's members
     /// are an error here. With a membership service ([`Builder::control`]) it blocks until the
-    /// service has the join.
+    /// service has the join. For the ring of an ordered group it blocks for two seconds at most:
+    /// one that waits for its quorum forms later.
     ///
     /// # Errors
     /// The settings are out of bounds or contradict others; seeds were given and none answered

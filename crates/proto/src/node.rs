@@ -52,6 +52,8 @@ pub enum NodeEvent {
     Parted(NodeId),
     /// The node has found its place among the others.
     Settled,
+    /// The membership service has answered the join of the group: [`Node::is_admitted`].
+    Admitted(GroupId),
     /// The membership service is not reached: views stay as they were last known.
     Away,
     /// The membership service is there again, and all views are as it says.

@@ -17,11 +17,10 @@ use crate::hosted_group::HostedGroup;
 use crate::lock::{Locks, Ring};
 use crate::look::Looker;
 use crate::network::Network;
+use crate::pending_joins::{JOIN_WAIT, Joiner, PendingJoin, SEED_WAIT, SERVICE_WAIT};
 use crate::profile::Profile;
 use crate::status::{GroupStatus, MemberStatus, RingStatus, Stats, Status};
-use crate::waiting::{
-    CLOSE_WAIT, JOIN_WAIT, Joiner, PendingConfirm, PendingJoin, SEED_WAIT, SERVICE_WAIT,
-};
+use crate::waiting::{CLOSE_WAIT, PendingConfirm};
 
 impl<N: Network> Host<N> {
     /// Does what a handle asks.
@@ -150,7 +149,7 @@ impl<N: Network> Host<N> {
                     (true, true) => JOIN_WAIT,
                 };
                 let deadline = now + wait;
-                self.state.joins.push(PendingJoin { group, parts, deadline, reply });
+                self.state.joins.insert(PendingJoin { group, parts, deadline, reply });
                 self.take_events(now);
                 self.answer_those_who_wait(now);
             }
@@ -213,6 +212,10 @@ impl<N: Network> Host<N> {
         self.state.left.publish_dropped += hosted.unsent();
         self.state.left.queue_dropped += hosted.delivery.dropped();
         self.state.leaving.insert(group, hosted.address);
+        if let Some(join) = self.state.joins.remove(group) {
+            // Its queues are closed, and have the reason.
+            let _ = join.succeed();
+        }
         let of_group = |it: &mut PendingConfirm| it.group == group;
         for confirm in self.state.confirms.extract_if(.., of_group) {
             confirm.fail(Vec::new(), true);

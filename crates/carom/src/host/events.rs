@@ -12,8 +12,9 @@ use crate::call;
 use crate::error::JoinGroupError;
 use crate::lock::Ring;
 use crate::network::Network;
+use crate::pending_joins::PendingJoin;
 use crate::status::{Notice, RingStatus};
-use crate::waiting::{PendingConfirm, PendingJoin, SERVICE_WAIT};
+use crate::waiting::PendingConfirm;
 
 impl<N: Network> Host<N> {
     /// Hands all that happened to those whom it concerns.
@@ -32,15 +33,17 @@ impl<N: Network> Host<N> {
             match event {
                 NodeEvent::Group(event) => self.on_group_event(now, event),
                 NodeEvent::Met(node, endpoint) => {
-                    self.state.has_met_anyone = true;
+                    if !std::mem::replace(&mut self.state.has_met_anyone, true) {
+                        self.state.joins.note_change_of_all();
+                    }
                     if !self.network.meet(now, node, endpoint) {
                         let text = format!("{node} says that it is at {endpoint}: no such host");
                         self.notices.add(Notice::plain(text));
                     }
                 }
                 NodeEvent::Parted(node) => self.network.part(node),
-                // Looked at by those who wait for it.
-                NodeEvent::Settled => {}
+                NodeEvent::Settled => self.state.joins.note_change_of_all(),
+                NodeEvent::Admitted(group) => self.state.joins.admit(now, group),
                 NodeEvent::Away => {
                     self.away.store(true, Ordering::SeqCst);
                     let text =
@@ -83,8 +86,9 @@ impl<N: Network> Host<N> {
             self.take_events(now);
         }
         self.give_up_late_confirms(now);
-        let is_settled = self.node.membership().is_settled() && self.network.are_paths_known();
-        if is_settled && self.settling.is_some() {
+        // A membership service looks at all groups to answer this.
+        let is_settled = || self.node.membership().is_settled() && self.network.are_paths_known();
+        if self.settling.is_some() && is_settled() {
             self.settled.store(true, Ordering::SeqCst);
             self.settling = None;
         }
@@ -116,6 +120,7 @@ impl<N: Network> Host<N> {
             self.on_given_way(group);
         }
         if let Event::Ring(event) = &event {
+            self.state.joins.note_change(group);
             self.on_ring_news(now, group, &event.news);
         }
         let Some(hosted) = self.state.groups.get_mut(&group) else { return };
@@ -198,10 +203,9 @@ impl<N: Network> Host<N> {
     }
 
     fn on_refused(&mut self, group: GroupId, error: JoinError) {
-        let joins = &mut self.state.joins;
         let refused = JoinGroupError::Refused(error);
-        match joins.iter().position(|join| join.group == group) {
-            Some(place) => joins.swap_remove(place).refuse(refused),
+        match self.state.joins.remove(group) {
+            Some(join) => join.refuse(refused),
             None => {
                 let hosted = self.state.groups.get(&group);
                 let name = hosted.map_or_else(|| group.to_string(), |it| it.shared.name.clone());
@@ -223,44 +227,43 @@ impl<N: Network> Host<N> {
     }
 
     fn answer_joins(&mut self, now: Time) {
-        if self.state.joins.is_empty() {
-            return;
-        }
-        let node = &self.node;
-        let is_alone = !self.seeds.is_empty() && !self.state.has_met_anyone;
-        let has_joined = |join: &PendingJoin| node.has_joined(join.group);
-        let due: Vec<(PendingJoin, bool)> = self
-            .state
-            .joins
-            .extract_if(.., |join| (has_joined(join) && !is_alone) || join.deadline <= now)
-            .map(|join| {
-                let is_joined = has_joined(&join);
-                (join, is_joined)
-            })
-            .collect();
-        if !self.controls.is_empty() && due.iter().any(|(_, is_joined)| *is_joined) {
-            for join in &mut self.state.joins {
-                join.deadline = now + SERVICE_WAIT;
+        while let Some(join) = self.state.joins.pop_late(now) {
+            match self.unanswered(join.group) {
+                Some(error) => {
+                    self.leave_group(now, join.group);
+                    join.refuse(error);
+                }
+                None => self.hand_joined(now, join),
             }
         }
-        for (join, _) in due {
-            if let Some(error) = self.unanswered(join.group, is_alone) {
-                self.leave_group(now, join.group);
-                join.refuse(error);
-            } else if let Err(unwanted) = join.succeed() {
-                self.leave(now, &unwanted.shared);
+        while let Some(group) = self.state.joins.pop_changed() {
+            let has_joined = !self.is_alone() && self.node.has_joined(group);
+            if has_joined && let Some(join) = self.state.joins.remove(group) {
+                self.hand_joined(now, join);
             }
         }
     }
 
+    /// Hands the group to the caller, or leaves it if the caller is gone.
+    fn hand_joined(&mut self, now: Time, join: PendingJoin) {
+        if let Err(unwanted) = join.succeed() {
+            self.leave(now, &unwanted.shared);
+        }
+    }
+
+    /// Returns `true` if seeds were given and none has answered.
+    fn is_alone(&self) -> bool {
+        !self.seeds.is_empty() && !self.state.has_met_anyone
+    }
+
     /// Returns the error of a join whose time is over if the membership service, or a seed, had to
     /// answer and has not. A ring that has not formed is no error: it may wait for its quorum.
-    fn unanswered(&self, group: GroupId, is_alone: bool) -> Option<JoinGroupError> {
+    fn unanswered(&self, group: GroupId) -> Option<JoinGroupError> {
         if !self.controls.is_empty() && !self.node.is_admitted(group) {
             let why = self.node.membership().trouble();
             return Some(JoinGroupError::ServiceAway { addresses: self.controls.clone(), why });
         }
-        is_alone.then(|| JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() })
+        self.is_alone().then(|| JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() })
     }
 
     /// Asks the engine for the confirmations whose messages are all sent by now; says whether

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,14 +20,16 @@ use crate::error::JoinGroupError;
 use crate::group::GroupParts;
 use crate::host::Founding;
 use crate::node::Notices;
+use crate::pending_joins::JOIN_WAIT;
 use crate::profile::Profile;
 use crate::sim::SimNetwork;
 use crate::status::{Buffers, Stats, Status};
 
-/// A membership service that the test plays.
+/// A membership service that the test plays. It counts how often it is asked about a group.
 #[derive(Clone, Default)]
 struct Played {
     answered: Arc<Mutex<Answered>>,
+    questions: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -47,6 +50,10 @@ impl Played {
             answered.groups.insert(group);
             answered.news.insert(group);
         });
+    }
+
+    fn questions(&self) -> u64 {
+        self.questions.load(Ordering::Relaxed)
     }
 }
 
@@ -78,6 +85,7 @@ impl Membership for Played {
         false
     }
     fn has_joined(&self, group: GroupId) -> bool {
+        self.questions.fetch_add(1, Ordering::Relaxed);
         self.with(|answered| answered.groups.contains(&group))
     }
     fn stats(&self) -> Vec<(&'static str, u64)> {
@@ -145,5 +153,55 @@ fn join_that_the_service_answered_succeeds_without_a_ring() {
     let joined = answered.try_recv().expect("its time is over");
     assert!(joined.is_ok(), "the service has answered: {:?}", joined.err());
     let refused = open.try_recv().expect("its time is over");
+    assert!(matches!(refused, Err(JoinGroupError::ServiceAway { .. })), "{refused:?}");
+}
+
+/// Joins groups at once, has the service answer one after the other, and returns how often the
+/// membership was asked about a group.
+fn questions(groups: u64, profile: Profile) -> u64 {
+    let service = Played::default();
+    let mut host = host(&service);
+    let names: Vec<String> = (0..groups).map(|number| format!("group {number}")).collect();
+    let waits = |name: &String| join(&mut host, Time::ZERO, name, profile);
+    let mut joins: Vec<Answer> = names.iter().map(waits).collect();
+    assert!(joins.iter().all(|answer| answer.try_recv().is_err()), "nobody has answered yet");
+    for name in &names {
+        service.answer(name);
+        host.serve(after(1));
+    }
+    // Less than a join waits for its ring.
+    for step in 1..JOIN_WAIT.as_millis() as u32 / 100 {
+        joins.retain(|answer| answer.try_recv().map(|joined| joined.expect("joined")).is_err());
+        host.serve(after(1) + step * Duration::from_millis(100));
+    }
+    assert_eq!(joins.len(), 0, "the service has answered, and there is nobody to wait for");
+    service.questions()
+}
+
+#[test]
+fn joining_many_groups_at_once_costs_the_same_for_each() {
+    for profile in [Profile::time_critical(), Profile::ordered()] {
+        let (few, many) = (questions(50, profile), questions(500, profile));
+        assert!(many <= 10 * few, "{few} questions for 50 groups, {many} for 500");
+    }
+}
+
+#[test]
+fn join_waits_while_the_service_answers_others() {
+    let service = Played::default();
+    let mut host = host(&service);
+    let names: Vec<String> = (0..10).map(|number| format!("group {number}")).collect();
+    let waits = |name: &String| join(&mut host, Time::ZERO, name, Profile::time_critical());
+    let joins: Vec<Answer> = names.iter().map(waits).collect();
+    // One every 3 s: none waits for longer than 5 s without any answer.
+    for (number, (name, answer)) in names.iter().zip(&joins).enumerate().take(9) {
+        service.answer(name);
+        host.serve(after(3 * number as u64));
+        assert!(matches!(answer.try_recv(), Ok(Ok(_))), "{name} is answered");
+    }
+    host.serve(after(28));
+    assert!(joins[9].try_recv().is_err(), "4 s after the last answer");
+    host.serve(after(29));
+    let refused = joins[9].try_recv().expect("its time is over");
     assert!(matches!(refused, Err(JoinGroupError::ServiceAway { .. })), "{refused:?}");
 }

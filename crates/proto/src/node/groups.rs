@@ -301,6 +301,7 @@ impl Node {
             ready.clone_from(&self.seeking);
         }
         while let Some(group) = self.membership.poll_joined() {
+            self.events.push_back(NodeEvent::Admitted(group));
             ready.insert(group);
         }
         ready.retain(|group| self.membership.has_joined(*group));
