@@ -38,7 +38,13 @@ pub(crate) enum NodeCommand {
     /// Leave a group, if this handle of it is still the one in use.
     Leave { shared: Arc<GroupShared> },
     /// Find out whether all members have what was sent.
-    Confirm { shared: Arc<GroupShared>, timeout: Duration, reply: Sender<Result<Safe, NotSafe>> },
+    Confirm {
+        shared: Arc<GroupShared>,
+        /// The number of the message in question; `None` for all that were published.
+        message: Option<u64>,
+        timeout: Duration,
+        reply: Sender<Result<Safe, NotSafe>>,
+    },
     /// Make a request to a group: as a member by this handle, or as a node that need not be in it.
     Request {
         group: GroupId,

@@ -198,6 +198,10 @@ pub enum NotDelivered {
         /// Who, and how many messages of this node.
         lost_by: Vec<(NodeId, u32)>,
     },
+    /// It was given up before it was confirmed: another node sends in the bulk group. Members may
+    /// have it, or not.
+    #[error("it was given up before it was confirmed: another node sends in the group")]
+    GivenUp,
     /// There was no other member, or none any more, to get it: nobody is known to have it.
     #[error("no other member was there to get it")]
     Nobody,
@@ -261,14 +265,23 @@ pub enum LockError {
     Closed,
 }
 
-/// Not everything that was sent is known to be settled at all members.
+/// Why it is not known that everything that was sent is settled at all members.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", not_safe(*closed, waiting_for))]
-pub struct NotSafe {
-    /// The members that have not confirmed, as far as known.
-    pub waiting_for: Vec<NodeId>,
-    /// The group was closed meanwhile.
-    pub closed: bool,
+#[non_exhaustive]
+pub enum NotSafe {
+    /// Not all members have confirmed in time.
+    #[error("{}", not_confirmed(waiting_for))]
+    Timeout {
+        /// The members that have not, as far as known.
+        waiting_for: Vec<NodeId>,
+    },
+    /// Messages were given up before they were confirmed: another node sends in the bulk group, or
+    /// the ring of the ordered group went on without this node. Members may have them, or not.
+    #[error("messages were given up before they were confirmed")]
+    GivenUp,
+    /// The group or its node was closed.
+    #[error("the group was closed before its messages were confirmed")]
+    Closed,
 }
 
 /// The time ran out before anything happened.
@@ -390,9 +403,12 @@ impl From<rmp::LockError> for LockError {
 }
 
 impl From<NotSafe> for NotDelivered {
-    /// Without a limit of time only a group that was closed is not safe.
-    fn from(_: NotSafe) -> Self {
-        Self::Closed
+    fn from(error: NotSafe) -> Self {
+        match error {
+            NotSafe::Timeout { .. } => Self::Timeout(Duration::MAX),
+            NotSafe::GivenUp => Self::GivenUp,
+            NotSafe::Closed => Self::Closed,
+        }
     }
 }
 
@@ -434,11 +450,10 @@ fn held_back(by: Option<(NodeId, u32)>) -> String {
     .unwrap_or_default()
 }
 
-fn not_safe(closed: bool, waiting_for: &[NodeId]) -> String {
-    match (closed, waiting_for) {
-        (true, _) => "the group was closed before its messages were confirmed".into(),
-        (false, []) => "the messages were not confirmed in time".into(),
-        (false, nodes) => {
+fn not_confirmed(waiting_for: &[NodeId]) -> String {
+    match waiting_for {
+        [] => "the messages were not confirmed in time".into(),
+        nodes => {
             let names: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
             format!("not confirmed in time by {}", names.join(", "))
         }
@@ -498,7 +513,6 @@ mod tests {
     #[test]
     fn what_became_of_a_message_has_a_fix_of_one_line() {
         let full = |held_back_by| TryPublishError::Full { held_back_by, payload: Bytes::new() };
-        let not_safe = |waiting_for, closed| NotSafe { waiting_for, closed };
         let fixes = [
             full(None).fix(),
             full(Some((NodeId(1), 2))).fix(),
@@ -508,9 +522,11 @@ mod tests {
             NotDelivered::Incomplete { lost_by: vec![(NodeId(1), 2)] }.fix(),
             NotDelivered::Timeout(Duration::from_secs(1)).fix(),
             NotDelivered::Closed.fix(),
-            not_safe(vec![NodeId(1)], false).fix(),
-            not_safe(Vec::new(), false).fix(),
-            not_safe(Vec::new(), true).fix(),
+            NotDelivered::GivenUp.fix(),
+            NotSafe::Timeout { waiting_for: vec![NodeId(1)] }.fix(),
+            NotSafe::Timeout { waiting_for: Vec::new() }.fix(),
+            NotSafe::GivenUp.fix(),
+            NotSafe::Closed.fix(),
             Timeout(Duration::from_secs(1)).fix(),
         ];
         for fix in fixes {

@@ -145,17 +145,24 @@ impl Group {
     /// the message, or knows that it lost it ([`Safe::incomplete`] names those). Where there is no
     /// other member that is so at once, but nobody has anything: [`Safe::is_unconfirmed`].
     ///
+    /// Messages that were given up are never safe: those of a bulk group's sender that has yielded
+    /// to another, and those of an ordered group that were not confirmed when this node was removed
+    /// from its ring. Each confirmation that covers one fails, and so do all later ones until
+    /// something is published again. A confirmation then covers what was published after the one
+    /// that failed. Of a single message [`Published::delivered`](crate::Published::delivered)
+    /// reports what became of it.
+    ///
     /// # Errors
-    /// Not within `timeout`, or the group was closed; the error names the members that are waited
-    /// for.
+    /// Not within `timeout`, which names the members that are waited for; messages were given up;
+    /// the group was closed.
     ///
     /// # Panics
     /// On a simulated node: see [`Group::confirm_async`].
     #[track_caller]
     pub fn confirm(&self, timeout: Duration) -> Result<Safe, NotSafe> {
         self.must_not_block("Group::confirm", "confirm_async");
-        let answer = self.ask_to_confirm(timeout);
-        answer.recv_blocking().unwrap_or_else(|_| Err(self.not_safe()))
+        let answer = self.ask_to_confirm(None, timeout);
+        answer.recv_blocking().unwrap_or(Err(NotSafe::Closed))
     }
 
     /// As [`Group::confirm`], on any async runtime.
@@ -163,8 +170,14 @@ impl Group {
     /// # Errors
     /// As [`Group::confirm`].
     pub async fn confirm_async(&self, timeout: Duration) -> Result<Safe, NotSafe> {
-        let answer = self.ask_to_confirm(timeout);
-        answer.recv().await.unwrap_or_else(|_| Err(self.not_safe()))
+        let answer = self.ask_to_confirm(None, timeout);
+        answer.recv().await.unwrap_or(Err(NotSafe::Closed))
+    }
+
+    /// Waits until the message with this number is settled at all members.
+    pub(crate) async fn confirm_message(&self, number: u64) -> Result<Safe, NotSafe> {
+        let answer = self.ask_to_confirm(Some(number), Duration::MAX);
+        answer.recv().await.unwrap_or(Err(NotSafe::Closed))
     }
 
     /// Leaves the group. The node stays in it unseen until the members have what it has sent, for
@@ -174,14 +187,13 @@ impl Group {
         drop(self);
     }
 
-    fn ask_to_confirm(&self, timeout: Duration) -> Receiver<Result<Safe, NotSafe>> {
+    fn ask_to_confirm(
+        &self,
+        message: Option<u64>,
+        timeout: Duration,
+    ) -> Receiver<Result<Safe, NotSafe>> {
         let shared = Arc::clone(&self.shared);
-        self.node.ask(|reply| NodeCommand::Confirm { shared, timeout, reply })
-    }
-
-    /// The group is closed, so nobody can say any more whether it is safe.
-    fn not_safe(&self) -> NotSafe {
-        NotSafe { waiting_for: self.members(), closed: true }
+        self.node.ask(|reply| NodeCommand::Confirm { shared, message, timeout, reply })
     }
 
     pub(crate) fn shared(&self) -> &Arc<GroupShared> {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use carom_proto::node::Node;
 use carom_proto::rmp::Removal;
-use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SendError, SeqNo, Time};
+use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, Safe, SendError, SeqNo, Time};
 
 use crate::delivery::Delivery;
-use crate::error::NotDelivered;
+use crate::error::{NotDelivered, NotSafe};
+use crate::given_up::{Covered, GivenUp};
 use crate::group::{GroupParts, GroupShared};
 use crate::lock::Locks;
 use crate::outgoing::Outgoing;
@@ -36,8 +37,9 @@ pub(crate) struct HostedGroup {
     accepted: u64,
     last: Option<SeqNo>,
     dropped: u64,
-    /// Whether another member sends here, for which this node's last messages were dropped.
-    is_refused: bool,
+    given_up: GivenUp,
+    /// The last confirmation, and the number of the last message that it covers.
+    confirmed: Option<(u64, Safe)>,
 }
 
 /// How far publishing came.
@@ -75,7 +77,8 @@ impl HostedGroup {
             accepted: 0,
             last: None,
             dropped: 0,
-            is_refused: false,
+            given_up: GivenUp::default(),
+            confirmed: None,
         };
         (hosted, parts)
     }
@@ -100,7 +103,6 @@ impl HostedGroup {
                 Ok(seqno) => {
                     self.accepted += 1;
                     self.last = Some(seqno);
-                    self.is_refused = false;
                     self.release();
                     self.shared.queue.sent(&outgoing);
                     if let Some(receipt) = outgoing.receipt.take().filter(Receipt::is_wanted) {
@@ -122,15 +124,12 @@ impl HostedGroup {
                 // All of this is checked where the application publishes, so this is a leave that
                 // overtook the message.
                 Err(SendError::NotJoined | SendError::TooLarge { .. } | SendError::Qos { .. }) => {
-                    self.dropped += 1;
-                    self.shared.queue.sent(&outgoing);
+                    self.drop_message(&outgoing);
                 }
                 // Another member of a bulk group sends there, which it did not yet when this was
                 // published, or the topology has no place for this one.
                 Err(SendError::HasSender { .. } | SendError::NoPlace) => {
-                    self.dropped += 1;
-                    self.is_refused = true;
-                    self.shared.queue.sent(&outgoing);
+                    self.drop_message(&outgoing);
                     self.delivery.deliver(unnumbered(self.shared.id, node.id()));
                     self.delivery.hand_over();
                 }
@@ -170,7 +169,7 @@ impl HostedGroup {
     /// Nobody will tell any more what became of own messages; later ones begin with the first
     /// number again.
     pub(crate) fn on_removed(&mut self, why: Removal) {
-        self.last = None;
+        self.give_up_unconfirmed();
         for receipt in std::mem::take(&mut self.awaited).into_values() {
             receipt.tell(Err(NotDelivered::Removed { why }));
         }
@@ -179,12 +178,48 @@ impl HostedGroup {
     /// Another member sends here: what this one has sent is lost, and later messages begin with
     /// the first number again.
     pub(crate) fn on_given_way(&mut self) {
-        self.last = None;
+        self.give_up_unconfirmed();
     }
 
-    /// How many messages will have come out of the queue once it is empty as it is now.
-    pub(crate) fn taken_with_queue(&self) -> u64 {
-        self.taken() + self.unpublished() as u64
+    /// What a confirmation of `message` covers, or of all that was published so far.
+    pub(crate) fn covered(&self, message: Option<u64>) -> Covered {
+        let published = self.taken() + self.unpublished() as u64;
+        message.map_or_else(|| self.given_up.covered(published), Covered::one)
+    }
+
+    /// Returns `true` if one of these messages was given up.
+    pub(crate) fn has_given_up(&self, covered: Covered) -> bool {
+        self.given_up.has_any(covered)
+    }
+
+    /// A confirmation of these messages has failed because some were given up.
+    pub(crate) fn note_reported(&mut self, covered: Covered) {
+        self.given_up.note_reported(covered);
+    }
+
+    /// These messages, and all before them that were not given up, are settled at all members.
+    pub(crate) fn note_confirmed(&mut self, covered: Covered, safe: &Safe) {
+        let confirmed = self.confirmed.as_ref().map_or(0, |(last, _)| *last);
+        if covered.last >= confirmed && !safe.is_unconfirmed() {
+            self.confirmed = Some((covered.last, safe.clone()));
+        }
+    }
+
+    /// What is known of these messages, which have all left the queue, without asking the engine.
+    pub(crate) fn known(&mut self, covered: Covered) -> Option<Result<Safe, NotSafe>> {
+        if self.has_given_up(covered) {
+            self.note_reported(covered);
+            return Some(Err(NotSafe::GivenUp));
+        }
+        match &self.confirmed {
+            Some((last, safe)) if *last >= covered.last => return Some(Ok(safe.clone())),
+            _ if self.last.is_some() => return None,
+            _ => {}
+        }
+        // Nothing was sent.
+        let (group, up_to) = (self.id(), SeqNo::FIRST.minus(1));
+        let members = self.shared.members().len();
+        Some(Ok(Safe { group, up_to, members, incomplete: Vec::new() }))
     }
 
     /// How many messages the engine has not taken yet.
@@ -195,11 +230,6 @@ impl HostedGroup {
     /// How many messages have come out of the queue, whether the engine took them or not.
     pub(crate) fn taken(&self) -> u64 {
         self.accepted + self.dropped
-    }
-
-    /// Whether the engine has refused the last message, because another member sends here.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.is_refused
     }
 
     /// The number of the last message that the engine has taken.
@@ -246,6 +276,21 @@ impl HostedGroup {
             self.shared.queue.take(share, &mut self.next);
         }
         self.next.pop_front()
+    }
+
+    /// Gives up a message that the engine refuses.
+    fn drop_message(&mut self, outgoing: &Outgoing) {
+        self.dropped += 1;
+        self.given_up.add(self.taken(), self.taken());
+        self.shared.queue.sent(outgoing);
+    }
+
+    /// Nobody will confirm any more what was sent; later messages begin with the first number
+    /// again.
+    fn give_up_unconfirmed(&mut self) {
+        self.last = None;
+        let confirmed = self.confirmed.as_ref().map_or(0, |(last, _)| *last);
+        self.given_up.add(confirmed + 1, self.taken());
     }
 
     fn release(&mut self) {

@@ -59,6 +59,7 @@ mod delivery;
 mod driver;
 mod error;
 mod fragments;
+mod given_up;
 mod group;
 mod home;
 mod host;

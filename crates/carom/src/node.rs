@@ -279,7 +279,7 @@ const MAX_NOTICES: usize = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::PublishError;
+    use crate::error::{NotSafe, PublishError};
     use std::task::{Context, Waker};
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
         // The thread takes its groups down one queue after the other.
         while group.publish("too late").is_ok() {}
         assert_eq!(group.publish("too late").err(), Some(PublishError::Closed));
-        assert!(group.confirm(Duration::MAX).expect_err("closed").closed);
+        assert_eq!(group.confirm(Duration::MAX), Err(NotSafe::Closed));
         let again = node.join("others", Profile::time_critical());
         assert!(matches!(again, Err(JoinGroupError::Closed)));
         assert_eq!(node.status().id, node.id());

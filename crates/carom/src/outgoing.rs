@@ -32,6 +32,8 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct Content {
     messages: VecDeque<Outgoing>,
+    /// How many were ever put in.
+    published: u64,
     /// Large messages that the engine has not taken.
     large: usize,
     /// How many publishers wait for room.
@@ -41,6 +43,14 @@ struct Content {
 
 /// A publisher that waits for room.
 struct Waiter<'a>(&'a Queue);
+
+/// What became of a message whose publisher may wait for room.
+enum Put {
+    /// It is in the queue, and has this number.
+    In(u64),
+    /// There is no room for it; of some that is made this hears.
+    Waits(Outgoing, EventListener),
+}
 
 /// Why a message is not in the queue.
 #[derive(Debug)]
@@ -93,8 +103,8 @@ impl ReadyList {
 }
 
 impl Queue {
-    /// Puts a message in, if there is room.
-    pub(crate) fn try_put(&self, outgoing: Outgoing) -> Result<(), Refused> {
+    /// Puts a message in, if there is room; returns its number. The first has the number 1.
+    pub(crate) fn try_put(&self, outgoing: Outgoing) -> Result<u64, Refused> {
         let mut content = self.lock();
         if content.is_closed {
             return Err(Refused::Closed);
@@ -104,21 +114,22 @@ impl Queue {
         }
         content.large += usize::from(outgoing.is_large());
         content.messages.push_back(outgoing);
-        Ok(())
+        content.published += 1;
+        Ok(content.published)
     }
 
-    /// Puts a message in once there is room.
-    pub(crate) async fn put(&self, outgoing: Outgoing) -> Result<(), Closed> {
+    /// Puts a message in once there is room; returns its number.
+    pub(crate) async fn put(&self, outgoing: Outgoing) -> Result<u64, Closed> {
         let mut outgoing = match self.try_put(outgoing) {
-            Ok(()) => return Ok(()),
+            Ok(number) => return Ok(number),
             Err(Refused::Closed) => return Err(Closed),
             Err(Refused::Full(outgoing)) => outgoing,
         };
         let waiter = Waiter::new(self);
         loop {
             match waiter.put_or_listen(outgoing)? {
-                None => return Ok(()),
-                Some((refused, room)) => {
+                Put::In(number) => return Ok(number),
+                Put::Waits(refused, room) => {
                     outgoing = refused;
                     room.await;
                 }
@@ -127,12 +138,12 @@ impl Queue {
     }
 
     /// As [`Queue::put`], blocking the thread.
-    pub(crate) fn put_blocking(&self, mut outgoing: Outgoing) -> Result<(), Closed> {
+    pub(crate) fn put_blocking(&self, mut outgoing: Outgoing) -> Result<u64, Closed> {
         let waiter = Waiter::new(self);
         loop {
             match waiter.put_or_listen(outgoing)? {
-                None => return Ok(()),
-                Some((refused, room)) => {
+                Put::In(number) => return Ok(number),
+                Put::Waits(refused, room) => {
                     outgoing = refused;
                     room.wait();
                 }
@@ -189,21 +200,18 @@ impl<'a> Waiter<'a> {
     }
 
     /// Puts a message in, or says how to learn of room for it.
-    fn put_or_listen(
-        &self,
-        outgoing: Outgoing,
-    ) -> Result<Option<(Outgoing, EventListener)>, Closed> {
+    fn put_or_listen(&self, outgoing: Outgoing) -> Result<Put, Closed> {
         let outgoing = match self.0.try_put(outgoing) {
-            Ok(()) => return Ok(None),
+            Ok(number) => return Ok(Put::In(number)),
             Err(Refused::Closed) => return Err(Closed),
             Err(Refused::Full(outgoing)) => outgoing,
         };
         // Of room that is made before it listens it hears nothing: it looks once more.
         let room = self.0.room.listen();
         match self.0.try_put(outgoing) {
-            Ok(()) => Ok(None),
+            Ok(number) => Ok(Put::In(number)),
             Err(Refused::Closed) => Err(Closed),
-            Err(Refused::Full(outgoing)) => Ok(Some((outgoing, room))),
+            Err(Refused::Full(outgoing)) => Ok(Put::Waits(outgoing, room)),
         }
     }
 }
@@ -291,7 +299,8 @@ mod tests {
     #[test]
     fn a_large_message_that_finds_the_queue_full_takes_no_place() {
         let queue = Queue::default();
-        (0..QUEUE_MESSAGES).for_each(|_| queue.try_put(message(1)).expect("there is room"));
+        (0..QUEUE_MESSAGES)
+            .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));
         (0..2 * LARGE_MESSAGES).for_each(|_| assert!(is_full_for(&queue, LARGE_BYTES + 1)));
         assert_eq!(queue.lock().large, 0);
     }
@@ -305,7 +314,8 @@ mod tests {
             let large = |it: usize| if it.is_multiple_of(64) { LARGE_BYTES + 1 } else { 1 };
             for _ in 0..3 {
                 let queue = &queue;
-                let put = move |it| queue.put_blocking(message(large(it))).expect("it is open");
+                let put =
+                    move |it| assert!(queue.put_blocking(message(large(it))).is_ok(), "it is open");
                 scope.spawn(move || (0..EACH).for_each(put));
             }
             let (mut taken, mut count) = (VecDeque::new(), 0);
@@ -325,14 +335,17 @@ mod tests {
 
     #[test]
     fn who_begins_to_wait_later_leaves_room_to_who_waits() {
-        does_not_starve(|queue| matches!(Waiter::new(queue).put_or_listen(message(1)), Ok(None)));
+        does_not_starve(|queue| {
+            matches!(Waiter::new(queue).put_or_listen(message(1)), Ok(Put::In(_)))
+        });
     }
 
     /// Ends only if the one who waits is not kept out by who puts in what it can.
     fn does_not_starve(put_another: impl Fn(&Queue) -> bool) {
         let queue = Queue::default();
         let is_over = AtomicBool::new(false);
-        (0..QUEUE_MESSAGES).for_each(|_| queue.try_put(message(1)).expect("there is room"));
+        (0..QUEUE_MESSAGES)
+            .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 queue.put_blocking(message(2)).expect("it is open");
@@ -354,7 +367,8 @@ mod tests {
     #[test]
     fn who_waits_for_room_is_told_that_there_will_be_none() {
         let queue = Queue::default();
-        (0..QUEUE_MESSAGES).for_each(|_| queue.try_put(message(1)).expect("there is room"));
+        (0..QUEUE_MESSAGES)
+            .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| queue.put_blocking(message(1)));
             queue.close();

@@ -17,10 +17,13 @@ use crate::group::Group;
 /// * In an ordered group the promise is the message's [`Qos`](crate::Qos): it is kept when this
 ///   node, too, has been given the message, at its place and with the resilience asked for.
 /// * In other groups it is kept when all members have the message, or know that they lost it, as
-///   with [`Group::confirm`]. Without any other member it is not: [`NotDelivered::Nobody`].
+///   with [`Group::confirm`]. Without any other member it is not: [`NotDelivered::Nobody`]. Nor is
+///   it for a message that a bulk group has given up: [`NotDelivered::GivenUp`].
 pub struct Published<'a> {
     group: &'a Group,
-    /// `None` where the group tells of all messages together.
+    /// The number of the message, in the order in which they were published.
+    number: u64,
+    /// `None` where the group has to be asked.
     answer: Option<Mutex<Answer>>,
 }
 
@@ -32,8 +35,8 @@ pub(crate) type Answer = Receiver<Result<(), NotDelivered>>;
 pub(crate) struct Receipt(Sender<Result<(), NotDelivered>>);
 
 impl<'a> Published<'a> {
-    pub(crate) fn new(group: &'a Group, answer: Option<Answer>) -> Self {
-        Self { group, answer: answer.map(Mutex::new) }
+    pub(crate) fn new(group: &'a Group, number: u64, answer: Option<Answer>) -> Self {
+        Self { group, number, answer: answer.map(Mutex::new) }
     }
 
     /// Waits until the promise is kept, on any async runtime.
@@ -48,7 +51,7 @@ impl<'a> Published<'a> {
                 answer.await.unwrap_or(Err(NotDelivered::Closed))
             }
             None => {
-                let safe = self.group.confirm_async(Duration::MAX).await?;
+                let safe = self.group.confirm_message(self.number).await?;
                 match (safe.incomplete.is_empty(), safe.is_unconfirmed()) {
                     (true, true) => Err(NotDelivered::Nobody),
                     (true, false) => Ok(()),

@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use async_channel::Sender;
-use carom_proto::{GroupId, NodeId, Safe, SeqNo, Time};
+use carom_proto::{GroupId, Safe, SeqNo, Time};
 
 use crate::error::NotSafe;
+use crate::given_up::Covered;
 
 /// A confirmation that waits: first until all that was queued is sent, then for the members.
 #[derive(Debug)]
 pub(crate) struct PendingConfirm {
     pub(crate) group: GroupId,
-    /// How many messages the engine must have taken before it is asked.
-    pub(crate) after: u64,
-    /// The last of those messages, once they are sent.
+    /// What it covers. The engine is asked when the last of these messages has left the queue.
+    pub(crate) covered: Covered,
+    /// The last message that was sent when the engine was asked.
     pub(crate) up_to: Option<SeqNo>,
     pub(crate) deadline: Time,
     pub(crate) reply: Sender<Result<Safe, NotSafe>>,
@@ -30,8 +31,8 @@ impl PendingConfirm {
         let _ = self.reply.try_send(Ok(safe));
     }
 
-    pub(crate) fn fail(self, waiting_for: Vec<NodeId>, closed: bool) {
-        let _ = self.reply.try_send(Err(NotSafe { waiting_for, closed }));
+    pub(crate) fn fail(self, why: NotSafe) {
+        let _ = self.reply.try_send(Err(why));
     }
 }
 

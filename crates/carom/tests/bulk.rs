@@ -5,7 +5,9 @@ mod network;
 use std::thread;
 use std::time::Duration;
 
-use carom::{Builder, Bytes, Event, Group, Loss, LossCause, Node, PathChoice, Profile, rdcm};
+use carom::{
+    Builder, Bytes, Event, Group, Loss, LossCause, Node, NotSafe, PathChoice, Profile, rdcm,
+};
 use network::{PATIENCE, multicast_port, on_loopback, wait_for};
 
 /// So many nodes in one bulk group, all of whom see one another.
@@ -148,7 +150,7 @@ fn a_second_sender_is_told_so() {
         }
     }
     let refused = groups[1].confirm(PATIENCE).expect_err("nobody has it");
-    assert_eq!(refused.waiting_for, []);
+    assert_eq!(refused, NotSafe::GivenUp);
     groups[0].confirm(PATIENCE).expect("the first one goes on");
 }
 

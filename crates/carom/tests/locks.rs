@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use carom::rmp::{ReplyError, RequestId, RequestOptions};
 use carom::sim::{Fault, Link, Topology, World, WorldConfig};
-use carom::{Group, LockError, Loss, Node, NotAnswered, Profile};
+use carom::{Group, LockError, Loss, Node, NotAnswered, NotSafe, Profile};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -185,7 +185,7 @@ fn the_handle_of_a_group_that_was_closed_does_nothing_in_the_group_as_it_was_joi
             nodes[0].sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(stale.lock("a").await.err(), Some(LockError::Closed));
-        assert!(stale.confirm_async(Duration::from_secs(5)).await.expect_err("closed").closed);
+        assert_eq!(stale.confirm_async(Duration::from_secs(5)).await, Err(NotSafe::Closed));
         let asked = stale.request("x", RequestOptions::default()).await;
         assert_eq!(asked, Err(NotAnswered::Closed));
         let id = RequestId { caller: nodes[1].id(), number: 1 };

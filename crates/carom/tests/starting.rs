@@ -6,7 +6,9 @@ use std::net::UdpSocket;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use carom::{Driver, Event, JoinGroupError, Node, NodeId, Profile, PublishError, StartError};
+use carom::{
+    Driver, Event, JoinGroupError, Node, NodeId, NotSafe, Profile, PublishError, StartError,
+};
 use network::{PATIENCE, beside_an_absent_member, multicast_port, on_loopback};
 
 #[test]
@@ -58,7 +60,7 @@ fn closing_a_node_ends_its_groups() {
         assert_eq!(receiver.join().expect("it ends"), None);
     });
     assert_eq!(group.publish("too late").err(), Some(PublishError::Closed));
-    assert!(group.confirm(PATIENCE).expect_err("closed").closed);
+    assert_eq!(group.confirm(PATIENCE), Err(NotSafe::Closed));
 }
 
 #[test]

@@ -33,6 +33,7 @@ impl NotDelivered {
             Self::Incomplete { .. } => {
                 "publish it again for those members, or use an ordered group".into()
             }
+            Self::GivenUp => "publish it again once the other node has left the group".into(),
             Self::Nobody => "publish once Group::members names somebody".into(),
             Self::Timeout(_) => "wait longer, and see who is slow: carom members".into(),
             Self::Closed => "join the group again".into(),
@@ -43,10 +44,13 @@ impl NotDelivered {
 impl NotSafe {
     /// What to do about it, in one line.
     pub fn fix(&self) -> String {
-        match (self.closed, &self.waiting_for[..]) {
-            (true, _) => "join the group again".into(),
-            (false, []) => "wait longer".into(),
-            (false, _) => "wait longer, or see whether those members are well".into(),
+        match self {
+            Self::Timeout { waiting_for } if waiting_for.is_empty() => "wait longer".into(),
+            Self::Timeout { .. } => "wait longer, or see whether those members are well".into(),
+            Self::GivenUp => {
+                "see with the others what they have, and publish the rest again".into()
+            }
+            Self::Closed => "join the group again".into(),
         }
     }
 }

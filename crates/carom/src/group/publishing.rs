@@ -8,7 +8,7 @@ use carom_proto::SendOptions;
 use super::Group;
 use crate::error::{PublishError, TryPublishError};
 use crate::outgoing::{Outgoing, Refused};
-use crate::published::{Published, Receipt};
+use crate::published::{Answer, Published, Receipt};
 
 /// How long after its multicast a message is still of use: nobody repairs it after that, and who
 /// has not got it by then is told so.
@@ -94,11 +94,11 @@ impl Group {
         payload: impl Into<Bytes>,
         options: impl Into<SendOptions>,
     ) -> Result<Published<'_>, TryPublishError> {
-        let (outgoing, published) = self.outgoing(payload.into(), options.into())?;
+        let (outgoing, answer) = self.outgoing(payload.into(), options.into())?;
         match self.shared.queue.try_put(outgoing) {
-            Ok(()) => {
+            Ok(number) => {
                 self.wake_driver();
-                Ok(published)
+                Ok(Published::new(self, number, answer))
             }
             Err(Refused::Full(Outgoing { payload, .. })) => {
                 Err(TryPublishError::Full { held_back_by: self.shared.held_back(), payload })
@@ -113,18 +113,18 @@ impl Group {
         payload: Bytes,
         options: SendOptions,
     ) -> Result<Published<'_>, PublishError> {
-        let (outgoing, published) = self.outgoing(payload, options)?;
+        let (outgoing, answer) = self.outgoing(payload, options)?;
         let queue = &self.shared.queue;
-        match queue.try_put(outgoing) {
-            Ok(()) => {}
+        let number = match queue.try_put(outgoing) {
+            Ok(number) => number,
             Err(Refused::Closed) => return Err(PublishError::Closed),
             Err(Refused::Full(outgoing)) => {
                 self.must_not_block("Group::publish", "publish_async");
-                queue.put_blocking(outgoing).map_err(|_| PublishError::Closed)?;
+                queue.put_blocking(outgoing).map_err(|_| PublishError::Closed)?
             }
-        }
+        };
         self.wake_driver();
-        Ok(published)
+        Ok(Published::new(self, number, answer))
     }
 
     async fn publish_waiting(
@@ -132,18 +132,19 @@ impl Group {
         payload: Bytes,
         options: SendOptions,
     ) -> Result<Published<'_>, PublishError> {
-        let (outgoing, published) = self.outgoing(payload, options)?;
-        self.shared.queue.put(outgoing).await.map_err(|_| PublishError::Closed)?;
+        let (outgoing, answer) = self.outgoing(payload, options)?;
+        let number = self.shared.queue.put(outgoing).await.map_err(|_| PublishError::Closed)?;
         self.wake_driver();
-        Ok(published)
+        Ok(Published::new(self, number, answer))
     }
 
-    /// The message as the driver gets it, and what the caller gets, if the group can take it.
+    /// The message as the driver gets it, and in an ordered group where its answer comes, if the
+    /// group can take it.
     fn outgoing(
         &self,
         payload: Bytes,
         options: SendOptions,
-    ) -> Result<(Outgoing, Published<'_>), PublishError> {
+    ) -> Result<(Outgoing, Option<Answer>), PublishError> {
         let limit = self.shared.limit(options.qos)?;
         let bytes = payload.len();
         if bytes > limit {
@@ -151,7 +152,6 @@ impl Group {
         }
         let tracked = self.shared.profile.is_ordered().then(Receipt::new);
         let (receipt, answer) = tracked.unzip();
-        let outgoing = Outgoing { payload, options, receipt };
-        Ok((outgoing, Published::new(self, answer)))
+        Ok((Outgoing { payload, options, receipt }, answer))
     }
 }

@@ -11,7 +11,7 @@ use carom_proto::{GroupId, Time};
 use super::{Closing, Host, State};
 use crate::call::Caller;
 use crate::command::NodeCommand;
-use crate::error::JoinGroupError;
+use crate::error::{JoinGroupError, NotSafe};
 use crate::group::{GroupParts, GroupShared, PayloadLimits};
 use crate::hosted_group::HostedGroup;
 use crate::lock::{Locks, Ring};
@@ -29,11 +29,11 @@ impl<N: Network> Host<N> {
         match command {
             NodeCommand::Join { name, profile, reply } => self.seek(now, &name, profile, reply),
             NodeCommand::Leave { shared } => self.leave(now, &shared),
-            NodeCommand::Confirm { shared, timeout, reply } => {
+            NodeCommand::Confirm { shared, message, timeout, reply } => {
                 if let Some(hosted) = self.state.hosted(&shared) {
-                    let (after, deadline) = (hosted.taken_with_queue(), now + timeout);
+                    let (covered, deadline) = (hosted.covered(message), now + timeout);
                     let (group, up_to) = (shared.id, None);
-                    let confirm = PendingConfirm { group, after, up_to, deadline, reply };
+                    let confirm = PendingConfirm { group, covered, up_to, deadline, reply };
                     self.state.confirms.push(confirm);
                 }
             }
@@ -218,7 +218,7 @@ impl<N: Network> Host<N> {
         }
         let of_group = |it: &mut PendingConfirm| it.group == group;
         for confirm in self.state.confirms.extract_if(.., of_group) {
-            confirm.fail(Vec::new(), true);
+            confirm.fail(NotSafe::Closed);
         }
     }
 

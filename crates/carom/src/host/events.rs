@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use carom_proto::node::NodeEvent;
 use carom_proto::rmp::{Removal, RingEvent, RingNews};
-use carom_proto::{Event, GroupId, JoinError, LossCause, Lost, NodeId, Safe, SeqNo, Time};
+use carom_proto::{Event, GroupId, JoinError, LossCause, Lost, NodeId, Safe, Time};
 
-use super::Host;
+use super::{Host, State};
 use crate::call;
-use crate::error::JoinGroupError;
+use crate::error::{JoinGroupError, NotSafe};
 use crate::lock::Ring;
 use crate::network::Network;
 use crate::pending_joins::PendingJoin;
@@ -145,11 +145,7 @@ impl<N: Network> Host<N> {
             RingNews::Removed { why, .. } => {
                 hosted.shared.set_members(&self.node.members(group));
                 hosted.on_removed(*why);
-                // Their messages have numbers of a life that is over.
-                let is_over = |it: &mut PendingConfirm| it.group == group && it.up_to.is_some();
-                for confirm in self.state.confirms.extract_if(.., is_over) {
-                    confirm.fail(Vec::new(), false);
-                }
+                self.report_given_up(group);
             }
             RingNews::Lock(news) => {
                 let mut ring = Ring { now, group, engine: self.node.ordered_mut() };
@@ -164,8 +160,17 @@ impl<N: Network> Host<N> {
         if let Some(hosted) = self.state.groups.get_mut(&group) {
             hosted.on_given_way();
         }
-        for confirm in self.state.confirms.extract_if(.., |it| it.group == group) {
-            confirm.fail(Vec::new(), false);
+        self.report_given_up(group);
+    }
+
+    /// Fails the confirmations that cover messages which were given up.
+    fn report_given_up(&mut self, group: GroupId) {
+        let Some(hosted) = self.state.groups.get_mut(&group) else { return };
+        let covers = |it: &PendingConfirm| it.group == group && hosted.has_given_up(it.covered);
+        let failed: Vec<_> = self.state.confirms.extract_if(.., |it| covers(it)).collect();
+        for confirm in failed {
+            hosted.note_reported(confirm.covered);
+            confirm.fail(NotSafe::GivenUp);
         }
     }
 
@@ -220,8 +225,10 @@ impl<N: Network> Host<N> {
     }
 
     fn on_safe(&mut self, safe: &Safe) {
+        let Some(hosted) = self.state.groups.get_mut(&safe.group) else { return };
         let confirms = &mut self.state.confirms;
         for answered in confirms.extract_if(.., |confirm| confirm.is_answered_by(safe)) {
+            hosted.note_confirmed(answered.covered, safe);
             answered.succeed(safe.clone());
         }
     }
@@ -266,39 +273,36 @@ impl<N: Network> Host<N> {
         self.is_alone().then(|| JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() })
     }
 
-    /// Asks the engine for the confirmations whose messages are all sent by now; says whether
-    /// there were any.
+    /// Asks the engine for the confirmations whose messages are all sent by now, and answers those
+    /// for which it need not be asked. Returns `true` if it was asked for any.
     fn ask_to_confirm(&mut self, now: Time) -> bool {
         if self.state.confirms.is_empty() {
             return false;
         }
-        let groups = &self.state.groups;
+        let State { groups, confirms, .. } = &mut self.state;
         let node = &mut self.node;
         let mut is_asked = false;
-        let mut nothing_sent = Vec::new();
-        for (place, confirm) in self.state.confirms.iter_mut().enumerate() {
-            let Some(hosted) = groups.get(&confirm.group) else { continue };
-            if confirm.up_to.is_some() || hosted.taken() < confirm.after {
+        let mut answered = Vec::new();
+        for (place, confirm) in confirms.iter_mut().enumerate() {
+            let Some(hosted) = groups.get_mut(&confirm.group) else { continue };
+            if confirm.up_to.is_some() || hosted.taken() < confirm.covered.last {
                 continue;
             }
-            confirm.up_to = hosted.last().filter(|_| !hosted.is_refused());
-            match confirm.up_to {
-                Some(_) => {
+            match hosted.known(confirm.covered) {
+                Some(answer) => answered.push((place, answer)),
+                None => {
+                    confirm.up_to = hosted.last();
                     node.confirm(now, confirm.group);
                     is_asked = true;
                 }
-                None => nothing_sent.push((place, hosted.is_refused())),
             }
         }
-        for (place, is_refused) in nothing_sent.into_iter().rev() {
+        for (place, answer) in answered.into_iter().rev() {
             let confirm = self.state.confirms.swap_remove(place);
-            if is_refused {
-                confirm.fail(Vec::new(), false);
-                continue;
+            match answer {
+                Ok(safe) => confirm.succeed(safe),
+                Err(why) => confirm.fail(why),
             }
-            let (group, up_to) = (confirm.group, SeqNo::FIRST.minus(1));
-            let members = self.members_of(group).len();
-            confirm.succeed(Safe { group, up_to, members, incomplete: Vec::new() });
         }
         is_asked
     }
@@ -310,7 +314,7 @@ impl<N: Network> Host<N> {
             confirms.extract_if(.., |confirm| confirm.deadline <= now).collect();
         for confirm in late {
             let waiting_for = self.unconfirmed(confirm.group);
-            confirm.fail(waiting_for, false);
+            confirm.fail(NotSafe::Timeout { waiting_for });
         }
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use carom::sim::Fault;
 use carom::{
-    Event, Group, JoinError, JoinGroupError, Loss, Node, Partition, Profile, PublishError, Qos,
-    RingNews, TryPublishError,
+    Event, Group, JoinError, JoinGroupError, Loss, Node, NotSafe, Partition, Profile, PublishError,
+    Qos, RingNews, TryPublishError,
 };
 
 use crate::{PATIENCE, join_all, start, text, until, world};
@@ -62,7 +62,7 @@ fn what_was_sent_is_confirmed_while_more_is_sent_and_who_is_waited_for_is_named(
     world.apply(&Fault::Partition(vec![world.host(0).ix()]));
     let limit = Duration::from_secs(3);
     let told = world.block_on(PATIENCE, groups[0].confirm_async(limit)).expect("in time");
-    let mut waiting_for = told.expect_err("nobody can").waiting_for;
+    let Err(NotSafe::Timeout { mut waiting_for }) = told else { panic!("{told:?}") };
     waiting_for.sort_unstable();
     let mut others = [nodes[1].id(), nodes[2].id()];
     others.sort_unstable();

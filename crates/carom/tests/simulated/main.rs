@@ -1,6 +1,7 @@
 //! Programs on the public API in a simulated world.
 
 mod faults;
+mod given_up;
 mod histories;
 mod members;
 #[path = "../network/mod.rs"]

@@ -71,7 +71,10 @@ impl Confirmed {
 }
 
 fn names(not_safe: &NotSafe) -> Vec<String> {
-    not_safe.waiting_for.iter().map(ToString::to_string).collect()
+    match not_safe {
+        NotSafe::Timeout { waiting_for } => waiting_for.iter().map(ToString::to_string).collect(),
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -81,7 +84,7 @@ mod tests {
 
     #[test]
     fn an_end_without_confirmation_is_a_finding_and_names_who_is_missing() {
-        let not_safe = NotSafe { waiting_for: vec![NodeId(0xabc)], closed: false };
+        let not_safe = NotSafe::Timeout { waiting_for: vec![NodeId(0xabc)] };
         let confirmed = Confirmed::NotSafe(not_safe);
         assert!(confirmed.is_finding());
         assert!(confirmed.words().contains("abc"));

@@ -1,0 +1,97 @@
+//! Messages that are given up are never called safe, whenever that is asked.
+
+use std::time::Duration;
+
+use carom::sim::{Fault, World};
+use carom::{
+    Event, Group, LossCause, Node, NodeId, NotDelivered, NotSafe, Profile, RingEvent, RingNews,
+};
+
+use crate::{PATIENCE, config};
+
+/// So many nodes, with the ids from 1 on.
+fn start(world: &World, hosts: u32) -> Vec<Node> {
+    let start = |host: u32| {
+        let builder = Node::builder().node_id(NodeId(u64::from(host) + 1));
+        builder.start_on(&world.host(host)).expect("a node")
+    };
+    (0..hosts).map(start).collect()
+}
+
+/// Joins with all nodes, and waits until they see one another.
+async fn join_all(nodes: &[Node], profile: Profile) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for node in nodes {
+        groups.push(node.join_async("prices", profile).await.expect("a group"));
+    }
+    while groups.iter().any(|group| group.members().len() + 1 < nodes.len()) {
+        nodes[0].sleep(Duration::from_millis(5)).await;
+    }
+    groups
+}
+
+/// Events up to one like this.
+async fn until(group: &Group, is_it: impl Fn(&Event) -> bool) {
+    while !is_it(&group.recv_timeout_async(PATIENCE).await.expect("in time").expect("open")) {}
+}
+
+#[test]
+fn bulk_messages_that_gave_way_are_not_safe_when_asked_later() {
+    let mut world = World::new(config(3, 91));
+    let nodes = start(&world, 3);
+    let program = async {
+        let groups = join_all(&nodes, Profile::bulk()).await;
+        let [first, second, _] = &groups[..] else { panic!("three groups") };
+        let [early, late] = ["early", "late"].map(|text| second.publish(text).expect("it is new"));
+        first.publish("first").expect("it is not known yet");
+        let is_lost = |event: &Event| match event {
+            Event::Lost(lost) => lost.cause == LossCause::AnotherSender,
+            _ => false,
+        };
+        until(second, is_lost).await;
+        assert_eq!(early.delivered().await, Err(NotDelivered::GivenUp));
+        for _ in 0..2 {
+            assert_eq!(second.confirm_async(PATIENCE).await, Err(NotSafe::GivenUp));
+        }
+        assert_eq!(late.delivered().await, Err(NotDelivered::GivenUp));
+        let refused = second.publish("the other still sends").expect("it is taken");
+        assert_eq!(refused.delivered().await, Err(NotDelivered::GivenUp));
+        assert_eq!(second.confirm_async(PATIENCE).await, Err(NotSafe::GivenUp));
+        assert_eq!(first.confirm_async(PATIENCE).await.expect("all have it").members, 2);
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
+
+#[test]
+fn ordered_messages_of_a_removed_member_are_not_safe_when_asked_later() {
+    let mut world = World::new(config(4, 92));
+    let nodes = start(&world, 4);
+    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
+    let group = &groups[3];
+    let program = async {
+        drop(group.publish_async("all have this").await.expect("published"));
+        assert_eq!(group.confirm_async(PATIENCE).await.expect("all are there").members, 3);
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+    world.apply(&Fault::Partition(vec![world.host(3).ix()]));
+    world.run_for(Duration::from_secs(5));
+    drop(group.publish("into the void").expect("it is kept"));
+    world.run_for(Duration::from_secs(5));
+    world.apply(&Fault::Heal);
+    let program = async {
+        let is_removed = |event: &Event| {
+            matches!(event, Event::Ring(RingEvent { news: RingNews::Removed { .. }, .. }))
+        };
+        until(group, is_removed).await;
+        while group.members().len() < 3 {
+            nodes[3].sleep(Duration::from_millis(5)).await;
+        }
+        for _ in 0..2 {
+            assert_eq!(group.confirm_async(PATIENCE).await, Err(NotSafe::GivenUp));
+        }
+        drop(group.publish_async("back again").await.expect("published"));
+        let safe = group.confirm_async(PATIENCE).await.expect("what is new is confirmed");
+        assert_eq!(safe.members, 3);
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
