@@ -11,9 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::descriptors::Descriptors;
 use crate::embedded::EmbeddedStore;
-use crate::error::ControlError;
-#[cfg(not(feature = "etcd"))]
-use crate::error::StoreError;
+use crate::error::{ControlError, StoreError};
 #[cfg(feature = "etcd")]
 use crate::etcd::{EtcdStore, MAX_COMMIT_CHANGES};
 use crate::http;
@@ -31,7 +29,7 @@ pub struct Control {
     http: Option<SocketAddr>,
     trouble: watch::Receiver<Option<String>>,
     stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
 /// What a process needs beside its store.
@@ -109,16 +107,16 @@ impl Control {
     /// Waits for its end.
     ///
     /// # Errors
-    /// It ended by a panic.
+    /// Its store cannot be used any more, or it ended by a panic.
     pub fn wait(mut self) -> Result<(), ControlError> {
-        let ended = self.thread.take().map_or(Ok(()), JoinHandle::join);
-        ended.map_err(|_| ControlError::Panicked)
+        let ended = self.thread.take().map_or(Ok(Ok(())), JoinHandle::join);
+        Ok(ended.map_err(|_| ControlError::Panicked)??)
     }
 
     /// Ends it, after what was asked of it has been stored and acknowledged.
     ///
     /// # Errors
-    /// It had ended by a panic.
+    /// It had ended before; as [`Control::wait`].
     pub fn stop(mut self) -> Result<(), ControlError> {
         self.ask_to_stop();
         self.wait()
@@ -136,7 +134,7 @@ impl Drop for Control {
     fn drop(&mut self) {
         self.ask_to_stop();
         if let Some(thread) = self.thread.take() {
-            // If it panicked it has said so itself.
+            // Whoever wants to know how it ended has called `stop`.
             let _ = thread.join();
         }
     }
@@ -191,7 +189,7 @@ impl Ground {
             if let Some(http) = http {
                 runtime.spawn(http::serve(http, asks_sender, descriptors.http));
             }
-            runtime.block_on(process.run(inputs));
+            runtime.block_on(process.run(inputs))
         };
         let thread = thread::Builder::new().name("carom-control".into()).spawn(serve);
         let thread = Some(thread.map_err(ControlError::Start)?);
@@ -230,3 +228,7 @@ fn first_address() -> Ipv4Addr {
 pub(crate) fn system_random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
+
+#[cfg(test)]
+#[path = "control_tests.rs"]
+mod tests;

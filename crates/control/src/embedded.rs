@@ -5,9 +5,9 @@
 //! at a time can have the file open, which is what makes it the owner of all partitions.
 //!
 //! Every page is verified when the store is opened, which reads the whole file: `redb` trusts one
-//! that was closed in order, and panics if it was damaged since. A panic within opening and
-//! reading is taken for damage all the same ([`guarded`]). A marker beside the database says that
-//! there was a store, so that one that is gone or empty is not taken for a new one.
+//! that was closed in order, and panics if it was damaged since. A panic within opening, reading
+//! and writing is taken for damage all the same ([`guarded`]). A marker beside the database says
+//! that there was a store, so that one that is gone or empty is not taken for a new one.
 //!
 //! | table | key | value |
 //! |---|---|---|
@@ -19,7 +19,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use carom_proto::GroupId;
@@ -29,6 +28,7 @@ use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable, TableD
 
 use crate::about::About;
 use crate::error::{StoreError, plain};
+use crate::guarded::guarded;
 
 const ABOUT: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("about");
 const VERSIONS: TableDefinition<'_, u16, u64> = TableDefinition::new("versions");
@@ -168,24 +168,38 @@ impl EmbeddedStore {
 
     /// Stores the commits, all together or none; one that is there already is not made again. A
     /// failure is that of each of them.
-    pub(crate) fn commit(&mut self, commits: &[Commit]) -> Result<(), CommitFailure> {
-        let result = self.try_commit(commits);
-        let Err(error) = &result else { return Ok(()) };
+    ///
+    /// # Errors
+    /// The store is damaged: nothing more can be stored.
+    pub(crate) fn commit(
+        &mut self,
+        commits: &[Commit],
+    ) -> Result<Result<(), CommitFailure>, StoreError> {
+        let error = match self.try_commit(commits) {
+            Ok(()) => return Ok(Ok(())),
+            Err(error @ StoreError::Damaged { .. }) => return Err(error),
+            Err(error) => error,
+        };
         tracing::warn!(%error, "the store did not take a commit");
         // After an error the database only says that there was one. What became of the commit is
         // on the disk, and it is made again only if it is not there.
         let is_full = error.is_full();
-        self.database = None;
+        self.close();
         match self.reopen().and_then(|()| self.has_all(commits)) {
-            Ok(true) => Ok(()),
-            Ok(false) if is_full => Err(CommitFailure::Full),
-            Ok(false) => Err(CommitFailure::Failed),
-            Err(_) => Err(CommitFailure::Unknown),
+            Ok(true) => Ok(Ok(())),
+            Ok(false) if is_full => Ok(Err(CommitFailure::Full)),
+            Ok(false) => Ok(Err(CommitFailure::Failed)),
+            Err(error @ StoreError::Damaged { .. }) => Err(error),
+            Err(_) => Ok(Err(CommitFailure::Unknown)),
         }
     }
 
     fn try_commit(&mut self, commits: &[Commit]) -> Result<(), StoreError> {
         self.reopen()?;
+        guarded(|| self.write(commits))
+    }
+
+    fn write(&self, commits: &[Commit]) -> Result<(), StoreError> {
         let transaction = self.database()?.begin_write()?;
         {
             let mut tables = Tables {
@@ -201,16 +215,19 @@ impl EmbeddedStore {
         Ok(())
     }
 
+    /// Returns `true` if all commits are stored.
     fn has_all(&self, commits: &[Commit]) -> Result<bool, StoreError> {
-        let transaction = self.database()?.begin_read()?;
-        let versions = transaction.open_table(VERSIONS)?;
-        for commit in commits {
-            let version = version_of(&versions, commit.partition)?;
-            if version != commit.after + commit.changes.len() as u64 {
-                return Ok(false);
+        guarded(|| {
+            let transaction = self.database()?.begin_read()?;
+            let versions = transaction.open_table(VERSIONS)?;
+            for commit in commits {
+                let version = version_of(&versions, commit.partition)?;
+                if version != commit.after + commit.changes.len() as u64 {
+                    return Ok(false);
+                }
             }
-        }
-        Ok(true)
+            Ok(true)
+        })
     }
 
     fn reopen(&mut self) -> Result<(), StoreError> {
@@ -220,9 +237,27 @@ impl EmbeddedStore {
         Ok(())
     }
 
+    /// Closes the database, which may panic if that is damaged.
+    fn close(&mut self) {
+        let database = self.database.take();
+        let closed = guarded(|| {
+            drop(database);
+            Ok(())
+        });
+        if let Err(error) = closed {
+            tracing::warn!(%error, "the store could not be closed");
+        }
+    }
+
     fn database(&self) -> Result<&Database, StoreError> {
         let closed = || StoreError::Failed { error: "it is closed".into(), is_full: false };
         self.database.as_ref().ok_or_else(closed)
+    }
+}
+
+impl Drop for EmbeddedStore {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -303,14 +338,6 @@ const DATABASE: &str = "membership.redb";
 const MARKER: &str = "membership.store";
 /// What a damaged database is called once a new one was asked for.
 const ASIDE: &str = "membership.redb.damaged";
-
-/// Runs `work` on the database. A panic within it is damage that the verification of the pages did
-/// not find: the database ends with the error, and nothing of it is used again.
-fn guarded<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        Err(StoreError::Damaged { what: "reading it failed where no sound store fails".into() })
-    })
-}
 
 /// How many changes of the partition are stored.
 fn version_of(versions: &impl ReadableTable<u16, u64>, partition: u16) -> Result<u64, StoreError> {

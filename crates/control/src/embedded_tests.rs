@@ -42,6 +42,11 @@ fn open_anew(folder: &Path) -> Result<EmbeddedStore, StoreError> {
     EmbeddedStore::open(folder, CLUSTER, PARTITIONS, true)
 }
 
+/// Commits to a sound store.
+fn stored(store: &mut EmbeddedStore, commits: &[Commit]) -> Result<(), CommitFailure> {
+    store.commit(commits).expect("it is sound")
+}
+
 /// What a partition is after these changes, without a store.
 fn expected(changes: &[Change]) -> PartitionState {
     let mut state = PartitionState::default();
@@ -120,9 +125,9 @@ fn what_was_committed_is_there_after_the_process_has_gone() {
     let changes = [join(1, 1), join(1, 2), join(5, 1), part(1, 1), join(9, 3), part(9, 3)];
     {
         let mut store = open(folder.path()).expect("it opens");
-        store.commit(&[commit(1, 0, &changes[..2])]).expect("there is room");
+        stored(&mut store, &[commit(1, 0, &changes[..2])]).expect("there is room");
         let (rest, other) = (commit(1, 2, &changes[2..]), commit(2, 0, &[join(2, 7)]));
-        store.commit(&[rest, other]).expect("there is room");
+        stored(&mut store, &[rest, other]).expect("there is room");
     }
     let store = open(folder.path()).expect("it opens again");
     assert_eq!(store.load(1).expect("it is read"), expected(&changes));
@@ -134,17 +139,21 @@ fn what_was_committed_is_there_after_the_process_has_gone() {
 fn a_commit_that_is_made_again_changes_nothing() {
     let mut store = Disk::of_bytes(64 << 20).store().expect("it opens");
     let first = commit(1, 0, &[join(1, 1), join(1, 2)]);
-    store.commit(std::slice::from_ref(&first)).expect("there is room");
-    store.commit(&[first]).expect("it is there");
+    stored(&mut store, std::slice::from_ref(&first)).expect("there is room");
+    stored(&mut store, &[first]).expect("it is there");
     assert_eq!(store.load(1).expect("it is read"), expected(&[join(1, 1), join(1, 2)]));
 }
 
 #[test]
 fn a_commit_that_does_not_follow_what_is_stored_is_refused_whole() {
-    let mut store = Disk::of_bytes(64 << 20).store().expect("it opens");
+    let disk = Disk::of_bytes(64 << 20);
+    let mut store = disk.store().expect("it opens");
     let good = commit(2, 0, &[join(2, 1)]);
     let late = commit(1, 7, &[join(1, 1)]);
-    assert_eq!(store.commit(&[good, late]), Err(CommitFailure::Failed));
+    let error = store.commit(&[good, late]).expect_err("the first changes are missing");
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
+    drop(store);
+    let store = disk.store().expect("it opens again");
     assert_eq!(store.load(2).expect("it is read"), PartitionState::default());
 }
 
@@ -167,7 +176,7 @@ fn a_full_disk_refuses_the_commit_keeps_what_was_there_and_takes_more_when_there
     let failure = (0..100_u32).find_map(|batch| {
         let changes: Vec<Change> =
             (0..1000).map(|node| join(1, u64::from(batch) << 32 | node)).collect();
-        let result = store.commit(&[commit(1, kept.len() as u64, &changes)]);
+        let result = stored(&mut store, &[commit(1, kept.len() as u64, &changes)]);
         if result.is_ok() {
             kept.extend(changes);
         }
@@ -176,7 +185,7 @@ fn a_full_disk_refuses_the_commit_keeps_what_was_there_and_takes_more_when_there
     assert_eq!(failure, Some(CommitFailure::Full));
     assert_eq!(store.load(1).expect("it is read"), expected(&kept));
     disk.set_capacity(64 << 20);
-    store.commit(&[commit(1, kept.len() as u64, &[join(5, 1)])]).expect("there is room now");
+    stored(&mut store, &[commit(1, kept.len() as u64, &[join(5, 1)])]).expect("there is room now");
     kept.push(join(5, 1));
     drop(store);
     let store = disk.store().expect("it opens again");
@@ -214,7 +223,7 @@ fn filled() -> tempfile::TempDir {
     let mut store = open(folder.path()).expect("it opens");
     let changes: Vec<Change> = (0..300).map(|node| join(node as u32 % 20, node)).collect();
     for (batch, changes) in changes.chunks(50).enumerate() {
-        store.commit(&[commit(1, batch as u64 * 50, changes)]).expect("there is room");
+        stored(&mut store, &[commit(1, batch as u64 * 50, changes)]).expect("there is room");
     }
     folder
 }

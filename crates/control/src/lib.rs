@@ -22,6 +22,7 @@ mod embedded;
 mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod guarded;
 mod http;
 mod links;
 mod metrics;

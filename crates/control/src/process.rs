@@ -10,6 +10,7 @@ use carom_proto::{Endpoint, Time};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::error::StoreError;
 use crate::http::Ask;
 use crate::links::{Arrival, Links};
 use crate::status::{GroupStatus, Status, Surroundings};
@@ -67,9 +68,15 @@ impl<S: Store> Process<S> {
     }
 
     /// Serves until it is told to stop.
-    pub(crate) async fn run(mut self, mut inputs: Inputs<S::Report>) {
+    ///
+    /// # Errors
+    /// The store cannot be used any more.
+    pub(crate) async fn run(mut self, mut inputs: Inputs<S::Report>) -> Result<(), StoreError> {
         loop {
             self.act();
+            if let Some(error) = self.store.take_failure() {
+                return Err(error);
+            }
             let wakeup = self.server.poll_timeout().map(|wakeup| self.instant(wakeup.at));
             let due = wakeup.into_iter().chain(self.store.due()).min();
             let input = tokio::select! {
@@ -92,6 +99,7 @@ impl<S: Store> Process<S> {
         if tokio::time::timeout(CLOSE_WITHIN, self.store.close()).await.is_err() {
             tracing::warn!("the store did not take back in time what this process owns");
         }
+        self.store.take_failure().map_or(Ok(()), Err)
     }
 
     fn on_input(&mut self, input: Input<S::Report>, inputs: &mut Inputs<S::Report>) {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use carom_proto::membership::service::server::{Commit, CommitFailure, CommitId};
 use carom_proto::membership::service::{Change, Owners, PartitionState};
 
+use crate::error::StoreError;
 use crate::status::StoreStatus;
 
 /// A store, and what it knows of who owns which partition.
@@ -46,6 +47,12 @@ pub(crate) trait Store {
 
     /// What keeps this process from owning anything.
     fn trouble(&self) -> Option<&str>;
+
+    /// Why it can never be used again, once: the process ends with this error. Default: it tries
+    /// again by itself for as long as the process runs.
+    fn take_failure(&mut self) -> Option<StoreError> {
+        None
+    }
 
     /// What an operator sees of it.
     fn status(&self) -> StoreStatus;

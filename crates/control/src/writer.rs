@@ -12,7 +12,7 @@ use carom_proto::membership::service::{Owners, PartitionState};
 use tokio::sync::mpsc;
 
 use crate::embedded::EmbeddedStore;
-use crate::error::ControlError;
+use crate::error::{ControlError, StoreError};
 use crate::status::StoreStatus;
 use crate::store::{Store, StoreEvent};
 
@@ -25,18 +25,22 @@ pub(crate) struct Writer {
     thread: Option<JoinHandle<()>>,
     /// What the server is told, at most an answer for each partition once it knows the store.
     events: VecDeque<StoreEvent>,
+    /// Why the thread has ended before its time.
+    failure: Option<StoreError>,
 }
 
-/// What became of a commit.
+/// What the thread has done.
 #[derive(Debug)]
-pub(crate) struct Done {
-    commit: CommitId,
-    result: Result<(), CommitFailure>,
+pub(crate) enum Report {
+    /// What became of a commit.
+    Done(CommitId, Result<(), CommitFailure>),
+    /// The store cannot be used any more; the thread ends.
+    Failed(StoreError),
 }
 
 impl Writer {
     /// Reads all partitions for the process at `address`, and starts the thread; what became of
-    /// each commit goes to `done`.
+    /// each commit goes to `reports`.
     ///
     /// # Errors
     /// The store cannot be read, or there is no thread to be had.
@@ -44,7 +48,7 @@ impl Writer {
         store: EmbeddedStore,
         partitions: u16,
         address: SocketAddr,
-        done: mpsc::Sender<Done>,
+        reports: mpsc::Sender<Report>,
     ) -> Result<Self, ControlError> {
         let mut events = VecDeque::new();
         for partition in 0..partitions {
@@ -56,24 +60,32 @@ impl Writer {
         let (commits, receiver) = channel();
         let thread = thread::Builder::new()
             .name("carom-store".into())
-            .spawn(move || serve(store, &receiver, &done))
+            .spawn(move || serve(store, &receiver, &reports))
             .map_err(ControlError::Start)?;
-        Ok(Self { commits: Some(commits), thread: Some(thread), events })
+        Ok(Self { commits: Some(commits), thread: Some(thread), events, failure: None })
     }
 }
 
 impl Store for Writer {
-    type Report = Done;
+    type Report = Report;
 
     fn commit(&mut self, commit: Commit, _before: &PartitionState) {
         if let Some(commits) = &self.commits {
-            // The thread ends only after this half of the channel.
-            let _ = commits.send(commit);
+            // The thread ends after this half of the channel. If it has not, it has failed.
+            if commits.send(commit).is_err() && self.failure.is_none() {
+                let error = "its thread has ended".into();
+                self.failure = Some(StoreError::Failed { error, is_full: false });
+            }
         }
     }
 
-    fn handle_report(&mut self, _now: Instant, done: Done) {
-        self.events.push_back(StoreEvent::Committed(done.commit, done.result));
+    fn handle_report(&mut self, _now: Instant, report: Report) {
+        match report {
+            Report::Done(commit, result) => {
+                self.events.push_back(StoreEvent::Committed(commit, result));
+            }
+            Report::Failed(error) => self.failure = Some(error),
+        }
     }
 
     fn handle_time(&mut self, _now: Instant) {}
@@ -100,6 +112,10 @@ impl Store for Writer {
         None
     }
 
+    fn take_failure(&mut self) -> Option<StoreError> {
+        self.failure.take()
+    }
+
     fn status(&self) -> StoreStatus {
         StoreStatus::embedded()
     }
@@ -117,14 +133,21 @@ impl Drop for Writer {
 
 /// Makes all commits that wait in one transaction: a write to the disk costs the same for one
 /// partition as for all.
-fn serve(mut store: EmbeddedStore, commits: &Receiver<Commit>, done: &mpsc::Sender<Done>) {
+fn serve(mut store: EmbeddedStore, commits: &Receiver<Commit>, reports: &mpsc::Sender<Report>) {
     while let Ok(first) = commits.recv() {
         let mut together = vec![first];
         together.extend(commits.try_iter());
-        let result = store.commit(&together);
-        for commit in together {
-            // Nobody waits any more when the process ends.
-            let _ = done.blocking_send(Done { commit: commit.id, result });
+        // Nobody waits for a report any more when the process ends.
+        match store.commit(&together) {
+            Ok(result) => {
+                for commit in together {
+                    let _ = reports.blocking_send(Report::Done(commit.id, result));
+                }
+            }
+            Err(error) => {
+                let _ = reports.blocking_send(Report::Failed(error));
+                return;
+            }
         }
     }
 }
