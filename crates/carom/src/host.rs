@@ -5,7 +5,7 @@ mod events;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::hosted_group::{HostedGroup, Progress};
 use crate::look::Looker;
 use crate::network::Network;
-use crate::node::{NodeParts, Notices};
+use crate::node::{CurrentEndpoint, NodeParts, Notices};
 use crate::outgoing::ReadyList;
 use crate::pending_joins::PendingJoins;
 use crate::receive::Landing;
@@ -40,6 +40,7 @@ pub(crate) struct Host<N> {
     ready: Arc<ReadyList>,
     notices: Arc<Notices>,
     settled: Arc<AtomicBool>,
+    endpoint: Arc<CurrentEndpoint>,
     away: Arc<AtomicBool>,
     settling: Option<Latch<()>>,
     first_status: Status,
@@ -113,6 +114,7 @@ impl<N: Network> Host<N> {
         let (latch, settling) = async_channel::bounded(1);
         let (ready, settled) = (Arc::new(ReadyList::default()), Arc::new(AtomicBool::new(false)));
         let away = Arc::new(AtomicBool::new(false));
+        let endpoint = Arc::new(CurrentEndpoint::new(first_status.endpoint));
         let node = Node::new(founding.origin, founding.lateral, founding.membership, founding.seed)
             .with_ordered(founding.ordered, founding.seed)
             .with_bulk(founding.bulk, founding.seed);
@@ -128,13 +130,14 @@ impl<N: Network> Host<N> {
             ready: Arc::clone(&ready),
             notices: Arc::clone(&notices),
             settled: Arc::clone(&settled),
+            endpoint: Arc::clone(&endpoint),
             away: Arc::clone(&away),
             settling: Some(latch),
             first_status: first_status.clone(),
             queue_events: founding.queue_events,
             state: State { is_called: true, ..State::default() },
         };
-        (host, NodeParts { ready, notices, settled, away, settling, first_status })
+        (host, NodeParts { ready, notices, settled, endpoint, away, settling, first_status })
     }
 
     /// Takes what the membership knows from the start: it comes out with the first call.
@@ -177,12 +180,18 @@ impl<N: Network> Host<N> {
         }
         self.network.handle_timeout(now);
         if let Some(endpoint) = self.network.take_move() {
-            self.first_status.endpoint = endpoint;
-            if !self.node.set_endpoint(now, Endpoint(endpoint)) {
-                let text = format!("the others are not told that this node is at {endpoint} now");
-                let fix = Some("start it again".to_owned());
-                self.notices.add(Notice { text, fix, is_routine: false });
-            }
+            self.on_move(now, endpoint);
+        }
+    }
+
+    /// The node is reached at `endpoint` from now on.
+    fn on_move(&mut self, now: Time, endpoint: SocketAddr) {
+        self.first_status.endpoint = endpoint;
+        self.endpoint.set(endpoint);
+        if !self.node.set_endpoint(now, Endpoint(endpoint)) {
+            let text = format!("the others are not told that this node is at {endpoint} now");
+            let fix = Some("start it again".to_owned());
+            self.notices.add(Notice { text, fix, is_routine: false });
         }
     }
 

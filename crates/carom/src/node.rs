@@ -1,5 +1,6 @@
 //! A node: the handle.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +39,7 @@ pub(crate) struct NodeParts {
     pub(crate) ready: Arc<ReadyList>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) settled: Arc<AtomicBool>,
+    pub(crate) endpoint: Arc<CurrentEndpoint>,
     /// Whether the membership service is away.
     pub(crate) away: Arc<AtomicBool>,
     /// Closes when the node has settled, or is closed.
@@ -46,9 +48,20 @@ pub(crate) struct NodeParts {
     pub(crate) first_status: Status,
 }
 
-/// The notices of a node so far, each once.
+/// Where a node is reached, which may change.
+#[derive(Debug)]
+pub(crate) struct CurrentEndpoint(Mutex<SocketAddr>);
+
+/// The latest notices of a node.
 #[derive(Debug, Default)]
-pub(crate) struct Notices(Mutex<Vec<Notice>>);
+pub(crate) struct Notices(Mutex<Told>);
+
+#[derive(Debug, Default)]
+struct Told {
+    latest: VecDeque<Notice>,
+    /// How many there were before these.
+    forgotten: usize,
+}
 
 impl Node {
     /// Settings for a new node.
@@ -65,9 +78,9 @@ impl Node {
         self.shared.parts.first_status.id
     }
 
-    /// Where the others reach this node: its interface's address and its unicast port.
+    /// Where the others reach this node now: its interface's address and its unicast port.
     pub fn endpoint(&self) -> SocketAddr {
-        self.shared.parts.first_status.endpoint
+        self.shared.parts.endpoint.get()
     }
 
     /// The node's clock. On real sockets it counts nanoseconds since the Unix epoch and never steps
@@ -144,22 +157,23 @@ impl Node {
     pub fn status(&self) -> Status {
         self.shared.home.must_not_block("Node::status", "status_async");
         let answer = self.shared.ask(|reply| NodeCommand::Status { reply });
-        answer.recv_blocking().unwrap_or_else(|_| self.shared.parts.first_status.clone())
+        answer.recv_blocking().unwrap_or_else(|_| self.last_status())
     }
 
     /// As [`Node::status`], on any async runtime.
     pub async fn status_async(&self) -> Status {
         let answer = self.shared.ask(|reply| NodeCommand::Status { reply });
-        answer.recv().await.unwrap_or_else(|_| self.shared.parts.first_status.clone())
+        answer.recv().await.unwrap_or_else(|_| self.last_status())
     }
 
-    /// What the user should have read once, in the order in which it came up.
+    /// What the user should have read once, in the order in which it came up: the latest 256. What
+    /// is told again right after itself counts once.
     pub fn notices(&self) -> Vec<Notice> {
         self.notices_since(0)
     }
 
-    /// Like [`Node::notices`], but without the first `known` of them. It costs next to nothing
-    /// where there are no others.
+    /// Like [`Node::notices`], but without the first `known` of all that there ever were. It costs
+    /// next to nothing where there are no others.
     pub fn notices_since(&self, known: usize) -> Vec<Notice> {
         self.shared.parts.notices.since(known)
     }
@@ -193,6 +207,11 @@ impl Node {
 
     fn is_settled(&self) -> bool {
         self.shared.parts.settled.load(Ordering::SeqCst)
+    }
+
+    /// What is known of a node whose driver has died.
+    fn last_status(&self) -> Status {
+        Status { endpoint: self.endpoint(), ..self.shared.parts.first_status.clone() }
     }
 
     fn ask_to_join(
@@ -260,20 +279,39 @@ impl NodeShared {
 
 impl Notices {
     pub(crate) fn add(&self, notice: Notice) {
-        let mut notices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if notices.len() < MAX_NOTICES && !notices.contains(&notice) {
-            tracing::info!("{}", notice.text);
-            notices.push(notice);
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.latest.back() == Some(&notice) {
+            return;
         }
+        tracing::info!("{}", notice.text);
+        if told.latest.len() == MAX_NOTICES {
+            told.latest.pop_front();
+            told.forgotten += 1;
+        }
+        told.latest.push_back(notice);
     }
 
     fn since(&self, known: usize) -> Vec<Notice> {
-        let notices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        notices.get(known..).map(<[Notice]>::to_vec).unwrap_or_default()
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.latest.iter().skip(known.saturating_sub(told.forgotten)).cloned().collect()
     }
 }
 
-/// Notices are for reading once; beyond this nobody reads.
+impl CurrentEndpoint {
+    pub(crate) fn new(endpoint: SocketAddr) -> Self {
+        Self(Mutex::new(endpoint))
+    }
+
+    pub(crate) fn set(&self, endpoint: SocketAddr) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = endpoint;
+    }
+
+    pub(crate) fn get(&self) -> SocketAddr {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Notices that are kept.
 const MAX_NOTICES: usize = 256;
 
 #[cfg(test)]
@@ -301,6 +339,22 @@ mod tests {
         let again = node.join("others", Profile::time_critical());
         assert!(matches!(again, Err(JoinGroupError::Closed)));
         assert_eq!(node.status().id, node.id());
+    }
+
+    #[test]
+    fn notices_tell_each_event_and_collapse_only_repeats() {
+        let notices = Notices::default();
+        let tell = |text: &str| notices.add(Notice::plain(text));
+        let texts = |known| notices.since(known).into_iter().map(|it| it.text).collect::<Vec<_>>();
+        ["A to B", "A to B", "B to A", "A to B"].into_iter().for_each(tell);
+        assert_eq!(texts(0), ["A to B", "B to A", "A to B"]);
+        assert_eq!(texts(2), ["A to B"]);
+        (0..2 * MAX_NOTICES).for_each(|number| tell(&format!("{number}")));
+        assert_eq!(texts(0).len(), MAX_NOTICES);
+        let all = 3 + 2 * MAX_NOTICES;
+        assert_eq!(texts(all), [""; 0]);
+        tell("the group is closed");
+        assert_eq!(texts(all), ["the group is closed"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Joins at a host whose membership answers when the test says so.
+//! A host whose membership answers when the test says so.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::command::NodeCommand;
 use crate::error::JoinGroupError;
 use crate::group::GroupParts;
 use crate::host::Founding;
-use crate::node::Notices;
+use crate::node::{NodeParts, Notices};
 use crate::pending_joins::JOIN_WAIT;
 use crate::profile::Profile;
 use crate::sim::SimNetwork;
@@ -96,6 +96,10 @@ impl Membership for Played {
 
 /// A host whose membership service is played by the test.
 fn host(service: &Played) -> Host<SimNetwork> {
+    host_and_parts(service).0
+}
+
+fn host_and_parts(service: &Played) -> (Host<SimNetwork>, NodeParts) {
     let (id, endpoint) = (NodeId(1), SocketAddr::from(([10, 0, 0, 1], 7400)));
     let first_status = Status {
         id,
@@ -124,7 +128,7 @@ fn host(service: &Played) -> Host<SimNetwork> {
         first_status,
         queue_events: 16,
     };
-    Host::new(founding, SimNetwork::new(Loss::None, 7)).0
+    Host::new(founding, SimNetwork::new(Loss::None, 7))
 }
 
 type Answer = Receiver<Result<GroupParts, JoinGroupError>>;
@@ -204,4 +208,13 @@ fn join_waits_while_the_service_answers_others() {
     host.serve(after(29));
     let refused = joins[9].try_recv().expect("its time is over");
     assert!(matches!(refused, Err(JoinGroupError::ServiceAway { .. })), "{refused:?}");
+}
+
+#[test]
+fn handles_of_a_node_see_where_it_has_moved_to() {
+    let (mut host, parts) = host_and_parts(&Played::default());
+    let moved = SocketAddr::from(([10, 0, 0, 2], 7400));
+    assert_eq!(parts.endpoint.get(), parts.first_status.endpoint);
+    host.on_move(after(1), moved);
+    assert_eq!(parts.endpoint.get(), moved);
 }
