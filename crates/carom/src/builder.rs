@@ -111,9 +111,10 @@ impl Builder {
         self
     }
 
-    /// The UDP port for multicast, which all nodes of the host share. Default: 7401. It also names
-    /// the network: nodes with different ones ignore each other, also where one is a seed of the
-    /// other, or is started at an address that a member of the other network had before.
+    /// The UDP port for multicast, which all nodes of the host share: 1 to 65535. Default: 7401. It
+    /// also names the network: nodes with different ones ignore each other, also where one is a
+    /// seed of the other, or is started at an address that a member of the other network had
+    /// before.
     pub fn multicast_port(mut self, port: u16) -> Self {
         self.multicast_port = port;
         self
@@ -287,6 +288,10 @@ impl Builder {
     }
 
     fn check(&self) -> Result<(), StartError> {
+        // Each node would have another free port, and hear none of the others.
+        if self.multicast_port == 0 {
+            return Err(StartError::MulticastPort);
+        }
         if !self.pool.is_valid() {
             return Err(StartError::Pool { pool: self.pool });
         }
@@ -448,6 +453,9 @@ mod tests {
         assert!(matches!(Builder::default().loss(burst).start(), Err(StartError::Loss { .. })));
         let pool = MulticastPool { count: 0, ..MulticastPool::default() };
         assert!(matches!(Builder::default().pool(pool).start(), Err(StartError::Pool { .. })));
+        let error = Builder::default().multicast_port(0).start().expect_err("nobody shares it");
+        assert!(matches!(error, StartError::MulticastPort), "{error:?}");
+        assert_eq!(error.to_string(), "multicast port 0 is invalid: expected 1 to 65535");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use carom_proto::rmp::{self, Qos, Removal};
 use carom_proto::{GroupSettings, JoinError, NodeId, lateral, rdcm};
 
 use crate::pool::MulticastPool;
+use crate::sockets::DEFAULT_MULTICAST_PORT;
 
 /// Why a node could not be started. `Display` gives the cause in one line, [`StartError::fix`]
 /// the remedy in another.
@@ -72,6 +73,9 @@ pub enum StartError {
         /// The pool.
         pool: MulticastPool,
     },
+    /// The multicast port is 0: all nodes share one, so that none can choose a free one.
+    #[error("multicast port 0 is invalid: expected 1 to 65535")]
+    MulticastPort,
     /// A rate outside 0 to 1 or a burst of 0.
     #[error("impossible loss: {loss}")]
     Loss {
@@ -313,6 +317,9 @@ impl StartError {
             Self::Pool { .. } => {
                 format!("use addresses in 224.0.1.0 to 239.255.255.255, such as {}", default_pool())
             }
+            Self::MulticastPort => {
+                format!("give all nodes the same port, such as {DEFAULT_MULTICAST_PORT}")
+            }
             Self::Loss { .. } => "use a rate of 0 to 1 and bursts of at least 1 datagram".into(),
             Self::Lateral(lateral::ConfigError::PathMtu(_)) => {
                 "raise path_mtu and the interface's MTU (ip link set dev IF mtu 1500)".into()
@@ -483,6 +490,7 @@ mod tests {
             StartError::Control { address: "x".into(), reason: "no port".into() },
             StartError::LongName { name: "x".into() },
             StartError::Pool { pool: MulticastPool::default() },
+            StartError::MulticastPort,
             StartError::Loss { loss: Loss::Uniform(2.0) },
             StartError::Lateral(lateral::ConfigError::Stagger),
             StartError::DriverStopped,

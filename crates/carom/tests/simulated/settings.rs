@@ -2,8 +2,8 @@
 
 use carom::sim::World;
 use carom::{
-    Event, Group, JoinGroupError, Node, Partition, Profile, PublishError, Qos, RingEvent, RingNews,
-    SendOptions,
+    Event, Group, JoinGroupError, Loss, MulticastPool, Node, Partition, Profile, PublishError, Qos,
+    RingEvent, RingNews, SendOptions,
 };
 use proptest::prelude::*;
 
@@ -138,6 +138,46 @@ proptest! {
             Err(PublishError::TooLarge { limit, .. }) => prop_assert!(bytes > limit),
             Err(error) => panic!("{error}"),
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(few_cases())]
+
+    #[test]
+    fn builder_is_refused_or_its_node_works(
+        port in prop_oneof![Just(0), Just(1), any::<u16>()],
+        pool_count in prop_oneof![Just(0), Just(1), any::<u16>()],
+        rate in prop_oneof![Just(0.0), Just(0.05), Just(1.5), Just(-0.1), Just(f64::NAN)],
+        queue in prop_oneof![Just(0), Just(1), 2..100_usize],
+        rack in prop_oneof![Just(0), Just(255), Just(256)].prop_map(|bytes| "r".repeat(bytes)),
+    ) {
+        let mut world = World::new(config(2, 79));
+        let build = || {
+            let pool = MulticastPool { count: pool_count, ..MulticastPool::default() };
+            let builder = Node::builder().multicast_port(port).pool(pool).rack(&rack);
+            builder.loss(Loss::Uniform(rate)).queue(queue)
+        };
+        let started = [0, 1].map(|host| build().start_on(&world.host(host)));
+        let is_loss = (0.0..=1.0).contains(&rate);
+        let is_sound = port != 0 && pool_count != 0 && is_loss && rack.len() < 256;
+        let [Ok(here), Ok(there)] = started else {
+            for error in started.into_iter().filter_map(Result::err) {
+                prop_assert!(!is_sound, "{error}");
+                prop_assert!(!error.to_string().is_empty() && !error.fix().is_empty());
+            }
+            return Ok(());
+        };
+        prop_assert!(is_sound, "port {port}, {pool_count} addresses, loss {rate}");
+        let heard = async {
+            let odd = join(&here, "prices", Profile::time_critical()).await.expect("a group");
+            let twin = join(&there, "prices", Profile::time_critical()).await.expect("a group");
+            has_another(&here, &odd).await;
+            has_another(&there, &twin).await;
+            drop(odd.publish_async("x").await.expect("published"));
+            next_message(&twin).await
+        };
+        prop_assert_eq!(world.block_on(PATIENCE, heard), Some(1));
     }
 }
 
