@@ -283,6 +283,9 @@ pub enum NotSafe {
     /// the ring of the ordered group went on without this node. Members may have them, or not.
     #[error("messages were given up before they were confirmed")]
     GivenUp,
+    /// There was no other member, or none any more, to get them: nobody is known to have anything.
+    #[error("no other member was there to get the messages")]
+    Nobody,
     /// The group or its node was closed.
     #[error("the group was closed before its messages were confirmed")]
     Closed,
@@ -414,6 +417,7 @@ impl From<NotSafe> for NotDelivered {
         match error {
             NotSafe::Timeout { .. } => Self::Timeout(Duration::MAX),
             NotSafe::GivenUp => Self::GivenUp,
+            NotSafe::Nobody => Self::Nobody,
             NotSafe::Closed => Self::Closed,
         }
     }
@@ -534,6 +538,7 @@ mod tests {
             NotSafe::Timeout { waiting_for: vec![NodeId(1)] }.fix(),
             NotSafe::Timeout { waiting_for: Vec::new() }.fix(),
             NotSafe::GivenUp.fix(),
+            NotSafe::Nobody.fix(),
             NotSafe::Closed.fix(),
             Timeout(Duration::from_secs(1)).fix(),
         ];

@@ -142,8 +142,8 @@ impl Group {
     }
 
     /// Blocks until everything that was published here so far is settled at all members: each has
-    /// the message, or knows that it lost it ([`Safe::incomplete`] names those). Where there is no
-    /// other member that is so at once, but nobody has anything: [`Safe::is_unconfirmed`].
+    /// the message, or knows that it lost it ([`Safe::incomplete`] names those). Where nothing was
+    /// published that is so at once.
     ///
     /// Messages that were given up are never safe: those of a bulk group's sender that has yielded
     /// to another, and those of an ordered group that were not confirmed when this node was removed
@@ -153,8 +153,8 @@ impl Group {
     /// reports what became of it.
     ///
     /// # Errors
-    /// Not within `timeout`, which names the members that are waited for; messages were given up;
-    /// the group was closed.
+    /// Not within `timeout`, which names the members that are waited for; there is no other member
+    /// to get the messages; messages were given up; the group was closed.
     ///
     /// # Panics
     /// On a simulated node: see [`Group::confirm_async`].

@@ -52,10 +52,9 @@ impl<'a> Published<'a> {
             }
             None => {
                 let safe = self.group.confirm_message(self.number).await?;
-                match (safe.incomplete.is_empty(), safe.is_unconfirmed()) {
-                    (true, true) => Err(NotDelivered::Nobody),
-                    (true, false) => Ok(()),
-                    (false, _) => Err(NotDelivered::Incomplete { lost_by: safe.incomplete }),
+                match safe.incomplete.is_empty() {
+                    true => Ok(()),
+                    false => Err(NotDelivered::Incomplete { lost_by: safe.incomplete }),
                 }
             }
         }

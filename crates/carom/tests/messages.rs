@@ -158,12 +158,26 @@ fn what_was_confirmed_before_is_confirmed_without_waiting() {
 }
 
 #[test]
-fn what_nobody_was_there_to_get_is_not_delivered() {
+fn what_nobody_was_there_to_get_is_neither_delivered_nor_safe() {
     let node = on_loopback(multicast_port()).start().expect("a node");
     let group = join(&node);
+    assert_eq!(group.confirm(PATIENCE).expect("nothing was published").members, 0);
     let published = group.publish("into the void").expect("published");
     assert_eq!(published.delivered_timeout(PATIENCE), Err(NotDelivered::Nobody));
-    assert!(group.confirm(PATIENCE).expect("there is nobody to wait for").is_unconfirmed());
+    assert_eq!(group.confirm(PATIENCE), Err(NotSafe::Nobody));
+}
+
+#[test]
+fn what_was_confirmed_stays_safe_when_the_members_have_left() {
+    let (nodes, groups) = cluster::<2>(|_, port| on_loopback(port));
+    groups[0].publish("once").expect("published");
+    let safe = groups[0].confirm(PATIENCE).expect("confirmed");
+    let [sender, receiver] = groups;
+    drop(receiver);
+    wait_for(&nodes[0], "nobody else in the group", |_| sender.members().is_empty());
+    assert_eq!(sender.confirm(PATIENCE), Ok(safe));
+    sender.publish("twice").expect("published");
+    assert_eq!(sender.confirm(PATIENCE), Err(NotSafe::Nobody));
 }
 
 #[test]

@@ -8,7 +8,9 @@ mod source;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-use carom::{Event, Group, Node, Qos, RateOfFire, SendOptions, TryPublishError, ViewChangeKind};
+use carom::{
+    Event, Group, Node, NotSafe, Qos, RateOfFire, SendOptions, TryPublishError, ViewChangeKind,
+};
 use serde_json::json;
 
 use crate::counted::counted;
@@ -378,13 +380,17 @@ impl<'a> Publisher<'a> {
             self.drop_events()?;
             let left = deadline.saturating_duration_since(Instant::now());
             match self.group.confirm(left.min(CONFIRM_STEP)) {
-                Ok(safe) => {
+                Ok(safe) if safe.members > 0 || !safe.incomplete.is_empty() => {
                     self.drop_events()?;
-                    // The engine counts a member that left with everything as a confirmation.
-                    return Ok(match (safe.members, self.left.get(), self.failed.get()) {
-                        (0, 0, 0) if self.args.wait_for == 0 => Confirmed::Alone,
-                        (0, 0, 1..) => Confirmed::AllFailed,
-                        _ => Confirmed::Safe(safe),
+                    return Ok(Confirmed::Safe(safe));
+                }
+                // The engine counts a member that left with everything as a confirmation.
+                Ok(_) | Err(NotSafe::Nobody) => {
+                    self.drop_events()?;
+                    return Ok(match (self.left.get(), self.failed.get()) {
+                        (0, 0) if self.args.wait_for == 0 => Confirmed::Alone,
+                        (0, 1..) => Confirmed::AllFailed,
+                        _ => Confirmed::AllLeft,
                     });
                 }
                 Err(not_safe) if left <= CONFIRM_STEP => return Ok(Confirmed::NotSafe(not_safe)),

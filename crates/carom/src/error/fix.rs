@@ -50,6 +50,7 @@ impl NotSafe {
             Self::GivenUp => {
                 "see with the others what they have, and publish the rest again".into()
             }
+            Self::Nobody => "publish once Group::members names somebody".into(),
             Self::Closed => "join the group again".into(),
         }
     }

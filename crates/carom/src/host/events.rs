@@ -228,6 +228,10 @@ impl<N: Network> Host<N> {
         let Some(hosted) = self.state.groups.get_mut(&safe.group) else { return };
         let confirms = &mut self.state.confirms;
         for answered in confirms.extract_if(.., |confirm| confirm.is_answered_by(safe)) {
+            if safe.is_unconfirmed() && safe.incomplete.is_empty() {
+                answered.fail(NotSafe::Nobody);
+                continue;
+            }
             hosted.note_confirmed(answered.covered, safe);
             answered.succeed(safe.clone());
         }

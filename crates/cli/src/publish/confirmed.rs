@@ -11,6 +11,8 @@ pub(super) enum Confirmed {
     NotSafe(NotSafe),
     /// In an ordered group each message has its own promise.
     Ordered(Kept),
+    /// Nobody could: all members left before they did.
+    AllLeft,
     /// Nobody could: all members failed.
     AllFailed,
     /// Nobody could: there was no member.
@@ -30,12 +32,10 @@ impl Confirmed {
                     .collect();
                 lost.join(", ")
             }
-            Self::Safe(safe) if safe.is_unconfirmed() => {
-                "not safe: every member has left, and none had confirmed".to_owned()
-            }
             Self::Safe(safe) => format!("safe with {}", counted(safe.members, "member")),
             Self::NotSafe(not_safe) => not_safe.to_string(),
             Self::Ordered(kept) => kept.words(),
+            Self::AllLeft => "not safe: every member has left, and none had confirmed".to_owned(),
             Self::AllFailed => "not safe: every member has failed".to_owned(),
             Self::Alone => "not safe: no member was there to get them".to_owned(),
             Self::NotAwaited => "interrupted, not confirmed".to_owned(),
@@ -47,13 +47,15 @@ impl Confirmed {
             Self::Safe(safe) => (safe.members, Vec::new(), &safe.incomplete),
             Self::NotSafe(not_safe) => (0, names(not_safe), &[]),
             Self::Ordered(kept) => (kept.members, Vec::new(), &[]),
-            Self::AllFailed | Self::Alone | Self::NotAwaited => (0, Vec::new(), &[]),
+            Self::AllLeft | Self::AllFailed | Self::Alone | Self::NotAwaited => {
+                (0, Vec::new(), &[])
+            }
         }
     }
 
     pub(super) fn is_safe(&self) -> bool {
         match self {
-            Self::Safe(safe) => safe.incomplete.is_empty() && !safe.is_unconfirmed(),
+            Self::Safe(safe) => safe.incomplete.is_empty(),
             Self::Ordered(kept) => kept.is_whole(),
             _ => false,
         }
@@ -62,7 +64,7 @@ impl Confirmed {
     pub(super) fn is_finding(&self) -> bool {
         match self {
             Self::Safe(_) => !self.is_safe(),
-            Self::NotSafe(_) | Self::AllFailed => true,
+            Self::NotSafe(_) | Self::AllLeft | Self::AllFailed => true,
             Self::Ordered(kept) => kept.is_finding(),
             // --wait-for 0: nobody was to be waited for.
             Self::Alone | Self::NotAwaited => false,
@@ -105,8 +107,7 @@ mod tests {
 
     #[test]
     fn members_that_all_left_unconfirmed_are_a_finding() {
-        let (group, up_to, incomplete) = (GroupId(1), SeqNo(9), Vec::new());
-        let left = Confirmed::Safe(Safe { group, up_to, members: 0, incomplete });
+        let left = Confirmed::AllLeft;
         assert!(left.is_finding() && !left.is_safe());
         assert!(left.words().starts_with("not safe: every member has left"), "{}", left.words());
     }
