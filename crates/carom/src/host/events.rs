@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carom_proto::node::NodeEvent;
 use carom_proto::rmp::{Removal, RingEvent, RingNews};
-use carom_proto::{Event, GroupId, JoinError, LossCause, Lost, NodeId, Safe, Time};
+use carom_proto::{Event, GroupId, JoinError, LossCause, Lost, NodeId, Safe, SeqNo, Time};
 
 use super::{Host, State};
 use crate::call;
@@ -226,8 +226,17 @@ impl<N: Network> Host<N> {
 
     fn on_safe(&mut self, safe: &Safe) {
         let Some(hosted) = self.state.groups.get_mut(&safe.group) else { return };
+        // A bulk sender that has yielded has sent nothing any more. Had it lost anything, what
+        // waits for that would have failed before: all members have the rest.
+        let has_yielded = hosted.shared.profile.is_bulk()
+            && safe.up_to == SeqNo::FIRST.minus(1)
+            && self.node.unconfirmed(safe.group).is_empty();
+        let is_answered = |it: &PendingConfirm| match has_yielded {
+            true => it.group == safe.group && it.up_to.is_some(),
+            false => it.is_answered_by(safe),
+        };
         let confirms = &mut self.state.confirms;
-        for answered in confirms.extract_if(.., |confirm| confirm.is_answered_by(safe)) {
+        for answered in confirms.extract_if(.., |it| is_answered(it)) {
             if safe.is_unconfirmed() && safe.incomplete.is_empty() {
                 answered.fail(NotSafe::Nobody);
                 continue;

@@ -63,6 +63,32 @@ fn bulk_messages_that_gave_way_are_not_safe_when_asked_later() {
 }
 
 #[test]
+fn bulk_messages_that_all_had_before_their_sender_yielded_are_safe() {
+    let mut world = World::new(config(3, 93));
+    let nodes = start(&world, 3);
+    let joined = world.block_on(PATIENCE, join_all(&nodes, Profile::bulk()));
+    let groups = joined.expect("in time");
+    let [first, second, third] = &groups[..] else { panic!("three groups") };
+    world.apply(&Fault::Partition(vec![world.host(0).ix()]));
+    world.run_for(Duration::from_secs(30));
+    let published = second.publish("all that are left have this").expect("nobody else sends");
+    let is_message = |event: &Event| matches!(event, Event::Message(_));
+    world.block_on(PATIENCE, until(third, is_message)).expect("in time");
+    drop(first.publish("nobody is there").expect("nobody else is heard"));
+    world.run_for(Duration::from_secs(5));
+    world.apply(&Fault::Heal);
+    world.run_for(Duration::from_secs(10));
+    let program = async {
+        drop(first.publish("first").expect("it sends"));
+        until(second, is_message).await;
+        assert_eq!(published.delivered_timeout_async(PATIENCE / 4).await, Ok(()));
+        let safe = second.confirm_async(PATIENCE / 4).await.expect("all had it");
+        assert_eq!(safe.incomplete, []);
+    };
+    world.block_on(PATIENCE, program).expect("in time");
+}
+
+#[test]
 fn ordered_messages_of_a_removed_member_are_not_safe_when_asked_later() {
     let mut world = World::new(config(4, 92));
     let nodes = start(&world, 4);
