@@ -108,3 +108,32 @@ fn members_that_join_later_do_not_confirm_what_they_were_not_sent() {
         assert_eq!(late.members, 1, "{profile:?}");
     }
 }
+
+#[test]
+fn reformation_does_not_make_a_member_one_that_was_sent_all() {
+    let mut world = World::new(config(3, 22));
+    let nodes: [Node; 3] = start(&world);
+    let joined = async {
+        let first = nodes[0].join_async("accounts", Profile::ordered()).await.expect("a group");
+        nodes[0].sleep(Duration::from_secs(2)).await;
+        first.publish_async("early").await.expect("published");
+        nodes[0].sleep(Duration::from_secs(2)).await;
+        let second = nodes[1].join_async("accounts", Profile::ordered()).await.expect("a group");
+        let third = nodes[2].join_async("accounts", Profile::ordered()).await.expect("a group");
+        while first.members().len() < 2 {
+            nodes[0].sleep(Duration::from_millis(5)).await;
+        }
+        (first, second, third)
+    };
+    let (first, second, _third) = world.block_on(PATIENCE, joined).expect("in time");
+    let host = world.host(2);
+    world.crash(&host);
+    let confirmed = async {
+        second.publish_async("the others notice").await.expect("published");
+        while first.members().len() > 1 {
+            nodes[0].sleep(Duration::from_millis(5)).await;
+        }
+        first.confirm_async(PATIENCE).await
+    };
+    assert_eq!(world.block_on(PATIENCE, confirmed).expect("in time"), Err(NotSafe::Nobody));
+}

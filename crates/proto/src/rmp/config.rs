@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::flow::Timeouts;
-use super::packet::DATA_BYTES;
+use super::packet::{ACK_BYTES, DATA_BYTES, RUN_BYTES};
 use crate::SeqNo;
 
 /// The settings of an [`Rmp`](super::Rmp) engine. The defaults are for a local network.
@@ -141,6 +141,11 @@ impl Config {
         self.datagram_bytes() - DATA_BYTES - size_of::<u64>()
     }
 
+    /// The most runs that an ACK holds without being cut.
+    pub(super) fn max_runs(&self) -> usize {
+        (self.datagram_bytes() - ACK_BYTES) / RUN_BYTES
+    }
+
     /// Bytes of the largest datagram.
     pub(super) fn datagram_bytes(&self) -> usize {
         usize::from(self.path_mtu) - UDP_AND_IP_BYTES
@@ -195,7 +200,7 @@ pub enum ConfigError {
     /// No time between two tries.
     #[error("{0}: more than zero")]
     Zero(&'static str),
-    /// An ACK orders at least one packet and has to fit a packet itself.
+    /// An ACK orders at least one packet, and keeps few sources waiting for the next one.
     #[error("batch: 1 to 64")]
     Batch,
 }
@@ -204,7 +209,6 @@ pub(super) const LEAST_MTU: usize = 576;
 const LEAST_MESSAGE_BYTES: usize = 64;
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 const UDP_AND_IP_BYTES: usize = 28;
-/// An ACK has one entry of 18 bytes for each source at most, and has to fit a packet.
 const MAX_BATCH: usize = 64;
 
 #[cfg(test)]

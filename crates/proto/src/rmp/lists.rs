@@ -319,7 +319,7 @@ impl Group {
             let epoch = snapshot.view.epoch;
             // Whoever began the ring that this node asks is in another one now.
             self.target = self.target.map(|it| if it.creator.node == sender { epoch } else { it });
-            // One that does not work is asked alone for a while. It may never let anybody in.
+            // A ring that does not work is asked alone for a while: it may never let anybody in.
             if self.target.is_none_or(|target| target == epoch && snapshot.is_working) {
                 self.tries.join = 0;
             }

@@ -336,6 +336,10 @@ pub(super) const NON_MEMBER_BYTES: usize = 2 + EPOCH_BYTES;
 const PROCESS_BYTES: usize = 16;
 /// Bytes of an [`Epoch`].
 const EPOCH_BYTES: usize = 4 + PROCESS_BYTES;
+/// Bytes of a [`Run`].
+pub(super) const RUN_BYTES: usize = PROCESS_BYTES + 6;
+/// Bytes of an ACK around its runs.
+pub(super) const ACK_BYTES: usize = HEADER_BYTES + EPOCH_BYTES + 8 + 2 * PROCESS_BYTES + 3;
 
 const DATA: u8 = 1;
 const ACK: u8 = 2;

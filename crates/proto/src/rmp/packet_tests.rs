@@ -415,3 +415,18 @@ proptest! {
         let _ = Packet::decode(&header, &body);
     }
 }
+
+#[test]
+fn the_largest_ack_fits_a_datagram() {
+    for path_mtu in [576, 1500, 9000] {
+        let config = crate::rmp::Config { path_mtu, ..crate::rmp::Config::default() };
+        let process = |node| Process { node: NodeId(node), life: 1 };
+        let run = |node| Run { source: process(node), first: SeqNo(5), count: 2 };
+        let what = What::Order((0..config.max_runs() as u64).map(run).collect());
+        let round = Round { at: Timestamp(8), site: process(9), next: process(7), what };
+        let epoch = Epoch { version: 2, creator: process(7) };
+        let bytes = datagram(&Packet::Ack { epoch, round }).len();
+        let spare = usize::from(path_mtu) - 28 - bytes;
+        assert!(spare < RUN_BYTES, "{spare} bytes are left of {path_mtu}");
+    }
+}

@@ -106,7 +106,7 @@ struct Vote {
 
 /// Rings that came before this one and are remembered.
 const ANCESTORS: usize = 32;
-/// A version may be so far ahead of those that a member has seen: a member that does not hear the
+/// The most that a version may exceed what a member has seen. A member that does not hear the
 /// others for five days, while they try thirty times a second, still understands them.
 const MAX_LEAP: u32 = 1 << 24;
 
@@ -316,10 +316,10 @@ impl Group {
         let highest = self.reforming.highest.max(epoch.version);
         self.reforming = Reforming { ancestors, highest, ..Reforming::of(epoch) };
         self.release_placed(cx);
-        if let Some(ring) = &self.ring {
-            // What has a place is with all members of the new ring.
+        self.confirming.place = None;
+        let has_own = proposal.position.received.iter().any(|(source, _)| *source == self.me);
+        if let Some(ring) = self.ring.as_ref().filter(|_| has_own) {
             self.confirming.last_place = ring.settled();
-            self.confirming.place = None;
         }
         self.reforming.formation = Some(proposal);
         self.sending.restart(cx.now);
@@ -372,9 +372,9 @@ impl Group {
             cx.counters.foreign += 1;
             return;
         }
-        if !self.reforming.note_version(seen.version.max(ballot.version)) {
+        let are_near = [ballot, seen].map(|it| self.reforming.note_version(it.version));
+        if are_near.contains(&false) {
             cx.counters.foreign += 1;
-            return;
         }
         if ballot.creator.node == sender {
             // Only its initiator could have made it hold.

@@ -85,18 +85,25 @@ pub(super) struct Ring {
 
 /// Maximum number of nodes of which the last life is remembered: those that were removed last.
 const MAX_OVER: usize = 4096;
-/// Runs of one ACK: so many fit the smallest datagram.
-const MAX_RUNS: usize = 64;
 
 /// A member as its rounds show it.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
     /// It holds nothing from before this.
     joined: Timestamp,
+    /// When it was let in. A reformation does not change it.
+    since: Timestamp,
     /// It holds everything up to its own last round.
     accepted: Timestamp,
     /// The last request of its that a New List answered.
     request: u32,
+}
+
+impl Standing {
+    /// That of a member that was let in at `since`.
+    fn of(since: Timestamp, accepted: Timestamp) -> Self {
+        Self { joined: since, since, accepted, request: 0 }
+    }
 }
 
 impl Ring {
@@ -121,7 +128,7 @@ impl Ring {
     pub(super) fn entered(me: Process, snapshot: Snapshot, first_number: SeqNo) -> Self {
         let Snapshot { view, next, ordered, token, sources, guests, .. } = snapshot;
         let last = Timestamp(next.0.saturating_sub(1));
-        let standing = Standing { joined: Timestamp(0), accepted: last, request: 0 };
+        let standing = Standing::of(Timestamp(0), last);
         let new_stream = || Stream::new(first_number, first_number);
         let mut ring = Self {
             me,
@@ -246,8 +253,9 @@ impl Ring {
     }
 
     /// The packets that could be given a place now: of each source those that follow without a
-    /// gap, at most `limit` in all; and whether all of them may wait for more.
-    pub(super) fn orderable(&self, limit: usize) -> (Vec<Run>, bool) {
+    /// gap, at most `limit` in all and in at most `max_runs` runs; and whether all of them may wait
+    /// for more.
+    pub(super) fn orderable(&self, limit: usize, max_runs: usize) -> (Vec<Run>, bool) {
         let (mut runs, mut left, mut may_wait) = (Vec::new(), limit, true);
         if self.shortage().is_some() {
             return (runs, false);
@@ -255,7 +263,7 @@ impl Ring {
         for (source, stream) in self.streams.iter().filter(|(it, _)| self.may_order(**it)) {
             let (first, end) = (stream.ordered_to(), stream.received_to());
             let count = (end.distance_from(first).max(0) as usize).min(left);
-            if count == 0 || runs.len() == MAX_RUNS {
+            if count == 0 || runs.len() == max_runs {
                 continue;
             }
             let run = Run { source: *source, first, count: count as u16 };
@@ -281,7 +289,7 @@ impl Ring {
     /// The other members that were in the ring at this place.
     pub(super) fn others_since(&self, place: Timestamp) -> impl Iterator<Item = NodeId> {
         let others = self.standings.iter().filter(|(process, _)| **process != self.me);
-        others.filter(move |(_, it)| it.joined <= place).map(|(process, _)| process.node)
+        others.filter(move |(_, it)| it.since <= place).map(|(process, _)| process.node)
     }
 
     /// Whether this is a member that has taken the token since it was let in. Until then its
@@ -440,7 +448,7 @@ impl Ring {
             ListChangeKind::Join { member, .. } => {
                 self.view.insert_after(round.site, member);
                 let accepted = Timestamp(round.at.0.saturating_sub(1));
-                let standing = Standing { joined: round.at, accepted, request: 0 };
+                let standing = Standing::of(round.at, accepted);
                 self.standings.insert(member.process, standing);
                 let stream = Stream::new(self.first_number, self.first_number);
                 self.streams.insert(member.process, stream);

@@ -51,7 +51,7 @@ impl Group {
             return false;
         }
         let Some(ring) = &self.ring else { return false };
-        let (runs, may_wait) = ring.orderable(self.pace.batch(cx.config));
+        let (runs, may_wait) = ring.orderable(self.pace.batch(cx.config), cx.config.max_runs());
         let is_ready = !runs.is_empty() && (!may_wait || self.batch.is_due || self.must_speak);
         // Neither changes of the view nor messages wait for all of the other: a turn serves both.
         if !(is_ready && self.has_listed()) {

@@ -9,7 +9,8 @@ use super::{
     ACK, Accepted, CONFIRM, DATA, DataPacket, EPOCH_BYTES, FORCE_QUORUM, FORWARD, GuestState,
     LIST_CHANGE_REQUEST, NACK, NEW_LIST, NON_MEMBER_ACK, NON_MEMBER_DATA, Nack, NewList,
     NonMemberAck, NonMemberData, ON_BEHALF, PART, PROCESS_BYTES, Packet, Part, Position, Proposal,
-    RECOVERY_ABORT, RECOVERY_ACK_NEW_LIST, RECOVERY_START, RECOVERY_VOTE, Snapshot, SourceState,
+    RECOVERY_ABORT, RECOVERY_ACK_NEW_LIST, RECOVERY_START, RECOVERY_VOTE, RUN_BYTES, Snapshot,
+    SourceState,
 };
 use crate::rmp::calls::Seen;
 use crate::rmp::locks::{Handler, LockName, Locks};
@@ -361,5 +362,3 @@ fn take_u64(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
 fn take_u128(bytes: &mut &[u8]) -> Result<u128, DecodeError> {
     bytes.try_get_u128().map_err(|_| DecodeError::Length)
 }
-
-const RUN_BYTES: usize = PROCESS_BYTES + 6;
