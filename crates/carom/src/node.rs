@@ -187,7 +187,8 @@ impl Node {
     }
 
     /// Tells the others that this node stops, and stops it. Its groups are closed: whoever waits
-    /// on them is woken.
+    /// on them is woken. This blocks while members confirm what was sent, and rings let the node
+    /// go: for at most 3 s.
     pub fn close(self) {
         drop(self);
     }

@@ -210,7 +210,7 @@ impl Node {
             Some((Protocol::Lateral, group)) if self.concerns(group) => {
                 self.counters.datagrams_received += 1;
                 let sender = self.lateral.handle_datagram(now, datagram);
-                self.forget_confirmed(now);
+                self.forget_if_confirmed(now, group);
                 return self.heard_from(now, source, sender);
             }
             Some((Protocol::Membership, _)) => {
@@ -235,7 +235,7 @@ impl Node {
             Some((Protocol::Bulk, group)) if self.concerns(group) => {
                 self.counters.datagrams_received += 1;
                 let sender = self.bulk.handle_datagram(now, datagram);
-                self.forget_confirmed(now);
+                self.forget_if_confirmed(now, group);
                 return self.heard_from(now, source, sender);
             }
             Some((Protocol::Lateral | Protocol::Ordered | Protocol::Bulk, _)) => {
@@ -289,7 +289,7 @@ impl Node {
         }
         self.membership.handle_timeout(now);
         self.take_membership_events(now);
-        self.forget_confirmed(now);
+        self.forget_due(now);
     }
 
     /// Appends the next datagram to `out` and says where it goes.

@@ -211,6 +211,8 @@ impl<N: Network> Host<N> {
         let refused = JoinGroupError::Refused(error);
         match self.state.joins.remove(group) {
             Some(join) => join.refuse(refused),
+            // The application has left it already.
+            None if self.state.leaving.contains_key(&group) => {}
             None => {
                 let hosted = self.state.groups.get(&group);
                 let name = hosted.map_or_else(|| group.to_string(), |it| it.shared.name.clone());

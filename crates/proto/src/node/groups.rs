@@ -289,6 +289,7 @@ impl Node {
                 true => NodeEvent::Neighbours(group),
                 false => NodeEvent::Group(Event::View(change)),
             });
+            self.forget_if_confirmed(now, group);
         }
     }
 
@@ -354,12 +355,18 @@ impl Node {
         }
     }
 
-    /// Leaves groups for good whose members have what was sent there, or that need too long.
-    pub(super) fn forget_confirmed(&mut self, now: Time) {
-        let is_done =
-            |(group, at): &(&GroupId, &Time)| **at <= now || self.unconfirmed(**group).is_empty();
-        let done: Vec<GroupId> = self.leaving.iter().filter(is_done).map(|it| *it.0).collect();
-        done.into_iter().for_each(|group| self.forget(now, group));
+    /// Leaves the group for good if it is about to be left and its members have all of it.
+    pub(super) fn forget_if_confirmed(&mut self, now: Time, group: GroupId) {
+        if self.leaving.contains_key(&group) && self.unconfirmed(group).is_empty() {
+            self.forget(now, group);
+        }
+    }
+
+    /// Leaves the groups for good whose members have not confirmed in time.
+    pub(super) fn forget_due(&mut self, now: Time) {
+        let due = self.leaving.iter().filter(|(_, at)| **at <= now);
+        let due: Vec<GroupId> = due.map(|(group, _)| *group).collect();
+        due.into_iter().for_each(|group| self.forget(now, group));
     }
 
     /// Leaves the group at once.
