@@ -83,7 +83,7 @@ impl Interrupt {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// What to print if the end must be forced.
+    /// Sets what is printed if the end must be forced.
     pub(crate) fn set_last_words(&self, words: impl Fn() -> String + Send + 'static) {
         let mut last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         *last_words = Some(Box::new(words));
@@ -111,10 +111,9 @@ fn on_signal(patience: Duration) {
     std::thread::spawn(move || {
         std::thread::sleep(patience);
         let last_words = INTERRUPT.last_words.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(words) = &*last_words {
-            output::say(words());
-        }
-        output::say(format_args!("ended by force: it did not end within {patience:?} by itself"));
+        let words = last_words.as_ref().map_or_else(String::new, |words| words() + "\n");
+        let why = format!("it did not end within {patience:?} by itself");
+        output::say_unless_blocked(format!("{words}ended by force: {why}"));
         std::process::exit(SIGNALLED.into());
     });
 }

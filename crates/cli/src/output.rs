@@ -3,6 +3,8 @@
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -34,6 +36,17 @@ pub(crate) fn lines(text: &str) -> Result<(), CliError> {
 /// on all the same.
 pub(crate) fn say(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// As [`say`], where something must happen afterwards even if nobody reads standard error: waits
+/// for at most 200 ms.
+pub(crate) fn say_unless_blocked(line: String) {
+    let (done, is_done) = channel();
+    std::thread::spawn(move || {
+        say(line);
+        done.send(())
+    });
+    let _ = is_done.recv_timeout(Duration::from_millis(200));
 }
 
 /// Draws on standard error without ending the line. A terminal that does not take it is no reason

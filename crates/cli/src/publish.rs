@@ -45,8 +45,8 @@ pub(crate) struct Args {
     /// Wait for this many other members before the first message
     #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true)]
     wait_for: usize,
-    /// Give up if they, or the ring of an ordered group, are not there by then; less than 3 s is
-    /// counted from when the ring is there, for which there are 3 s then [default: until Ctrl-C]
+    /// Give up if they, or the ring of an ordered group, are not there by then. A ring gets at
+    /// least 3 s to form; a TIME below 3 s starts once it has [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     #[arg(value_parser = units::duration)]
     wait_timeout: Option<Duration>,
@@ -79,16 +79,20 @@ pub(crate) struct Args {
 /// If the group cannot be joined, or the input cannot be sent.
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let qos = args.qos()?;
-    let interrupt = if qos.is_some() { ring::listen() } else { interrupt::listen() }?;
+    // The members may need a while to confirm what was sent.
+    let interrupt = ring::listen()?;
     interrupt::told_by_code(run_until(args, qos, interrupt))
 }
 
 fn run_until(args: &Args, qos: Option<Qos>, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     let limit = Limit::new(args.wait_timeout);
     let node = args.node.start(args.node.builder(), interrupt)?;
-    let group = match qos {
-        Some(_) => args.join_ring(&node, interrupt, limit)?,
-        None => node::join(&node, &args.group, args.rate_of_fire)?,
+    let (group, limit) = match qos {
+        Some(_) => (args.join_ring(&node, interrupt, limit)?, limit),
+        None => {
+            let group = node::join(&node, &args.group, args.rate_of_fire)?;
+            (group, Limit::new(args.wait_timeout))
+        }
     };
     let mut publisher = Publisher::new(args, &node, &group, qos, interrupt);
     publisher.wait_for_members(limit)?;
@@ -367,16 +371,15 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Waits until all is safe, in short steps so that Ctrl-C is heard.
+    /// Waits until all is safe, in short steps so that Ctrl-C is heard. Once it is, the members are
+    /// asked one last time.
     fn confirm(&self) -> Result<Confirmed, CliError> {
         if let Some(qos) = self.qos {
             return self.await_promises(qos);
         }
         let deadline = Instant::now() + self.args.linger;
         loop {
-            if self.interrupt.is_asked() {
-                return Ok(Confirmed::NotAwaited);
-            }
+            let is_interrupted = self.interrupt.is_asked();
             self.drop_events()?;
             let left = deadline.saturating_duration_since(Instant::now());
             match self.group.confirm(left.min(CONFIRM_STEP)) {
@@ -393,6 +396,7 @@ impl<'a> Publisher<'a> {
                         _ => Confirmed::AllLeft,
                     });
                 }
+                Err(_) if is_interrupted => return Ok(Confirmed::NotAwaited),
                 Err(not_safe) if left <= CONFIRM_STEP => return Ok(Confirmed::NotSafe(not_safe)),
                 Err(_) => {}
             }

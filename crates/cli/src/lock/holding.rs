@@ -96,12 +96,12 @@ impl<'a> Holding<'a> {
         }
         let Args { group, name, keep_running, .. } = self.args;
         let then = if *keep_running { "goes on" } else { "is ended" };
-        // The command first: a reader of standard error that does not read may hold up the line.
         if !keep_running {
             send(child, Signal::SIGTERM);
             self.kill_at = Some(Instant::now() + self.args.kill_after);
         }
-        output::say(format_args!("lock {name} of {group} {why}: the command {then}"));
+        let text = format!("lock {name} of {group} {why}: the command {then}");
+        output::say_unless_blocked(text);
     }
 
     /// The user wants it to end. On a terminal the command has heard that, too; elsewhere it has

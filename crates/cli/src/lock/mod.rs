@@ -30,8 +30,8 @@ pub(crate) struct Args {
     /// Do not wait while another holds the lock, nor longer than 3 s for a ring
     #[arg(long = "try", conflicts_with = "timeout")]
     does_not_wait: bool,
-    /// Wait at most this long for the ring and the lock; less than 3 s is counted from when the
-    /// ring is there, for which there are 3 s then [default: until Ctrl-C]
+    /// Wait at most this long for the ring and the lock. A ring gets at least 3 s to form; a TIME
+    /// below 3 s starts once it has [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
     timeout: Option<Duration>,
     /// Exit code if the lock could not be acquired

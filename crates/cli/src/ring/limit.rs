@@ -22,11 +22,12 @@ impl Limit {
     }
 
     /// When the wait ends that begins at `now`, with the node in the ring. Where the ring had more
-    /// than the user's time, that time begins here.
+    /// than the user's time, that time begins here. A ring that has used up a longer time leaves
+    /// enough to be asked once.
     pub(crate) fn of_rest(self, now: Instant) -> Option<Instant> {
         match self.time? {
             time if time < FORMS_WITHIN => Some(now + time),
-            _ => self.end(),
+            _ => Some(self.end()?.max(now + ANSWERS_WITHIN)),
         }
     }
 
@@ -38,6 +39,8 @@ impl Limit {
 
 /// A ring of machines that are there takes less than a second.
 pub(super) const FORMS_WITHIN: Duration = Duration::from_secs(3);
+/// A ring that is there answers within less.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -49,6 +52,13 @@ mod tests {
         let end = Some(limit.started + Duration::from_secs(10));
         let later = limit.started + Duration::from_secs(2);
         assert_eq!((limit.of_ring(limit.started), limit.of_rest(later)), (end, end));
+    }
+
+    #[test]
+    fn a_ring_that_has_used_up_the_time_is_asked_all_the_same() {
+        let limit = Limit::new(Some(FORMS_WITHIN));
+        let now = limit.started + FORMS_WITHIN + Duration::from_secs(2);
+        assert_eq!(limit.of_rest(now), Some(now + ANSWERS_WITHIN));
     }
 
     #[test]

@@ -95,11 +95,15 @@ impl Program {
     }
 }
 
-/// Whether a command that could not be started may be startable later: the machine lacked
-/// something, or somebody was just writing the program.
+/// Returns `true` if the command may start later. Errors of the program itself last; the machine
+/// may lack something for a while, or a disk may not answer.
 pub(super) fn may_pass(error: &io::Error) -> bool {
-    use Errno::{EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM, ETXTBSY};
-    [EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM, ETXTBSY].contains(&errno(error))
+    use Errno::{
+        E2BIG, EACCES, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOEXEC, ENOTDIR, EPERM,
+    };
+    let last =
+        [E2BIG, EACCES, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOEXEC, ENOTDIR, EPERM];
+    error.raw_os_error().is_some() && !last.contains(&errno(error))
 }
 
 fn errno(error: &io::Error) -> Errno {

@@ -85,8 +85,12 @@ impl Running {
     }
 
     pub(crate) fn interrupt(&self) {
+        self.signal(Signal::SIGINT);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.id()).expect("a process id is small");
-        kill(Pid::from_raw(id), Signal::SIGINT).expect("our own child can be signalled");
+        kill(Pid::from_raw(id), signal).expect("our own child can be signalled");
     }
 
     /// Reads standard output to its end in a thread of its own.
