@@ -21,6 +21,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const MEMBERS: usize = 4;
+/// With short timers 30 ms are enough to remove a member that a busy machine does not run.
+const MOST_REMOVED: usize = 10;
 /// How long something may take that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two messages of a member. More than all can write down would only wait, between the
@@ -176,12 +178,14 @@ struct Ring {
     to_say: Sender<(usize, Said)>,
     port: u16,
     timers: &'static str,
+    /// Living members that the others went on without.
+    removed: usize,
 }
 
 impl Ring {
     fn new(port: u16, timers: &'static str) -> Self {
         let (to_say, said) = channel();
-        let mut ring = Self { members: Vec::new(), said, to_say, port, timers };
+        let mut ring = Self { members: Vec::new(), said, to_say, port, timers, removed: 0 };
         (0..MEMBERS).for_each(|_| ring.add());
         ring
     }
@@ -209,15 +213,25 @@ impl Ring {
                 Said::Begun(id) => member.id = id,
                 Said::Given(name) => member.log.push(name),
                 Said::View(members) => member.members = members,
-                Said::Removed => panic!("a living member was removed: {:x}", member.id),
+                Said::Removed => {
+                    // The machine did not run it for as long as the others tried to reach it. It
+                    // lacks what they were given meanwhile, so another one takes its place.
+                    let _ = member.process.kill();
+                    member.is_alive = false;
+                    self.removed += 1;
+                    assert!(self.removed <= MOST_REMOVED, "living members are removed often");
+                }
                 Said::Gone => member.is_alive = false,
             }
         }
     }
 
     /// All living members are one ring, and each is given something of each.
-    fn until_whole(&mut self, count: usize) {
-        self.until("one ring", |ring| ring.living().all(|it| it.members == count));
+    fn until_whole(&mut self) {
+        self.until("one ring", |ring| {
+            let count = ring.living().count();
+            ring.living().all(|it| it.members == count)
+        });
         let before: Vec<usize> = self.members.iter().map(|it| it.log.len()).collect();
         self.until("messages of all to all", |ring| {
             let ids: BTreeSet<u64> = ring.living().map(|it| it.id).collect();
@@ -267,17 +281,19 @@ fn check(ring: &Ring) {
 /// Kills token sites one after the other, and says how long the others needed.
 fn kill_token_sites(kills: usize, timers: &'static str) {
     let mut ring = Ring::new(network::multicast_port(), timers);
-    ring.until_whole(MEMBERS);
+    ring.until_whole();
     let mut whole_after = Vec::new();
     for round in 0..kills {
         // The oldest dies, so that every member is of the ring for a while.
         let place = ring.members.iter().position(|it| it.is_alive).expect("somebody lives");
         ring.kill(place);
         let dead_at = Instant::now();
-        ring.until_whole(MEMBERS - 1);
+        ring.until_whole();
         whole_after.push(dead_at.elapsed());
-        ring.add();
-        ring.until_whole(MEMBERS);
+        while ring.living().count() < MEMBERS {
+            ring.add();
+        }
+        ring.until_whole();
         if round % 10 == 9 || round + 1 == kills {
             check(&ring);
         }
