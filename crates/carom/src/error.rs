@@ -297,7 +297,7 @@ pub enum NotSafe {
 pub struct Timeout(pub Duration);
 
 impl StartError {
-    /// What to do about it, in one line.
+    /// The fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::AddressInUse { port, multicast: false } => {
@@ -357,7 +357,7 @@ impl StartError {
 }
 
 impl JoinGroupError {
-    /// What to do about it, in one line.
+    /// The fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::Refused(error) => refused_fix(error),

@@ -34,7 +34,7 @@ impl GivenUp {
             && let Some((first, _)) = self.ranges.pop_front()
             && let Some((begin, _)) = self.ranges.front_mut()
         {
-            // What lies between counts as given up: nothing that is lost is ever called safe.
+            // All in between counts as given up, so that nothing that is lost is ever called safe.
             *begin = first;
         }
     }

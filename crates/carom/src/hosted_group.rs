@@ -181,7 +181,7 @@ impl HostedGroup {
         self.give_up_unconfirmed();
     }
 
-    /// What a confirmation of `message` covers, or of all that was published so far.
+    /// The messages that a confirmation of `message` covers, or of all that was published so far.
     pub(crate) fn covered(&self, message: Option<u64>) -> Covered {
         let published = self.taken() + self.unpublished() as u64;
         message.map_or_else(|| self.given_up.covered(published), Covered::one)
@@ -205,7 +205,8 @@ impl HostedGroup {
         }
     }
 
-    /// What is known of these messages, which have all left the queue, without asking the engine.
+    /// The answer for these messages, which have all left the queue, if the engine need not give
+    /// it.
     pub(crate) fn known(&mut self, covered: Covered) -> Option<Result<Safe, NotSafe>> {
         if self.has_given_up(covered) {
             self.note_reported(covered);

@@ -30,7 +30,7 @@ pub enum LookError {
 pub(crate) type Looker = Sender<Result<Vec<RingStatus>, LookError>>;
 
 impl LookError {
-    /// What to do about it, in one line.
+    /// The fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::TooMany { .. } => "wait for earlier looks to be over".into(),

@@ -166,8 +166,8 @@ impl Node {
         answer.recv().await.unwrap_or_else(|_| self.last_status())
     }
 
-    /// What the user should have read once, in the order in which it came up: the latest 256. What
-    /// is told again right after itself counts once.
+    /// The latest 256 notices for the user, oldest first. A notice that repeats the one before it
+    /// counts once.
     pub fn notices(&self) -> Vec<Notice> {
         self.notices_since(0)
     }
@@ -210,7 +210,7 @@ impl Node {
         self.shared.parts.settled.load(Ordering::SeqCst)
     }
 
-    /// What is known of a node whose driver has died.
+    /// The status of a node whose driver has died.
     fn last_status(&self) -> Status {
         Status { endpoint: self.endpoint(), ..self.shared.parts.first_status.clone() }
     }

@@ -44,7 +44,7 @@ struct Content {
 /// A publisher that waits for room.
 struct Waiter<'a>(&'a Queue);
 
-/// What became of a message whose publisher may wait for room.
+/// The result of putting a message whose publisher may wait for room.
 enum Put {
     /// It is in the queue, and has this number.
     In(u64),

@@ -70,7 +70,7 @@ impl fmt::Display for MulticastPool {
 pub struct PoolParseError(pub String);
 
 impl PoolParseError {
-    /// What to do about it, in one line.
+    /// The fix, in one line.
     pub fn fix(&self) -> String {
         "give 239.77.0.1+1024, or another pool inside 239.0.0.0/8".into()
     }

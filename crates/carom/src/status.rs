@@ -204,7 +204,7 @@ pub struct Buffers {
 pub struct Notice {
     /// What is the case, in one line.
     pub text: String,
-    /// What to do about it, in one line, if anything.
+    /// The fix, in one line, if there is one.
     pub fix: Option<String>,
     /// Whether all is as it should be: a person may like to know, a log need not have it.
     pub is_routine: bool,

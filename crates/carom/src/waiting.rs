@@ -12,7 +12,7 @@ use crate::given_up::Covered;
 #[derive(Debug)]
 pub(crate) struct PendingConfirm {
     pub(crate) group: GroupId,
-    /// What it covers. The engine is asked when the last of these messages has left the queue.
+    /// The messages that it covers. The engine is asked when the last of them has left the queue.
     pub(crate) covered: Covered,
     /// The last message that was sent when the engine was asked.
     pub(crate) up_to: Option<SeqNo>,

@@ -134,7 +134,7 @@ impl Drop for Control {
     fn drop(&mut self) {
         self.ask_to_stop();
         if let Some(thread) = self.thread.take() {
-            // Whoever wants to know how it ended has called `stop`.
+            // A caller that needs the result has called `stop`.
             let _ = thread.join();
         }
     }

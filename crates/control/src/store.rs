@@ -65,7 +65,7 @@ pub(crate) trait Store {
     expect(dead_code, reason = "the embedded store loses no partition, and follows none")
 )]
 pub(crate) enum StoreEvent {
-    /// What became of a commit.
+    /// The result of a commit.
     Committed(CommitId, Result<(), CommitFailure>),
     /// A partition that is not owned here, as the store has it.
     Loaded(u16, PartitionState),

@@ -29,10 +29,10 @@ pub(crate) struct Writer {
     failure: Option<StoreError>,
 }
 
-/// What the thread has done.
+/// A report of the thread.
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// What became of a commit.
+    /// The result of a commit.
     Done(CommitId, Result<(), CommitFailure>),
     /// The store cannot be used any more; the thread ends.
     Failed(StoreError),

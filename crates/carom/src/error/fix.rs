@@ -7,7 +7,7 @@ use super::{
 };
 
 impl TryPublishError {
-    /// What to do about it, in one line.
+    /// The fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::Full { held_back_by: Some(_), .. } => {
@@ -24,7 +24,7 @@ impl TryPublishError {
 }
 
 impl NotDelivered {
-    /// What to do about it, in one line.
+    /// The fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::Removed { .. } => {
@@ -42,7 +42,7 @@ impl NotDelivered {
 }
 
 impl NotSafe {
-    /// What to do about it, in one line.
+    /// The fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::Timeout { waiting_for } if waiting_for.is_empty() => "wait longer".into(),
@@ -57,14 +57,14 @@ impl NotSafe {
 }
 
 impl Timeout {
-    /// What to do about it, in one line.
+    /// The fix, in one line.
     pub fn fix(&self) -> String {
         format!("wait longer than {:?}, or go on without", self.0)
     }
 }
 
 impl LockError {
-    /// What to do about it, in one line.
+    /// The fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::Refused { holder: Some(_) } | Self::HeldHere | Self::Timeout(_) => {
@@ -81,7 +81,7 @@ impl LockError {
 }
 
 impl NotAnswered {
-    /// What to do about it, in one line.
+    /// The fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::Unanswered => {
@@ -104,7 +104,7 @@ impl NotAnswered {
 }
 
 impl PublishError {
-    /// What to do about it, in one line.
+    /// The fix, in one line.
     pub fn fix(&self) -> String {
         match self {
             Self::TooLarge { limit, .. } => format!("send it in pieces of {limit} bytes"),
