@@ -1,7 +1,7 @@
 //! Publishers, subscribers and the demo.
 
 use std::io::{Read as _, Write as _};
-use std::process::Stdio;
+use std::process::{ChildStdin, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -81,19 +81,25 @@ fn frames_carry_any_bytes() {
     assert!(publisher.end().success(), "{:#?}", publisher.seen);
 }
 
-#[test]
-fn ctrl_c_ends_pub_and_sub_with_a_summary() {
-    let ports = alone(17_416);
-    let mut sub = Running::start(&["sub", "quiet"], &ports, Stdio::null());
+/// A subscriber that has received a message, and its publisher, whose input stays open.
+fn greeted(group: &str, port: u16) -> (Running, Running, ChildStdin) {
+    let ports = alone(port);
+    let mut sub = Running::start(&["sub", group], &ports, Stdio::null());
     sub.await_line("joined");
-    // Its input stays open and says nothing.
-    let mut publisher = Running::start(&["pub", "quiet"], &ports, Stdio::piped());
+    let mut publisher = Running::start(&["pub", group], &ports, Stdio::piped());
     let mut stdin = publisher.child.stdin.take().expect("it is piped");
     writeln!(stdin, "hello").expect("carom reads its input");
     let mut hello = [0; 6];
     let mut stdout = sub.child.stdout.take().expect("it is piped");
     stdout.read_exact(&mut hello).expect("the message comes before anything ends");
     assert_eq!(&hello, b"hello\n");
+    sub.child.stdout = Some(stdout);
+    (sub, publisher, stdin)
+}
+
+#[test]
+fn ctrl_c_ends_pub_and_sub_with_a_summary() {
+    let (mut sub, mut publisher, stdin) = greeted("quiet", 17_416);
     publisher.interrupt();
     publisher.await_line("sent 1 message to quiet");
     assert!(publisher.end().success(), "all was confirmed: {:#?}", publisher.seen);
@@ -105,15 +111,7 @@ fn ctrl_c_ends_pub_and_sub_with_a_summary() {
 
 #[test]
 fn interrupted_publisher_leaves_in_order_although_a_member_does_not_answer() {
-    let ports = alone(17_431);
-    let mut sub = Running::start(&["sub", "stopped"], &ports, Stdio::null());
-    sub.await_line("joined");
-    let mut publisher = Running::start(&["pub", "stopped"], &ports, Stdio::piped());
-    let mut stdin = publisher.child.stdin.take().expect("it is piped");
-    writeln!(stdin, "hello").expect("carom reads its input");
-    let mut hello = [0; 6];
-    let mut stdout = sub.child.stdout.take().expect("it is piped");
-    stdout.read_exact(&mut hello).expect("the message comes before anything ends");
+    let (sub, mut publisher, mut stdin) = greeted("stopped", 17_431);
     sub.signal(Signal::SIGSTOP);
     writeln!(stdin, "unheard").expect("carom reads its input");
     // It may be interrupted before it has read that.
