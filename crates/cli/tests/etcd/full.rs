@@ -61,7 +61,7 @@ fn join(node: &mut RawNode, number: u32) -> Result<(), JoinRefusal> {
 fn while_etcd_is_full_joins_are_refused_and_what_was_there_stays() {
     let test = "while_etcd_is_full_joins_are_refused_and_what_was_there_stays";
     let Some(etcd) = Etcd::start_small(test, QUOTA) else { return };
-    let mut control = Control::start_patient(&etcd.urls());
+    let mut control = Control::start_more_patient(&etcd.urls());
     control.await_owned(PARTITIONS);
     let mut node = RawNode::open(&control.address, NodeId(0xA11));
     let id = node.id.to_string();

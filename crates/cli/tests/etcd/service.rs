@@ -45,6 +45,12 @@ impl Control {
         Self::serve(command_with(urls, ["2s", "10min"], &[]))
     }
 
+    /// As [`Control::start_patient`], on a machine that may not run etcd for seconds while it is
+    /// filled. A full etcd grants no other lease than the one that the process has.
+    pub(crate) fn start_more_patient(urls: &str) -> Self {
+        Self::serve(command_with(urls, ["15s", "10min"], &[]))
+    }
+
     /// Starts it so that its own lease does not end within a test, and waits until it serves.
     pub(crate) fn start_leased_for_long(urls: &str) -> Self {
         Self::serve(command_with(urls, ["10min", "2s"], &[]))
