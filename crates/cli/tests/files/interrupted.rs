@@ -4,9 +4,6 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
 use crate::{Net, Running, assert_says, code, has_journal, noise, objects, summary};
 
 #[test]
@@ -45,9 +42,7 @@ fn ctrl_c_ends_a_receiver_that_waits_and_a_sender_that_nobody_hears() {
     {
         let running = net.start(args);
         thread::sleep(Duration::from_secs(1));
-        let child = running.0.as_ref().expect("it runs");
-        let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
-        kill(pid, Signal::SIGINT).expect("it can be signalled");
+        running.interrupt();
         let ended = running.end();
         assert_eq!(code(&ended), 130, "{ended:?}");
     }
@@ -62,9 +57,7 @@ fn ctrl_c_ends_a_sender_that_reads_its_sources() {
     let _stdin = child.stdin.take();
     let running = Running(Some(child));
     thread::sleep(Duration::from_secs(1));
-    let child = running.0.as_ref().expect("it runs");
-    let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
-    kill(pid, Signal::SIGINT).expect("it can be signalled");
+    running.interrupt();
     let ended = running.end();
     assert_eq!(code(&ended), 130, "{ended:?}");
     assert_says(&ended, "ended before anything was sent");
@@ -79,9 +72,7 @@ fn a_receiver_that_is_ended_in_between_says_what_it_keeps_and_how_to_go_on() {
     let args = ["send", "data", "--to", "g", "--receivers", "1", "--rate", "8Mbit"];
     let _sender = net.start(&[&args[..], &["--patience", "1s"]].concat());
     net.await_pieces("a");
-    let child = receiver.0.as_ref().expect("it runs");
-    let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
-    kill(pid, Signal::SIGINT).expect("it can be signalled");
+    receiver.interrupt();
     let ended = receiver.end();
     assert_eq!(code(&ended), 130, "{ended:?}");
     assert_says(&ended, "what was verified is kept in a, and the same command goes on from there");

@@ -12,6 +12,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -84,6 +86,12 @@ impl Running {
     fn end(mut self) -> Output {
         let child = self.0.take().expect("it runs");
         child.wait_with_output().expect("it ends")
+    }
+
+    fn interrupt(&self) {
+        let child = self.0.as_ref().expect("it runs");
+        let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
+        kill(pid, Signal::SIGINT).expect("it can be signalled");
     }
 
     fn kill(mut self) {

@@ -5,8 +5,6 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Instant;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::{Net, Running, assert_says, code, noise};
@@ -46,7 +44,6 @@ fn progress_is_what_was_multicast_and_an_end_in_between_says_what_is_kept() {
     let args = ["send", "data", "--to", "g", "--receivers", "1", "--rate", "8Mbit"];
     let mut sender = net.start(&args);
     let child = sender.0.as_mut().expect("it runs");
-    let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     let progress = lines
         .by_ref()
@@ -56,7 +53,7 @@ fn progress_is_what_was_multicast_and_an_end_in_between_says_what_is_kept() {
     // A megabyte each second, and what may leave at once. A slow machine takes longer for it.
     let most = began.elapsed().as_secs() * 1_000_000 + 2_000_000;
     assert!(bytes <= most, "{bytes} bytes cannot have left, but {most}");
-    kill(pid, Signal::SIGINT).expect("it can be signalled");
+    sender.interrupt();
     let ended = lines.map_while(Result::ok).last().expect("a line");
     assert!(ended.contains("interrupted"), "{ended}");
     let sent = sender.end();
