@@ -31,7 +31,7 @@ use crate::seeds;
 use crate::send::Sender;
 use crate::sizes::Sizes;
 use crate::sockets::{DEFAULT_MULTICAST_PORT, DEFAULT_PORT, Places, Sockets, buffer_notices};
-use crate::status::{Notice, Stats, Status};
+use crate::status::{Notice, Status};
 use crate::udp::{UdpNetwork, Watch};
 
 /// Settings of a node that is about to start.
@@ -394,17 +394,9 @@ impl Builder {
 
 fn first_status(id: NodeId, choice: &Choice, sockets: &Sockets) -> Status {
     Status {
-        id,
-        endpoint: sockets.endpoint,
         interface: choice.interface.name.clone(),
         interface_reason: choice.reason.clone(),
-        settled: false,
-        is_away: false,
-        path_mtu: 0,
-        members: Vec::new(),
-        groups: Vec::new(),
-        stats: Stats::default(),
-        buffers: sockets.buffers,
+        ..Status::first(id, sockets.endpoint, sockets.buffers)
     }
 }
 

@@ -67,7 +67,7 @@ impl Covered {
     }
 }
 
-/// Losses that are told apart.
+/// The most ranges that are kept. Beyond them the two oldest become one.
 const MOST_RANGES: usize = 64;
 
 #[cfg(test)]

@@ -38,6 +38,25 @@ pub struct Status {
     pub buffers: Buffers,
 }
 
+impl Status {
+    /// That of a node that knows of no other one yet.
+    pub(crate) fn first(id: NodeId, endpoint: SocketAddr, buffers: Buffers) -> Self {
+        Self {
+            id,
+            endpoint,
+            interface: String::new(),
+            interface_reason: String::new(),
+            settled: false,
+            is_away: false,
+            path_mtu: 0,
+            members: Vec::new(),
+            groups: Vec::new(),
+            stats: Stats::default(),
+            buffers,
+        }
+    }
+}
+
 /// Another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

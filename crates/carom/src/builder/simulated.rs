@@ -15,7 +15,7 @@ use crate::node::{Node, NodeShared, Notices};
 use crate::seeds;
 use crate::sim::{self, Founder, SimMachine, SimNetwork};
 use crate::sockets::DEFAULT_PORT;
-use crate::status::{Buffers, Stats, Status};
+use crate::status::{Buffers, Status};
 
 impl Builder {
     /// Starts the node on a host of a simulated world; see [`sim`](crate::sim). Its id and its
@@ -99,16 +99,8 @@ fn refuse_name(seed: &str) -> Result<(), StartError> {
 
 fn first_status(id: NodeId, host: &sim::Host) -> Status {
     Status {
-        id,
-        endpoint: host.endpoint(),
         interface: "simulated".into(),
         interface_reason: "the host is simulated".into(),
-        settled: false,
-        is_away: false,
-        path_mtu: 0,
-        members: Vec::new(),
-        groups: Vec::new(),
-        stats: Stats::default(),
-        buffers: Buffers::default(),
+        ..Status::first(id, host.endpoint(), Buffers::default())
     }
 }

@@ -23,7 +23,7 @@ use crate::node::{NodeParts, Notices};
 use crate::pending_joins::JOIN_WAIT;
 use crate::profile::Profile;
 use crate::sim::SimNetwork;
-use crate::status::{Buffers, Stats, Status};
+use crate::status::{Buffers, Status};
 
 /// A membership service that the test plays. It counts how often it is asked about a group.
 #[derive(Clone, Default)]
@@ -101,19 +101,7 @@ fn host(service: &Played) -> Host<SimNetwork> {
 
 fn host_and_parts(service: &Played) -> (Host<SimNetwork>, NodeParts) {
     let (id, endpoint) = (NodeId(1), SocketAddr::from(([10, 0, 0, 1], 7400)));
-    let first_status = Status {
-        id,
-        endpoint,
-        interface: String::new(),
-        interface_reason: String::new(),
-        settled: false,
-        is_away: false,
-        path_mtu: 0,
-        members: Vec::new(),
-        groups: Vec::new(),
-        stats: Stats::default(),
-        buffers: Buffers::default(),
-    };
+    let first_status = Status::first(id, endpoint, Buffers::default());
     let founding = Founding {
         lateral: lateral::Config::default(),
         ordered: rmp::Config::default(),
