@@ -283,7 +283,7 @@ pub enum NotSafe {
     /// the ring of the ordered group went on without this node. Members may have them, or not.
     #[error("messages were given up before they were confirmed")]
     GivenUp,
-    /// There was no other member, or none any more, to get them: nobody is known to have anything.
+    /// No other member was there to receive the messages, or all have left since.
     #[error("no other member was there to get the messages")]
     Nobody,
     /// The group or its node was closed.

@@ -39,7 +39,7 @@ pub(crate) struct PendingJoins {
 impl PendingJoin {
     /// Refuses the join.
     pub(crate) fn refuse(self, error: JoinGroupError) {
-        // The caller may be gone, with its thread or its task: nobody to tell then.
+        // The send fails if the caller has dropped its receiver.
         let _ = self.reply.try_send(Err(error));
     }
 
@@ -130,8 +130,8 @@ impl PendingJoins {
 
 /// How long a join waits for the node to find its place, or for a ring that it was admitted to.
 pub(crate) const JOIN_WAIT: Duration = Duration::from_secs(2);
-/// As [`JOIN_WAIT`], where seeds were given that must answer.
+/// The same wait for a node with seeds, one of which must answer.
 pub(crate) const SEED_WAIT: Duration = Duration::from_secs(3);
-/// As [`JOIN_WAIT`], where a membership service must answer: for so long after its last answer, so
-/// that a node which joins many groups at once waits as long as it gets on.
+/// The same wait for a node with a membership service. It starts again with each answer of the
+/// service, so that a node may join many groups at once.
 pub(crate) const SERVICE_WAIT: Duration = Duration::from_secs(5);
