@@ -169,12 +169,12 @@ impl Node {
     /// The latest 256 notices for the user, oldest first. A notice that repeats the one before it
     /// counts once.
     pub fn notices(&self) -> Vec<Notice> {
-        self.notices_since(0)
+        self.notices_since(0).0
     }
 
-    /// Like [`Node::notices`], but without the first `known` of all that there ever were. It costs
-    /// next to nothing where there are no others.
-    pub fn notices_since(&self, known: usize) -> Vec<Notice> {
+    /// Like [`Node::notices`], but without the first `known` of all that there ever were; and how
+    /// many there have been, for the next call. It costs next to nothing where there are no others.
+    pub fn notices_since(&self, known: usize) -> (Vec<Notice>, usize) {
         self.shared.parts.notices.since(known)
     }
 
@@ -292,9 +292,10 @@ impl Notices {
         told.latest.push_back(notice);
     }
 
-    fn since(&self, known: usize) -> Vec<Notice> {
+    fn since(&self, known: usize) -> (Vec<Notice>, usize) {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.latest.iter().skip(known.saturating_sub(told.forgotten)).cloned().collect()
+        let others = told.latest.iter().skip(known.saturating_sub(told.forgotten));
+        (others.cloned().collect(), told.forgotten + told.latest.len())
     }
 }
 
@@ -346,13 +347,16 @@ mod tests {
     fn notices_tell_each_event_and_collapse_only_repeats() {
         let notices = Notices::default();
         let tell = |text: &str| notices.add(Notice::plain(text));
-        let texts = |known| notices.since(known).into_iter().map(|it| it.text).collect::<Vec<_>>();
+        let texts = |known| -> Vec<String> {
+            notices.since(known).0.into_iter().map(|it| it.text).collect()
+        };
         ["A to B", "A to B", "B to A", "A to B"].into_iter().for_each(tell);
         assert_eq!(texts(0), ["A to B", "B to A", "A to B"]);
         assert_eq!(texts(2), ["A to B"]);
         (0..2 * MAX_NOTICES).for_each(|number| tell(&format!("{number}")));
         assert_eq!(texts(0).len(), MAX_NOTICES);
-        let all = 3 + 2 * MAX_NOTICES;
+        let all = notices.since(0).1;
+        assert_eq!(all, 3 + 2 * MAX_NOTICES);
         assert_eq!(texts(all), [""; 0]);
         tell("the group is closed");
         assert_eq!(texts(all), ["the group is closed"]);

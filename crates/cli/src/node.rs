@@ -108,10 +108,11 @@ impl NodeArgs {
     pub(crate) fn start(&self, builder: Builder, interrupt: &Interrupt) -> Result<Node, CliError> {
         let node =
             builder.start().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
-        let told = tell_notices(&node, 0);
+        let news = News::of_start();
+        news.tell(&node);
         let settled = self.find_seeds(&node, interrupt).and_then(|()| settle(&node, interrupt));
         // Only when it speaks to others does it find out what the network refuses.
-        tell_notices(&node, told);
+        news.tell(&node);
         settled.map(|()| node)
     }
 
@@ -205,21 +206,46 @@ fn why_closed(notices: Vec<Notice>, group: &str) -> Option<Notice> {
     notices.into_iter().rfind(|notice| notice.text.starts_with(&begin))
 }
 
-/// Tells on standard error what the node wants its user to know, but for the first `told` notices,
-/// which were told before. Returns how many have been told now.
-pub(crate) fn tell_notices(node: &Node, told: usize) -> usize {
-    let notices = node.notices_since(told);
-    let is_seen = std::io::stderr().is_terminal();
-    for notice in &notices {
-        if !is_told(notice.is_routine, is_seen) {
-            continue;
-        }
-        output::say(format_args!("note: {}", notice.text));
-        if let Some(fix) = &notice.fix {
-            output::say(format_args!("fix: {fix}"));
+/// How many notices of a node its user has seen, so that each is shown once.
+#[derive(Debug)]
+pub(crate) struct News {
+    seen: Cell<usize>,
+}
+
+impl News {
+    /// Begins with the first notice of the node.
+    pub(crate) fn of_start() -> Self {
+        Self { seen: Cell::new(0) }
+    }
+
+    /// Begins with the next notice of `node`.
+    pub(crate) fn from_now(node: &Node) -> Self {
+        let news = Self { seen: Cell::new(usize::MAX) };
+        news.take(node);
+        news
+    }
+
+    /// The notices since the last call.
+    pub(crate) fn take(&self, node: &Node) -> Vec<Notice> {
+        let (notices, all) = node.notices_since(self.seen.get());
+        self.seen.set(all);
+        notices
+    }
+
+    /// Writes the notices since the last call to standard error.
+    pub(crate) fn tell(&self, node: &Node) {
+        let is_seen = std::io::stderr().is_terminal();
+        for notice in self.take(node).iter().filter(|it| is_told(it.is_routine, is_seen)) {
+            tell(notice);
         }
     }
-    told + notices.len()
+}
+
+fn tell(notice: &Notice) {
+    output::say(format_args!("note: {}", notice.text));
+    if let Some(fix) = &notice.fix {
+        output::say(format_args!("fix: {fix}"));
+    }
 }
 
 /// Whether a notice is told: what is routine only to a person at a terminal, not to a log.
@@ -234,29 +260,24 @@ pub(crate) fn wildcard_hint(group: &str) -> Option<String> {
     })
 }
 
-/// What was told of a running node: whether its membership service was away when it was looked at
-/// last, and how many notices.
+/// The news of a running node, and whether its membership service was away at the last look.
 #[derive(Debug)]
 pub(crate) struct ServiceWatch {
     is_away: Cell<bool>,
-    told: Cell<usize>,
+    news: News,
 }
 
 impl ServiceWatch {
     /// What the start of the node has told need not be told again.
     pub(crate) fn new(node: &Node) -> Self {
-        Self { is_away: Cell::default(), told: Cell::new(node.notices().len()) }
+        Self { is_away: Cell::default(), news: News::from_now(node) }
     }
 
     /// Tells on standard error what is new: of the service in words of its own.
     fn tell_news(&self, node: &Node) {
-        let news = node.notices_since(self.told.get());
-        self.told.set(self.told.get() + news.len());
+        let news = self.news.take(node);
         for notice in news.iter().filter(|it| !it.text.starts_with("the membership service is")) {
-            output::say(format_args!("note: {}", notice.text));
-            if let Some(fix) = &notice.fix {
-                output::say(format_args!("fix: {fix}"));
-            }
+            tell(notice);
         }
     }
 

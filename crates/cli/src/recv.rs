@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carom::{Bytes, Event as GroupEvent, Group, Node};
+use carom::{Bytes, Event as GroupEvent, Group, Node, Notice};
 use carom_files::{
     Event, Kept, Offer, ReceiveError, ReceiveOptions, Received, Receiving, Reporter, events, kept,
     recover, try_writing,
@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::error::{CliError, Outcome, plain};
 use crate::interrupt::{self, Interrupt};
 use crate::loss::LossArgs;
-use crate::node::{self, NodeArgs};
+use crate::node::{self, News, NodeArgs};
 use crate::transfer::bars::Bar;
 use crate::transfer::{self, counted, human_bytes, human_rate};
 use crate::{output, units, waiting};
@@ -93,7 +93,8 @@ fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         let (directory, bytes) = (directory.display(), human_bytes(bytes));
         output::say(format_args!("{directory} keeps {bytes} of a transfer that is not complete"));
     }
-    let mut receiver = Taker { args, group: &group, node: &node, interrupt };
+    let mut receiver =
+        Taker { args, group: &group, node: &node, news: News::from_now(&node), interrupt };
     output::say(format_args!("waiting for what is sent to {}", args.group));
     let offer = receiver.await_offer()?;
     let received = receiver.take(&offer).map_err(|error| match error.is_interruption() {
@@ -139,6 +140,7 @@ struct Taker<'a> {
     args: &'a Args,
     group: &'a Group,
     node: &'a Node,
+    news: News,
     interrupt: &'a Interrupt,
 }
 
@@ -148,6 +150,7 @@ impl Taker<'_> {
         let began = Instant::now();
         let mut passed_over = BTreeSet::new();
         loop {
+            self.news.tell(self.node);
             if let Some(message) = self.next_message()?
                 && let Ok(offer) = Offer::decode(&message)
             {
@@ -265,7 +268,7 @@ impl Taker<'_> {
                 }
             }
             view.follow();
-            view.tell_notices(self.node);
+            view.show(&self.news.take(self.node));
             match ended.try_recv() {
                 Ok(ended) => return Ok(ended),
                 Err(TryRecvError::Empty) => {}
@@ -282,8 +285,6 @@ struct View<'a> {
     total_bytes: u64,
     events: Receiver<Event>,
     bar: Bar,
-    /// Notices of the node that were told.
-    told: Option<usize>,
 }
 
 impl<'a> View<'a> {
@@ -296,14 +297,11 @@ impl<'a> View<'a> {
             counted(offer.entries.into(), "entry", "entries"),
             args.directory.display()
         ));
-        Self { args, name, total_bytes, events, bar, told: None }
+        Self { args, name, total_bytes, events, bar }
     }
 
-    /// Tells what the node has found out since the transfer began.
-    fn tell_notices(&mut self, node: &Node) {
-        let notices = node.notices();
-        let told = self.told.replace(notices.len()).unwrap_or(notices.len());
-        for notice in notices.iter().skip(told) {
+    fn show(&self, notices: &[Notice]) {
+        for notice in notices {
             self.bar.line(&format!("note: {}", notice.text));
         }
     }

@@ -3,7 +3,7 @@
 mod slow;
 mod summary;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -23,7 +23,7 @@ use serde_json::json;
 use self::summary::SlowReceiver;
 use crate::error::{CliError, Outcome};
 use crate::interrupt::{self, Interrupt};
-use crate::node::NodeArgs;
+use crate::node::{News, NodeArgs};
 use crate::transfer::bars::Bar;
 use crate::transfer::stream::Stream;
 use crate::transfer::topology::{Described, TopologyArgs};
@@ -113,7 +113,7 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     let described = args.topology.read(&mut bulk)?;
     let node = args.node.start(args.node.builder().bulk(bulk), interrupt)?;
     // What it finds out while the sources are read is told when they are.
-    let told = node.notices().len();
+    let news = News::from_now(&node);
     let group = transfer::join(&node, &args.group)?;
     let (reporter, events) = events(EVENTS);
     let start = match (args.receivers, args.start_after) {
@@ -131,7 +131,7 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     allow_connections();
     let began = Instant::now();
     let sending = open(args, options, &events, interrupt)?;
-    let mut sender = Sender::new(args, sending.handle(), (&node, told), described);
+    let mut sender = Sender::new(args, sending.handle(), (&node, news), described);
     let sent = sender.run(&group, interrupt, sending, &events);
     let summary = sent.map_err(|error| match interrupt.is_asked() {
         true => sender.interrupted(),
@@ -198,8 +198,7 @@ struct Sender<'a> {
     node: &'a Node,
     /// What a file says of the network.
     described: Option<Described>,
-    /// Notices of the node that were told.
-    told: Cell<usize>,
+    news: News,
     has_begun: bool,
     is_over: bool,
     /// What the paths to all receivers carried while the stream went on.
@@ -216,10 +215,10 @@ impl<'a> Sender<'a> {
     fn new(
         args: &'a Args,
         handle: SendHandle,
-        (node, told): (&'a Node, usize),
+        (node, news): (&'a Node, News),
         described: Option<Described>,
     ) -> Self {
-        let (bar, told) = (Bar::new("sending", args.json), Cell::new(told));
+        let bar = Bar::new("sending", args.json);
         let (ahead, progress) = (VecDeque::new(), (0, 0, 0));
         Self {
             args,
@@ -228,7 +227,7 @@ impl<'a> Sender<'a> {
             data_bytes: 0,
             node,
             described,
-            told,
+            news,
             has_begun: false,
             is_over: false,
             path_mtu: None,
@@ -327,8 +326,7 @@ impl<'a> Sender<'a> {
 
     /// Whether somebody else sends there, and who does not keep up.
     fn watch_group(&self, group: &Group, stream: &Stream<'_>) {
-        for notice in self.node.notices().iter().skip(self.told.get()) {
-            self.told.set(self.told.get() + 1);
+        for notice in self.news.take(self.node) {
             self.bar.line(&format!("note: {}", notice.text));
         }
         while let Some(event) = group.try_recv() {

@@ -193,7 +193,7 @@ fn pool(multicast_port: u16) -> MulticastPool {
 /// All nodes have the same machine to complain about.
 fn tell_notices_once(nodes: &[Node]) {
     if let Some(node) = nodes.first() {
-        node_start::tell_notices(node, 0);
+        node_start::News::of_start().tell(node);
     }
 }
 
