@@ -10,14 +10,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use carom::sim::{Disturbance, Fault, Membership, World, WorldConfig};
-use carom::{Builder, Event, Loss, Node, NodeId};
+use carom::{Builder, Event, Group, Loss, Node, NodeId};
 use pollster::block_on;
 
 use crate::network::{multicast_port, on_loopback};
 use crate::{PATIENCE, config, join_with};
 
-/// Two nodes tell each other numbers; the program knows nothing of simulation.
-async fn exchange(node: &Node, own: u32) -> Vec<u32> {
+/// Two nodes tell each other numbers; the program knows nothing of simulation. The group is returned
+/// as well: a member that leaves cannot confirm the other one's numbers any more.
+async fn exchange(node: &Node, own: u32) -> (Vec<u32>, Group) {
     let group = join_with(node, 1).await;
     for number in 0..100_u32 {
         group.publish_async((own + number).to_be_bytes().to_vec()).await.expect("published");
@@ -39,7 +40,7 @@ async fn exchange(node: &Node, own: u32) -> Vec<u32> {
     let safe = group.confirm_async(PATIENCE).await.expect("confirmed");
     assert!(safe.incomplete.is_empty());
     heard.sort_unstable();
-    heard
+    (heard, group)
 }
 
 /// Both at the same time, on whatever runs this.
@@ -57,7 +58,7 @@ async fn both([a, b]: [Node; 2]) -> [Vec<u32>; 2] {
         if heard.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    heard.map(|heard| heard.expect("both are done"))
+    heard.map(|heard| heard.expect("both are done").0)
 }
 
 #[test]
