@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use carom_proto::rmp::{Partition, Qos};
-use carom_proto::{Event, GroupId, NodeId, Profile as Engine, Safe};
+use carom_proto::{Event, GroupId, NodeId, Profile as Engine, Safe, View, ViewChange};
 use futures_core::Stream;
 
 use crate::alarms::{Sleep, before};
@@ -43,7 +43,7 @@ pub(crate) struct GroupShared {
     pub(crate) ready: ReadyMark,
     pub(crate) queue: Queue,
     held_back: Mutex<Option<(NodeId, u32)>>,
-    members: Mutex<Vec<NodeId>>,
+    members: Mutex<View>,
 }
 
 /// The largest messages of a group in bytes.
@@ -265,7 +265,7 @@ impl GroupShared {
             ready: ReadyMark::default(),
             queue: Queue::default(),
             held_back: Mutex::new(None),
-            members: Mutex::new(Vec::new()),
+            members: Mutex::default(),
         }
     }
 
@@ -290,13 +290,18 @@ impl GroupShared {
     }
 
     pub(crate) fn members(&self) -> Vec<NodeId> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).members().to_vec()
     }
 
-    pub(crate) fn set_members(&self, members: &[NodeId]) {
-        let mut ours = self.members.lock().unwrap_or_else(PoisonError::into_inner);
-        ours.clear();
-        ours.extend_from_slice(members);
+    pub(crate) fn set_members(&self, members: Vec<NodeId>) {
+        let members = View::from_iter(members);
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
+    }
+
+    /// Follows a change of one member. The list is not copied: when a rack of a thousand groups
+    /// fails, there are thousands of changes.
+    pub(crate) fn change_members(&self, change: &ViewChange) {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).apply(change);
     }
 
     pub(crate) fn set_held_back(&self, by: Option<(NodeId, u32)>) {

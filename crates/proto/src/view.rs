@@ -67,6 +67,15 @@ impl View {
     }
 }
 
+impl FromIterator<NodeId> for View {
+    fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
+        let mut members: Vec<NodeId> = nodes.into_iter().collect();
+        members.sort_unstable();
+        members.dedup();
+        Self { members, version: 0 }
+    }
+}
+
 impl crate::Safe {
     /// Returns `true` if there was no member to confirm anything: nothing is left open, but nobody
     /// is known to have the messages.
@@ -87,7 +96,7 @@ mod tests {
             kind,
             version,
         };
-        let mut view = View::default();
+        let mut view = View::from_iter([]);
         assert!(view.apply(&change(7, ViewChangeKind::Joined, 1)));
         assert!(view.apply(&change(3, ViewChangeKind::Joined, 2)));
         assert!(!view.apply(&change(7, ViewChangeKind::Joined, 3)));

@@ -180,7 +180,7 @@ impl<N: Network> Host<N> {
             unreliable: self.node.ordered().unreliable_limit(),
         };
         let shared = GroupShared::new(name, group, profile, limits);
-        shared.set_members(&self.members_of(group));
+        shared.set_members(self.members_of(group));
         let (hosted, parts) = HostedGroup::new(shared, address, self.queue_events);
         self.state.groups.insert(group, hosted);
         Ok((group, parts))

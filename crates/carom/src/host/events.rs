@@ -125,7 +125,7 @@ impl<N: Network> Host<N> {
         }
         let Some(hosted) = self.state.groups.get_mut(&group) else { return };
         match &event {
-            Event::View(_) => hosted.shared.set_members(&self.node.members(group)),
+            Event::View(change) => hosted.shared.change_members(change),
             Event::Message(message) if message.sender == self.node.id() => {
                 hosted.on_delivered(message.seqno);
             }
@@ -141,9 +141,9 @@ impl<N: Network> Host<N> {
     fn on_ring_news(&mut self, now: Time, group: GroupId, news: &RingNews) {
         let Some(hosted) = self.state.groups.get_mut(&group) else { return };
         match news {
-            RingNews::View(_) => hosted.shared.set_members(&self.node.members(group)),
+            RingNews::View(_) => hosted.shared.set_members(self.node.members(group)),
             RingNews::Removed { why, .. } => {
-                hosted.shared.set_members(&self.node.members(group));
+                hosted.shared.set_members(self.node.members(group));
                 hosted.on_removed(*why);
                 self.report_given_up(group);
             }
