@@ -1,7 +1,7 @@
 //! What ends, stands still and comes back.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
 use std::thread;
@@ -17,6 +17,10 @@ use crate::service::{Service, carom};
 
 /// Requests that are on their way at a time.
 const WINDOW: u32 = 256;
+/// HTTP connections that the service has open if it may have 256 descriptors.
+const SERVED: usize = 32;
+/// Connections that wait until the service opens them, in the queue of its listener.
+const QUEUED: usize = 128;
 
 #[test]
 fn every_join_that_was_acknowledged_is_there_after_the_service_was_killed() {
@@ -45,18 +49,27 @@ fn every_join_that_was_acknowledged_is_there_after_the_service_was_killed() {
     }
 }
 
-/// Half a request; `None` if the service takes up no more for now.
-fn half_request(http: SocketAddr) -> Option<TcpStream> {
-    let mut stream = TcpStream::connect_timeout(&http, Duration::from_secs(2)).ok()?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nX: ").ok()?;
-    Some(stream)
+/// Connects and sends half a request. The error is that of the connection.
+fn half_request(http: SocketAddr) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&http, Duration::from_secs(2))?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nX: ").expect("a connection takes a line");
+    Ok(stream)
 }
 
 #[test]
 fn half_open_requests_do_not_keep_nodes_out() {
     let service = Service::start_with_descriptors(256);
     let http = service.http.parse().expect("it is an address");
-    let half_open: Vec<TcpStream> = (0..400).map_while(|_| half_request(http)).collect();
+    let attempts: Vec<_> = (0..400).map(|_| thread::spawn(move || half_request(http))).collect();
+    let mut half_open = Vec::new();
+    for attempt in attempts {
+        match attempt.join().expect("its request is sent") {
+            Ok(stream) => half_open.push(stream),
+            // The queue of the listener is full.
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}"),
+        }
+    }
+    assert!(half_open.len() >= SERVED + QUEUED, "{} connections", half_open.len());
     let mut node = RawNode::open(&service.address, NodeId(0xA11));
     (0..10).for_each(|number| node.join(number));
     let mut joined = 0;
