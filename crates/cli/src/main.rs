@@ -168,6 +168,22 @@ mod tests {
     }
 
     #[test]
+    fn help_promises_exclusion_only_with_a_quorum() {
+        let mut command = Cli::command();
+        for (verb, limit) in [
+            ("lock", "Without it that holds only among members that see each other"),
+            ("serve", "without it servers that do not see each other"),
+            ("pub", "A majority is one of the members that the ring has; with --quorum-of"),
+        ] {
+            let verb = command.find_subcommand_mut(verb).expect("it is a verb");
+            let help = verb.render_long_help().to_string();
+            let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(help.contains(limit), "{help}");
+            assert!(!help.contains("over a cluster"), "{help}");
+        }
+    }
+
+    #[test]
     fn no_help_names_an_empty_default() {
         fn look(command: &mut clap::Command) {
             let help = command.render_long_help().to_string();

@@ -60,7 +60,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ORDER")]
     order: Option<Order>,
     /// Deliver a message of an ordered group only when this many members, a majority or all others
-    /// are known to have it [default: at once]
+    /// are known to have it. A majority is one of the members that the ring has; with --quorum-of
+    /// it is one of the voters [default: at once]
     #[arg(long, value_name = "K|majority|all", allow_hyphen_values = true)]
     #[arg(value_parser = promises::resilience)]
     resilience: Option<Resilience>,

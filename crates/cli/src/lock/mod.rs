@@ -15,7 +15,11 @@ use crate::ring::{self, Limit, Part, RingArgs, RingWatch};
 use crate::{output, units, waiting};
 use holding::Holding;
 
-/// Run a command while holding a lock of an ordered group, as flock does, over a cluster
+/// Run a command while holding a lock of an ordered group, as flock does on one machine
+///
+/// With --quorum-of N at all members, one member at most is granted the lock at a time. Without it
+/// that holds only among members that see each other: machines that start apart, or are cut off
+/// from each other, may each be granted the lock.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {

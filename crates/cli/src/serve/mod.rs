@@ -370,6 +370,9 @@ Start it on several machines: one replies, and the next one takes over when it e
 was at then is done again, and CAROM_MAY_BE_DONE is 1 in the command's environment, which also has
 CAROM_GROUP, CAROM_CALLER and CAROM_REQUEST. When the command fails its reply says so.
 
+Give --quorum-of N to all members: without it servers that do not see each other, such as those on
+machines that start apart, each reply.
+
 A command that runs longer than --timeout, with all that it has started, is sent SIGTERM, and
 SIGKILL 2 s later. The request is replied to with code 124 and not left to another server, where it
 would take as long again.
