@@ -185,12 +185,13 @@ proptest! {
 fn values_that_the_wire_refuses_are_refused_with_what_is_allowed() {
     let mut world = World::new(config(1, 78));
     let [node] = start(&world);
-    for least in [0, u16::MAX] {
+    for least in [0, Partition::MAX_AT_LEAST + 1, u16::MAX] {
         let profile = Profile::ordered().partition(Partition::AtLeast(least));
         let refused = world.block_on(PATIENCE, join(&node, "prices", profile));
         let Err(error) = refused.expect("at once") else { panic!("{least} is accepted") };
         let error = error.to_string();
-        assert!(error.contains(&format!("AtLeast({least}) is invalid: expected 1 to")), "{error}");
+        let expected = format!("AtLeast({least}) is invalid: expected 1 to 4096 members");
+        assert!(error.contains(&expected), "{error}");
     }
     let joined = world.block_on(PATIENCE, join(&node, "prices", Profile::ordered()));
     let group = joined.expect("in time").expect("a sound group");

@@ -7,7 +7,6 @@ pub(crate) mod verb;
 
 use std::time::{Duration, Instant};
 
-use carom::rmp::RingView;
 use carom::{Event, Group, Node, Partition, Profile};
 
 use crate::counted::counted;
@@ -214,16 +213,18 @@ fn partition(text: &str) -> Result<Partition, UnitError> {
         "majority" => Ok(Partition::Majority),
         "all" => Ok(Partition::All),
         _ => match text.parse() {
-            Ok(least @ 1..=MOST_MEMBERS) => Ok(Partition::AtLeast(least)),
+            Ok(least @ 1..=Partition::MAX_AT_LEAST) => Ok(Partition::AtLeast(least)),
             _ => Err(UnitError {
                 cause: format!("'{text}' is no part of a ring"),
-                fix: format!("write majority, all, or a number of members, 1 to {MOST_MEMBERS}"),
+                fix: format!(
+                    "write majority, all, or a number of members, 1 to {}",
+                    Partition::MAX_AT_LEAST
+                ),
             }),
         },
     }
 }
 
-const MOST_MEMBERS: u16 = RingView::MAX_MEMBERS as u16;
 const STEP: Duration = Duration::from_millis(20);
 const TELL_AFTER: Duration = Duration::from_secs(1);
 /// A node that is closed waits 3 s for the rings of its groups to let it go.
@@ -232,16 +233,25 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(4);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom::rmp::RingView;
 
     #[test]
     fn a_part_is_a_majority_all_or_a_number_of_members() {
         assert_eq!(partition("majority"), Ok(Partition::Majority));
         assert_eq!(partition("all"), Ok(Partition::All));
         assert_eq!(partition("3"), Ok(Partition::AtLeast(3)));
-        assert_eq!(partition("4096"), Ok(Partition::AtLeast(4096)));
-        for wrong in ["0", "-1", "half", "", "4097", "70000"] {
+        for wrong in ["0", "-1", "half", "", "70000"] {
             assert!(partition(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn flag_and_library_take_the_same_numbers_of_members() {
+        for least in 0..=u16::MAX {
+            let is_flag_valid = partition(&least.to_string()).is_ok();
+            assert_eq!(is_flag_valid, Partition::AtLeast(least).validate().is_ok(), "{least}");
+        }
+        assert_eq!(usize::from(Partition::MAX_AT_LEAST), RingView::MAX_MEMBERS);
     }
 
     #[test]

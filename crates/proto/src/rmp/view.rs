@@ -46,8 +46,9 @@ pub struct Member {
 /// to work at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Partition {
-    /// So many of the view before; 1 lets every partition continue. A ring that has no more members
-    /// than that is stopped by the failure of any of them: a part of fewer members never continues.
+    /// So many of the view before, 1 to [`Partition::MAX_AT_LEAST`]; 1 lets every partition
+    /// continue. A ring that has no more members than that is stopped by the failure of any of
+    /// them: a part of fewer members never continues.
     AtLeast(u16),
     /// An electorate of so many voters, 1 to [`Partition::MAX_ELECTORATE`]: fewer than a majority
     /// of it order nothing, acknowledge nothing and grant no lock, from the first member on. So two
@@ -65,15 +66,20 @@ impl Partition {
     /// The largest electorate.
     pub const MAX_ELECTORATE: u16 = 4096;
 
-    /// The largest number of [`Partition::AtLeast`].
-    pub const MAX_AT_LEAST: u16 = QUORUM_OF - 1;
+    /// The largest number of [`Partition::AtLeast`]: that of the members of a ring.
+    pub const MAX_AT_LEAST: u16 = RingView::MAX_MEMBERS as u16;
 
     /// Checks the bounds.
     ///
     /// # Errors
-    /// [`JoinError::Partition`] if it cannot be sent to the other members.
+    /// [`JoinError::Partition`] if no ring can have so many members, or so many voters.
     pub fn validate(self) -> Result<(), JoinError> {
-        match Self::from_wire(self.to_wire()) == Some(self) {
+        let is_valid = match self {
+            Self::AtLeast(least) => (1..=Self::MAX_AT_LEAST).contains(&least),
+            Self::QuorumOf(voters) => (1..=Self::MAX_ELECTORATE).contains(&voters),
+            Self::Majority | Self::All => true,
+        };
+        match is_valid {
             true => Ok(()),
             false => Err(JoinError::Partition { given: self }),
         }
