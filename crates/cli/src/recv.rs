@@ -471,4 +471,19 @@ mod tests {
             assert!(!is_expected(&offer, other), "{other}");
         }
     }
+
+    #[test]
+    fn fix_continues_from_what_is_kept_only_where_something_is_kept() {
+        let told = |error: ReceiveError| {
+            let error = failed("images", &error).object();
+            ["cause", "fix"].map(|field| error[field].as_str().expect("a text").to_owned())
+        };
+        let reason = "image has changed since the transfer began".to_owned();
+        let [cause, fix] = told(ReceiveError::Discarded(reason.clone()));
+        assert!(cause.contains(&reason) && cause.ends_with("was removed"), "{cause}");
+        assert_eq!(fix, "start it again when something else is sent");
+        let [cause, fix] = told(ReceiveError::Aborted(reason.clone()));
+        assert!(cause.contains(&reason) && !cause.contains("removed"), "{cause}");
+        assert!(fix.ends_with("it goes on from what is kept"), "{fix}");
+    }
 }

@@ -80,3 +80,31 @@ fn a_directory_in_the_way_is_not_said_to_be_replaced_by_overwrite() {
     assert_eq!(code(&refused), 2);
     assert_says(&refused, "fix: move it away, or give another directory");
 }
+
+/// Pieces of two versions of a file are no file: nothing is kept, so the fix must not promise that
+/// a later transfer continues from it.
+#[test]
+fn receivers_of_a_source_that_changed_are_told_that_nothing_is_kept() {
+    let net = Net::new(23_157);
+    net.write("data", &noise(300_000, 15));
+    let sender = net.start(&["send", "data", "--to", "g", "--receivers", "2"]);
+    let first = net.recv("a", &[]);
+    // It has the list of the pieces, and the stream waits for the other one.
+    net.await_file("a");
+    net.write("data", &noise(300_000, 16));
+    let second = net.recv("b", &[]);
+    let sent = sender.end();
+    assert_eq!(code(&sent), 2, "{sent:?}");
+    for (name, receiver) in [("a", first), ("b", second)] {
+        let ended = receiver.end();
+        assert_eq!(code(&ended), 2, "{ended:?}");
+        let [error] = &objects(&ended, "error")[..] else { panic!("{ended:?}") };
+        let cause = "group g: the sender ended the transfer: data has changed since the transfer \
+                     began; what was received of it was removed";
+        assert_eq!(error["cause"], cause);
+        assert_eq!(error["fix"], "start it again when something else is sent");
+        assert_says(&ended, "start it again when something else is sent");
+        let left: Vec<_> = fs::read_dir(net.path(name)).expect("a directory").collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}

@@ -61,6 +61,15 @@ impl Net {
         self.dir.path().join(name)
     }
 
+    /// Waits until a receiver has begun to write into `name`.
+    fn await_file(&self, name: &str) {
+        let began = Instant::now();
+        while fs::read_dir(self.path(name)).map_or(0, Iterator::count) == 0 {
+            assert!(began.elapsed() < PATIENCE, "{name} stays empty");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// How far a receiver has come that writes into `name`: bytes on disk of what is not whole.
     fn await_pieces(&self, name: &str) {
         let began = Instant::now();
