@@ -105,6 +105,15 @@ mod tests {
         assert!(Confirmed::Alone.words().starts_with("not safe"), "nobody has anything");
     }
 
+    /// With `--wait-for 0` a publisher without members is what the user asked for.
+    #[test]
+    fn publisher_alone_is_not_safe_and_no_finding() {
+        let alone = Confirmed::Alone;
+        assert_eq!(alone.words(), "not safe: no member was there to get them");
+        assert!(!alone.is_safe() && !alone.is_finding());
+        assert_eq!(alone.figures().0, 0);
+    }
+
     #[test]
     fn members_that_all_left_unconfirmed_are_a_finding() {
         let left = Confirmed::AllLeft;

@@ -126,6 +126,31 @@ fn interrupted_publisher_leaves_in_order_although_a_member_does_not_answer() {
     drop(stdin);
 }
 
+/// `--wait-for 0` says that a publisher may be alone: it is told what that means, and no failure.
+#[test]
+fn publisher_that_waits_for_nobody_ends_with_code_0_and_is_not_safe() {
+    let ports = alone(17_423);
+    let publish = ["pub", "nobody", "--wait-for", "0"];
+    for (more, says) in [(&[][..], true), (&["--json"][..], false)] {
+        let args = [&publish[..], more].concat();
+        let mut publisher = Running::start(&args, &ports, Stdio::piped());
+        let summary = publisher.stdout();
+        let mut stdin = publisher.child.stdin.take().expect("it is piped");
+        writeln!(stdin, "unheard").expect("carom reads its input");
+        drop(stdin);
+        if says {
+            publisher.await_line("not safe: no member was there to get them");
+        }
+        assert_eq!(publisher.end().code(), Some(0), "{:#?}", publisher.seen);
+        let summary = summary.join().expect("the reader does not panic");
+        if !says {
+            let summary: Value = serde_json::from_str(&summary).expect("it is JSON");
+            let told = (&summary["messages"], &summary["safe"], &summary["members"]);
+            assert_eq!(told, (&1.into(), &false.into(), &0.into()), "{summary}");
+        }
+    }
+}
+
 #[test]
 fn ctrl_c_ends_a_publisher_that_waits_for_members() {
     let mut publisher = Running::start(&["pub", "nobody"], &alone(17_417), Stdio::null());
