@@ -1,9 +1,14 @@
 //! An operator forces a quorum that is lost.
 
+use std::fmt::{Debug, Write as _};
+use std::sync::mpsc::{Sender, channel};
+
 use carom_proto::rmp::packet::Packet;
 use carom_proto::rmp::{Config, Epoch, Process, Qos, Rmp};
 use carom_proto::wire::Header;
 use carom_proto::{Engine as _, Incarnation, NodeId, Origin, Time};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use crate::payloads;
 use crate::quorum::{CLIENT, is_working, waits, world};
@@ -51,6 +56,73 @@ fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
         let view = world.hosts[0].engine.view(GROUP).expect("it is in one");
         assert!(view.has_quorum() && !view.is_forced, "seed {seed}: {view:?}");
     }
+}
+
+/// Where the warnings go that are logged.
+#[derive(Clone)]
+struct Log(Sender<String>);
+
+/// The fields of a log entry.
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, "{field}={value:?} ").expect("a string takes everything");
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.send(line.0).expect("the test reads the log");
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[test]
+fn forced_quorum_is_logged_with_the_operator_and_the_lost_voters() {
+    let mut world = world(3, 3, 1, &[0; 3]);
+    (0..3).for_each(|number| world.join(number));
+    world.run_for(3000 * MS);
+    (1..3).for_each(|number| world.crash(number));
+    world.send(0, Qos::TotallyOrdered, 50);
+    world.run_for(5000 * MS);
+    let epoch = world.hosts[0].engine.view(GROUP).expect("it is in one").epoch;
+    let (to, log) = channel::<String>();
+    let force = |world: &mut World, lost: &[u64]| {
+        let lost = lost.iter().map(|node| NodeId(*node)).collect();
+        let now = world.now;
+        world.hosts[0].engine.force_quorum(now, GROUP, epoch, lost);
+        world.run_for(5000 * MS);
+    };
+    let entries = || {
+        let lines = log.try_iter().filter(|line| line.contains("a quorum is forced"));
+        lines.collect::<Vec<_>>()
+    };
+    tracing::subscriber::with_default(Log(to.clone()), || force(&mut world, &[1]));
+    assert_eq!(entries(), [""; 0], "a member that answers was named");
+    tracing::subscriber::with_default(Log(to.clone()), || force(&mut world, &[2, 3]));
+    let entries = entries();
+    let [entry] = &entries[..] else { panic!("{entries:?}") };
+    let expected = format!("sender={:?} lost={:?}", NodeId(1), [NodeId(2), NodeId(3)]);
+    assert!(entry.contains(&expected), "{entry}");
+    assert!(is_working(&world, 0));
 }
 
 /// One of three voters has accepted a list whose initiator may have gone on with it, and the two
