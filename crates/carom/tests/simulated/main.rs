@@ -8,6 +8,7 @@ mod members;
 mod network;
 mod nodes;
 mod settings;
+mod shared_state;
 mod tasks;
 
 use std::time::Duration;
