@@ -26,9 +26,9 @@ pub(crate) fn always(records: &Records) -> Vec<Violation> {
                 found.push(format!("{process} was given {message}, which nobody published"));
             }
         }
-        let lost = Losses::of(record);
+        let lost = Losses::of(records, &streams, record);
         let both = seen.iter().filter(|message| {
-            streams.seqno(**message).is_some_and(|seqno| lost.holds(message.host, seqno))
+            streams.seqno(**message).is_some_and(|seqno| lost.must_hold(message.sender(), seqno))
         });
         found.extend(both.map(|message| format!("{process}: {message} delivered and lost")));
         let damaged = record.entries.iter().filter(|entry| matches!(entry, Entry::Damaged));
@@ -48,7 +48,7 @@ pub(crate) fn owed(records: &Records, alive: &[Process]) -> Vec<Violation> {
     let mut found = Vec::new();
     for receiver in alive {
         let record = &records[receiver];
-        let lost = Losses::of(record);
+        let lost = Losses::of(records, &streams, record);
         let mut given: BTreeMap<Process, BTreeSet<u64>> = BTreeMap::new();
         for Delivery { message, .. } in record.deliveries() {
             given.entry(message.sender()).or_default().insert(message.number);
@@ -67,6 +67,30 @@ pub(crate) fn owed(records: &Records, alive: &[Process]) -> Vec<Violation> {
                 format!("{receiver} was neither given {range} of {sender} nor told of its loss")
             }));
         }
+    }
+    found
+}
+
+/// Returns what a member that lives has published that no member was given, and of which neither
+/// it was told that it is given up, nor another member that it is lost.
+pub(crate) fn unanswered(records: &Records, alive: &[Process]) -> Vec<Violation> {
+    let streams = Streams::of(records);
+    let losses: Vec<Losses> =
+        alive.iter().map(|process| Losses::of(records, &streams, &records[process])).collect();
+    let mut found = Vec::new();
+    for sender in alive {
+        let Record { published, given_up, .. } = &records[sender];
+        let unanswered = (1..=*published).filter(|number| {
+            let message = Payload { host: sender.host, start: sender.start, number: *number };
+            let is_given = streams.seqno(message).is_some();
+            let is_lost = || losses.iter().any(|lost| lost.covers(&streams, message));
+            !is_given && !given_up.contains(number) && !is_lost()
+        });
+        found.extend(
+            ranges(unanswered).into_iter().map(|range| {
+                format!("nobody was given {range} of {sender}, and it was not told so")
+            }),
+        );
     }
     found
 }
@@ -174,41 +198,83 @@ fn stays(record: &Record) -> Vec<Vec<Place>> {
     stays
 }
 
-/// The numbers reported lost to one process, by sender.
-struct Losses(BTreeMap<u32, Vec<(u32, u32)>>);
+/// What was reported lost to one process.
+struct Losses(Vec<Loss>);
+
+/// Numbers of a host's stream that were reported lost.
+struct Loss {
+    host: u32,
+    first: u32,
+    last: u32,
+    /// The starts of the host that this can be about. A report does not name the start; but a
+    /// process is told of one start after the other.
+    starts: Vec<u32>,
+}
 
 impl Losses {
-    fn of(record: &Record) -> Self {
-        let mut losses: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
-        for entry in &record.entries {
-            if let Entry::Lost { sender, first, last } = entry {
-                losses.entry(*sender).or_default().push((*first, *last));
-            }
+    fn of(records: &Records, streams: &Streams, record: &Record) -> Self {
+        let mut losses = Vec::new();
+        for (at, entry) in record.entries.iter().enumerate() {
+            let Entry::Lost { sender: host, first, last } = *entry else { continue };
+            let before = start_of(host, record.entries[..at].iter().rev());
+            let after = start_of(host, record.entries[at..].iter());
+            let starts = before.unwrap_or(0)..=after.unwrap_or(u32::MAX);
+            let starts = records
+                .range(Process { host, start: *starts.start() }..)
+                .take_while(|(process, _)| process.host == host && starts.contains(&process.start))
+                .filter(|(process, record)| record.published > 0 || streams.has(**process))
+                .map(|(process, _)| process.start)
+                .collect();
+            losses.push(Loss { host, first, last, starts });
         }
         Self(losses)
     }
 
-    fn holds(&self, sender: u32, seqno: u32) -> bool {
-        let ranges = self.0.get(&sender).into_iter().flatten();
-        ranges
-            .into_iter()
-            .any(|(first, last)| seqno.wrapping_sub(*first) <= last.wrapping_sub(*first))
+    /// Losses that can be of this process' messages.
+    fn of_sender(&self, sender: Process) -> impl Iterator<Item = &Loss> {
+        let is_of = move |it: &&Loss| it.host == sender.host && it.starts.contains(&sender.start);
+        self.0.iter().filter(is_of)
+    }
+
+    /// Returns `true` if the number can have been reported lost.
+    fn may_hold(&self, sender: Process, seqno: u32) -> bool {
+        self.of_sender(sender).any(|loss| loss.holds(seqno))
+    }
+
+    /// Returns `true` if the number was reported lost, and no other start's.
+    fn must_hold(&self, sender: Process, seqno: u32) -> bool {
+        self.of_sender(sender).any(|loss| loss.starts.len() == 1 && loss.holds(seqno))
     }
 
     /// Returns `true` if `message` was reported lost. Nobody knows the numbers of a message that
     /// nobody was given: its packets end before the next message that somebody was given.
     fn covers(&self, streams: &Streams, message: Payload) -> bool {
+        let sender = message.sender();
         if let Some(seqno) = streams.seqno(message) {
-            return self.holds(message.host, seqno);
+            return self.may_hold(sender, seqno);
         }
         match (streams.after(message), streams.before(message)) {
-            (Some(after), _) => self.holds(message.host, after.wrapping_sub(1)),
-            (None, Some(before)) => self.0.get(&message.host).is_some_and(|ranges| {
-                ranges.iter().any(|(_, last)| (last.wrapping_sub(before) as i32) > 0)
-            }),
+            (Some(after), _) => self.may_hold(sender, after.wrapping_sub(1)),
+            (None, Some(before)) => {
+                self.of_sender(sender).any(|loss| (loss.last.wrapping_sub(before) as i32) > 0)
+            }
             (None, None) => false,
         }
     }
+}
+
+impl Loss {
+    fn holds(&self, seqno: u32) -> bool {
+        seqno.wrapping_sub(self.first) <= self.last.wrapping_sub(self.first)
+    }
+}
+
+/// The start of `host` of which the first delivery among `entries` is.
+fn start_of<'a>(host: u32, mut entries: impl Iterator<Item = &'a Entry>) -> Option<u32> {
+    entries.find_map(|entry| match entry {
+        Entry::Delivered(delivery) if delivery.message.host == host => Some(delivery.message.start),
+        _ => None,
+    })
 }
 
 /// Consecutive numbers as `first..last`.

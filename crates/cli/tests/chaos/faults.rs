@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
+use crate::kind::Kind;
 use crate::site::Site;
 
 /// A source of the same numbers for the same seed (splitmix64).
@@ -14,6 +15,8 @@ pub(crate) struct Draw(u64);
 pub(crate) enum Fault {
     /// `kill -9`, and a new process under the same node id.
     Kill,
+    /// The process leaves and ends, and a new one follows under the same node id.
+    Leave,
     /// SIGSTOP and SIGCONT.
     Stop,
     /// The hosts in two halves, without a word between them.
@@ -39,7 +42,8 @@ pub(crate) struct Ongoing {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
+        Self::Leave,
         Self::Kill,
         Self::Stop,
         Self::Partition,
@@ -50,9 +54,16 @@ impl Fault {
         Self::Bursts,
     ];
 
-    pub(crate) fn name(self) -> &'static str {
+    /// The faults of groups of this kind unless the user names others. Members leave where the
+    /// group has one sender, so that another one follows.
+    pub(crate) fn of(kind: Kind) -> Vec<Self> {
+        Self::ALL.into_iter().filter(|it| *it != Self::Leave || kind.has_one_sender()).collect()
+    }
+
+    fn name(self) -> &'static str {
         match self {
             Self::Kill => "kill",
+            Self::Leave => "leave",
             Self::Stop => "stop",
             Self::Partition => "partition",
             Self::OneWay => "one-way",
@@ -68,21 +79,12 @@ impl Fault {
     }
 
     /// Begins the fault at a site that has none, if there are enough of them.
-    pub(crate) fn begin(
-        self,
-        draw: &mut Draw,
-        sites: &mut [Site<'_>],
-        spared: usize,
-    ) -> Option<Ongoing> {
+    pub(crate) fn begin(self, draw: &mut Draw, sites: &mut [Site<'_>]) -> Option<Ongoing> {
         let free: Vec<usize> = (0..sites.len()).filter(|at| !sites[*at].has_fault).collect();
         let mut chosen: Vec<usize> = match self {
             Self::Partition => draw.some_of(&free, sites.len() / 2),
             Self::OneWay => draw.some_of(&free, 2),
-            // A process that the kind of group depends on is not killed.
-            Self::Kill => {
-                let others: Vec<usize> = free.into_iter().filter(|at| *at >= spared).collect();
-                draw.some_of(&others, 1)
-            }
+            Self::Kill | Self::Leave => to_end(draw, sites, free),
             _ => draw.some_of(&free, 1),
         };
         chosen.sort_unstable();
@@ -91,6 +93,7 @@ impl Fault {
         let mut left = 0;
         match self {
             Self::Kill => sites[at].kill(),
+            Self::Leave => sites[at].leave(),
             Self::Stop => sites[at].signal(Signal::SIGSTOP),
             Self::Partition => partition(sites, &chosen),
             Self::OneWay => {
@@ -114,6 +117,7 @@ impl Fault {
         for at in &chosen {
             sites[*at].has_fault = true;
         }
+        change_over(draw, sites);
         Some(Ongoing { until: Instant::now() + length, fault: self, sites: chosen, left })
     }
 }
@@ -131,7 +135,7 @@ impl Ongoing {
             return Some(self);
         }
         match self.fault {
-            Fault::Kill => sites[at].start(),
+            Fault::Kill | Fault::Leave => sites[at].start(),
             Fault::Stop => sites[at].signal(Signal::SIGCONT),
             Fault::Partition => {
                 for site in sites.iter_mut() {
@@ -154,6 +158,28 @@ impl Ongoing {
         let healed = Self { left: 0, ..self };
         assert!(healed.end(draw, sites).is_none(), "nothing is left of it");
     }
+}
+
+/// A site whose process ends. That of the only sender is the first, and then as likely as all
+/// others together.
+fn to_end(draw: &mut Draw, sites: &[Site<'_>], free: Vec<usize>) -> Vec<usize> {
+    let is_first = sites.iter().all(Site::is_first_start);
+    let sender = free.iter().copied().find(|at| sites[*at].is_sender);
+    let sender = sender.filter(|at| sites[*at].kind.has_one_sender());
+    match sender.filter(|_| is_first || draw.below(2) == 0) {
+        Some(sender) => vec![sender],
+        None => draw.some_of(&free, 1),
+    }
+}
+
+/// Where the process of the only sender has ended, another member takes over.
+fn change_over(draw: &mut Draw, sites: &mut [Site<'_>]) {
+    let gone = sites.iter().position(|it| it.is_sender && !it.is_running());
+    let Some(gone) = gone.filter(|at| sites[*at].kind.has_one_sender()) else { return };
+    let free: Vec<usize> = (0..sites.len()).filter(|at| !sites[*at].has_fault).collect();
+    let next = draw.one_of(&free);
+    sites[gone].is_sender = false;
+    sites[next].make_sender();
 }
 
 /// Cuts the chosen sites off from all others, in both directions.

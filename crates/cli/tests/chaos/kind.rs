@@ -35,8 +35,8 @@ impl Kind {
         }
     }
 
-    /// Returns `true` if the member on this host publishes.
-    pub(crate) fn publishes(self, host: u32) -> bool {
-        self != Self::Bulk || host == 1
+    /// Returns `true` if one member publishes at a time.
+    pub(crate) fn has_one_sender(self) -> bool {
+        self == Self::Bulk
     }
 }

@@ -2,7 +2,8 @@
 //! killed, stopped, partitioned, cut off in one direction, unplugged and made to lose datagrams
 //! while they publish. Then all is healed, and the records of the members are checked: every
 //! message is delivered once or reported lost at every member that lives, and ordered groups agree
-//! on one order.
+//! on one order. In a bulk group one member publishes at a time; when it is killed or leaves
+//! another one takes over.
 //!
 //! `cargo test` plays a short run of each kind of group. A long one:
 //! `cargo test -p carom-cli --test chaos -- run --seconds 600 --seed 7 --kind ordered`.
@@ -80,4 +81,4 @@ fn parse(options: &[String]) -> Result<(Run, Vec<Kind>), String> {
 
 const USAGE: &str = "usage: run [--seconds N] [--seed N] [--rate MESSAGES_PER_SECOND]
        [--kind lateral|ordered|bulk] [--records FOLDER]
-       [--faults kill,stop,partition,one-way,unplug,if-down,loss,bursts]";
+       [--faults kill,stop,partition,one-way,unplug,if-down,loss,bursts,leave]";

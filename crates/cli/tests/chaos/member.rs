@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ pub(crate) struct Member {
     /// Number of the process on this host, from 1: a restart has the next one.
     pub(crate) start: u32,
     pub(crate) address: Ipv4Addr,
-    /// Messages a second; 0 for a member that only receives.
+    /// Messages a second. Where one member publishes at a time it waits for the order to do so.
     pub(crate) rate: u32,
     pub(crate) record: String,
 }
@@ -75,11 +76,12 @@ impl Member {
             .expect("the host has an interface");
         let group = node.join("chaos", self.kind.profile()).expect("the settings are valid");
         record.line(format_args!("J {}", node.id().0));
-        let orders = Orders { quiet: AtomicBool::new(false), over: AtomicBool::new(false) };
+        let is_quiet = self.kind.has_one_sender();
+        let orders = Orders { quiet: AtomicBool::new(is_quiet), over: AtomicBool::new(false) };
         let (to_await, awaited) = sync_channel(AWAITED);
         thread::scope(|scope| {
             scope.spawn(|| self.publish(&group, &orders, &record, to_await));
-            scope.spawn(|| await_delivery(awaited, &record));
+            scope.spawn(|| await_delivery(awaited, &orders, &record));
             scope.spawn(|| confirm(&group, self.kind, &orders, &record));
             scope.spawn(|| orders.read(&record));
             receive(&group, &orders, &record);
@@ -93,9 +95,6 @@ impl Member {
         record: &Record,
         to_await: SyncSender<(u64, Published<'a>)>,
     ) {
-        if self.rate == 0 {
-            return;
-        }
         let pause = Duration::from_secs(1) / self.rate;
         let mut due = Instant::now();
         let mut number = 0;
@@ -114,7 +113,7 @@ impl Member {
                 Ok(published) => {
                     number += 1;
                     record.line(format_args!("P {number}"));
-                    if self.kind == Kind::Ordered {
+                    if self.kind != Kind::Lateral {
                         // A full channel means that nothing is acknowledged: the record shows it.
                         let _ = to_await.try_send((number, published));
                     }
@@ -125,11 +124,22 @@ impl Member {
     }
 }
 
-fn await_delivery(awaited: Receiver<(u64, Published<'_>)>, record: &Record) {
-    for (number, published) in awaited {
-        if published.delivered_blocking().is_ok() {
-            record.line(format_args!("A {number}"));
-        }
+/// Records what becomes of each message, in whatever order that is known.
+fn await_delivery(awaited: Receiver<(u64, Published<'_>)>, orders: &Orders, record: &Record) {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut open = Vec::new();
+    while !orders.over.load(Ordering::Relaxed) {
+        let new = awaited.try_iter();
+        open.extend(new.map(|(number, published)| (number, Box::pin(published.delivered()))));
+        open.retain_mut(|(number, delivered)| {
+            match delivered.as_mut().poll(&mut context) {
+                Poll::Pending => return true,
+                Poll::Ready(Ok(())) => record.line(format_args!("A {number}")),
+                Poll::Ready(Err(error)) => record.line(format_args!("G {number} {error}")),
+            }
+            false
+        });
+        thread::sleep(Duration::from_millis(50));
     }
 }
 

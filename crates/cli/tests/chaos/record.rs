@@ -55,6 +55,8 @@ pub(crate) struct Record {
     /// Highest number published.
     pub(crate) published: u64,
     pub(crate) acknowledged: Vec<u64>,
+    /// Numbers of messages that their sender was told are not delivered to all.
+    pub(crate) given_up: BTreeSet<u64>,
     pub(crate) confirmed: u64,
     /// Hosts of the members in view at the end.
     pub(crate) view: BTreeSet<u32>,
@@ -83,6 +85,7 @@ impl Record {
         match words.next()? {
             "P" => self.published = words.next()?.parse().ok()?,
             "A" => self.acknowledged.push(words.next()?.parse().ok()?),
+            "G" => drop(self.given_up.insert(words.next()?.parse().ok()?)),
             "S" => self.confirmed += u64::from(words.next()? == "0"),
             "!" => self.entries.push(Entry::Damaged),
             "C" => self.entries.push(Entry::Closed),
@@ -134,6 +137,11 @@ impl Streams {
             streams.entry(message.sender()).or_default().entry(message.number).or_insert(*seqno);
         }
         Self(streams)
+    }
+
+    /// Returns `true` if anybody was given a message of this sender.
+    pub(crate) fn has(&self, sender: Process) -> bool {
+        self.0.contains_key(&sender)
     }
 
     /// The message's number in its sender's stream, if anybody was given the message.

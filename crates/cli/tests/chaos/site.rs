@@ -18,13 +18,17 @@ use crate::record::Process;
 pub(crate) struct Site<'a> {
     pub(crate) host: &'a Host,
     pub(crate) has_fault: bool,
+    /// Whether its process publishes.
+    pub(crate) is_sender: bool,
+    pub(crate) kind: Kind,
     number: u32,
-    kind: Kind,
     rate: u32,
     folder: PathBuf,
     filter: Filter,
     starts: u32,
     running: Option<(Running, ChildStdin)>,
+    /// A process that was told to leave.
+    leaving: Option<Running>,
 }
 
 /// What the host's firewall drops on the way in.
@@ -36,11 +40,19 @@ pub(crate) struct Filter {
 
 impl<'a> Site<'a> {
     pub(crate) fn new(host: &'a Host, number: u32, kind: Kind, rate: u32, folder: &Path) -> Self {
-        let rate = if kind.publishes(number) { rate } else { 0 };
-        let folder = folder.to_path_buf();
-        let (filter, running) = (Filter::default(), None);
-        let mut site =
-            Self { host, has_fault: false, number, kind, rate, folder, filter, starts: 0, running };
+        let mut site = Self {
+            host,
+            has_fault: false,
+            is_sender: !kind.has_one_sender(),
+            kind,
+            number,
+            rate,
+            folder: folder.to_path_buf(),
+            filter: Filter::default(),
+            starts: 0,
+            running: None,
+            leaving: None,
+        };
         site.start();
         site
     }
@@ -49,8 +61,9 @@ impl<'a> Site<'a> {
         self.host.address.parse().expect("the lab gave it an address")
     }
 
-    /// Starts the host's next process.
+    /// Starts the host's next process. One that was told to leave has had the time to do so.
     pub(crate) fn start(&mut self) {
+        self.leaving = None;
         self.starts += 1;
         let member = Member {
             kind: self.kind,
@@ -77,6 +90,11 @@ impl<'a> Site<'a> {
         }
     }
 
+    /// Lets the process leave its group and end.
+    pub(crate) fn leave(&mut self) {
+        self.leaving = self.running.take().map(|(running, _)| running);
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some((running, _)) = &self.running {
             running.signal(signal);
@@ -88,6 +106,22 @@ impl<'a> Site<'a> {
         if let Some((_, stdin)) = &mut self.running {
             writeln!(stdin, "{order}").expect("the process reads its orders");
         }
+    }
+
+    /// Returns `true` if it has a process.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Returns `true` if no process of it has ended yet.
+    pub(crate) fn is_first_start(&self) -> bool {
+        self.starts == 1 && self.is_running()
+    }
+
+    /// Makes its process the one that publishes.
+    pub(crate) fn make_sender(&mut self) {
+        self.is_sender = true;
+        self.order("publish");
     }
 
     /// Changes what the host's firewall drops.
