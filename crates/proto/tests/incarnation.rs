@@ -51,7 +51,7 @@ fn every_datagram_of_a_node_carries_its_incarnation() {
         now = now + core::time::Duration::from_millis(10);
         node.handle_timeout(now);
     }
-    let expected = [Protocol::Lateral, Protocol::Membership, Protocol::Ordered];
+    let expected = [Protocol::Lateral, Protocol::Membership, Protocol::Ordered, Protocol::Bulk];
     assert!(expected.iter().all(|protocol| seen.contains(protocol)), "{seen:?}");
 }
 
