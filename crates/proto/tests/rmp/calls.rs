@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use carom_proto::rmp::{
-    Handler, LockName, Outcome, Partition, ReplyError, Request, RequestError, RequestId,
+    Handler, LockName, Outcome, Partition, Qos, ReplyError, Request, RequestError, RequestId,
     RequestOptions, Rmp,
 };
 use carom_proto::{GroupId, NodeId, Rng};
@@ -237,6 +237,13 @@ fn what_cannot_be_asked_or_answered_is_refused() {
     let options = RequestOptions { handler: Handler::new(0), ..RequestOptions::default() };
     let large = guest.request(now, GROUP, vec![0; 16 << 20].into(), options);
     assert!(matches!(large, Err(RequestError::TooLarge { .. })), "{large:?}");
+    let asked = Qos::Resilient(0);
+    for host in &mut world.hosts {
+        let options = RequestOptions { qos: asked, ..options };
+        let refused = host.engine.request(now, GROUP, "x".into(), options);
+        assert_eq!(refused, Err(RequestError::Qos { asked }), "{:?}", host.id);
+    }
+    let guest = &mut world.hosts[1].engine;
     for _ in 0..64 {
         guest.request(now, GROUP, "x".into(), options).expect("so many may wait");
     }
