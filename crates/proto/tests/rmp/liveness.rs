@@ -47,22 +47,23 @@ fn seven_of(hosts: usize) -> World {
     world
 }
 
-/// Messages of a sender delivered within a second at another member, in a storm of so many.
-fn delivered_in_a_second(lockers: usize) -> (usize, World) {
+/// Messages of a sender delivered within five seconds at another member, in a storm of so many.
+fn delivered_in_five_seconds(lockers: usize) -> (usize, World) {
     let mut world = seven_of(7);
+    world.check_every = 11;
     let before = reformations(&world);
-    storm(&mut world, lockers, 1000);
+    storm(&mut world, lockers, 5000);
     assert_eq!(reformations(&world), before, "{lockers} lockers");
     (payloads(&world, 6).len(), world)
 }
 
 #[test]
 fn lock_storm_leaves_a_sender_its_throughput() {
-    let (without, _) = delivered_in_a_second(0);
-    let (with, world) = delivered_in_a_second(5);
+    let (without, _) = delivered_in_five_seconds(0);
+    let (with, world) = delivered_in_five_seconds(5);
     let granted: Vec<usize> = (0..5).map(|number| grants(&world, number)).collect();
     assert!(with * 10 >= without * 8, "{with} of {without}");
-    assert!(granted.iter().all(|count| *count > 20), "{granted:?}");
+    assert!(granted.iter().all(|count| *count > 100), "{granted:?}");
     let least = granted.iter().min().expect("five");
     assert!(granted.iter().all(|count| *count <= 2 * least), "not fair: {granted:?}");
 }
