@@ -16,8 +16,8 @@ use pollster::block_on;
 use crate::network::{multicast_port, on_loopback};
 use crate::{PATIENCE, config, join_with};
 
-/// Two nodes tell each other numbers; the program knows nothing of simulation. The group is returned
-/// as well: a member that leaves cannot confirm the other one's numbers any more.
+/// Two nodes tell each other numbers; the program knows nothing of simulation. The group is
+/// returned as well: a member that leaves cannot confirm the other one's numbers any more.
 async fn exchange(node: &Node, own: u32) -> (Vec<u32>, Group) {
     let group = join_with(node, 1).await;
     for number in 0..100_u32 {
