@@ -26,6 +26,9 @@ impl Builder {
     /// has a node already: its port 7400 is taken.
     pub fn start_on(mut self, host: &sim::Host) -> Result<Node, StartError> {
         self.check()?;
+        if let Some(mtu) = self.mtu {
+            [self.lateral.path_mtu, self.ordered.path_mtu, self.bulk.path_mtu] = [mtu; 3];
+        }
         self.lateral.validate()?;
         self.ordered.validate()?;
         self.bulk.validate()?;
