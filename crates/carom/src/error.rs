@@ -89,7 +89,7 @@ pub enum StartError {
     #[error("ordered groups: {0}")]
     Ordered(#[from] rmp::ConfigError),
     /// The bulk engine cannot be set like that.
-    #[error("{0}")]
+    #[error("bulk groups: {0}")]
     Bulk(#[from] rdcm::ConfigError),
     /// The driver that the node was to share has stopped.
     #[error("the driver has stopped")]
