@@ -1,5 +1,7 @@
 //! Programs on the public API in a simulated world.
 
+mod asking;
+mod engines;
 mod faults;
 mod given_up;
 mod histories;
@@ -15,6 +17,7 @@ use std::time::Duration;
 
 use carom::sim::{Link, Topology, World, WorldConfig};
 use carom::{Event, Group, Node, Profile};
+use proptest::test_runner::Config as ProptestConfig;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -37,6 +40,12 @@ async fn join_with(node: &Node, others: usize) -> Group {
         node.sleep(Duration::from_millis(5)).await;
     }
     group
+}
+
+/// So many cases unless the environment asks for a number: each of these is a world of its own.
+fn cases(usual: u32) -> ProptestConfig {
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    if asked { ProptestConfig::default() } else { ProptestConfig::with_cases(usual) }
 }
 
 fn messages(group: &Group) -> Vec<String> {

@@ -1,16 +1,60 @@
 //! Whatever a program asks for is refused with an error, or works at every member.
 
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
 use carom::sim::World;
 use carom::{
-    Event, Group, JoinGroupError, Loss, MulticastPool, Node, Partition, Profile, PublishError, Qos,
-    RingEvent, RingNews, SendOptions,
+    Event, Group, JoinGroupError, Loss, MulticastPool, Node, NodeId, Partition, Profile,
+    PublishError, Qos, RingEvent, RingNews, SendOptions, StartError,
 };
 use proptest::prelude::*;
 
-use crate::{PATIENCE, config, start};
+use crate::{PATIENCE, cases, config, start};
+
+/// A profile, and what its ring has to tell of it at every member.
+#[derive(Clone, Copy, Debug)]
+struct Drawn {
+    profile: Profile,
+    partition: Option<Partition>,
+    /// Which of the two nodes is a voter.
+    voters: [bool; 2],
+}
+
+impl Drawn {
+    /// The profile with which a node joins.
+    fn of_node(self, at: usize) -> Profile {
+        self.profile.voter(self.voters[at])
+    }
+
+    /// What comes of the settings if they are valid.
+    fn fate(self) -> Fate {
+        let Some(Partition::QuorumOf(electorate)) = self.partition else { return Fate::Works };
+        let voters = self.voters.into_iter().filter(|it| *it).count();
+        let needed = usize::from(electorate) / 2 + 1;
+        match voters {
+            _ if voters > electorate.into() => Fate::IsFull,
+            _ if voters < needed => Fate::Waits { needed },
+            _ => Fate::Works,
+        }
+    }
+}
+
+/// What valid settings lead to with two nodes.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Works,
+    /// For voters that are not there.
+    Waits {
+        needed: usize,
+    },
+    /// The electorate has no room for the second voter.
+    IsFull,
+}
 
 fn partitions() -> impl Strategy<Value = Partition> {
-    let odd = prop_oneof![Just(0), Just(1), Just(2), Just(1024), Just(1025), any::<u16>()];
+    let most = Partition::MAX_AT_LEAST;
+    let odd = prop_oneof![0..4_u16, Just(most), Just(most + 1), any::<u16>()].boxed();
     prop_oneof![
         odd.clone().prop_map(Partition::AtLeast),
         odd.prop_map(Partition::QuorumOf),
@@ -19,16 +63,74 @@ fn partitions() -> impl Strategy<Value = Partition> {
     ]
 }
 
-fn profiles() -> impl Strategy<Value = Profile> {
+fn profiles() -> impl Strategy<Value = Drawn> {
     let rates = (prop_oneof![0..4_u8, 30..35_u8, any::<u8>()], any::<u8>());
-    prop_oneof![
+    let plain = prop_oneof![
         rates.prop_map(|(r, c)| Profile::time_critical().rate_of_fire(r, c)),
-        partitions().prop_map(|partition| Profile::ordered().partition(partition)),
         Just(Profile::bulk()),
+        Just(Profile::guest()),
+    ];
+    let settings = prop_oneof![
+        2 => plain.prop_map(|profile| (profile, None)),
+        3 => partitions().prop_map(|it| (Profile::ordered().partition(it), Some(it))),
+    ];
+    (settings, any::<[bool; 2]>(), any::<bool>()).prop_map(
+        |((profile, partition), voters, rejoins)| Drawn {
+            profile: profile.rejoin(rejoins),
+            partition,
+            voters,
+        },
+    )
+}
+
+fn spans() -> impl Strategy<Value = Duration> {
+    let some = Duration::from_secs(5);
+    prop_oneof![
+        Just(Duration::ZERO),
+        Just(Duration::from_nanos(1)),
+        Just(some),
+        Just(Duration::MAX)
     ]
 }
 
-fn levels() -> impl Strategy<Value = Option<Qos>> {
+fn names() -> impl Strategy<Value = String> {
+    prop_oneof![3 => Just(0), 1 => Just(255), 1 => Just(256)].prop_map(|bytes| "r".repeat(bytes))
+}
+
+fn pools() -> impl Strategy<Value = MulticastPool> {
+    let address = prop_oneof![
+        3 => Just(Ipv4Addr::new(239, 77, 0, 1)),
+        1 => Just(Ipv4Addr::new(239, 255, 255, 255)),
+        1 => Just(Ipv4Addr::UNSPECIFIED),
+        1 => Just(Ipv4Addr::BROADCAST),
+        1 => Just(Ipv4Addr::new(224, 0, 0, 1)),
+    ];
+    let hello =
+        prop_oneof![3 => Just(MulticastPool::default().hello), 1 => Just(Ipv4Addr::LOCALHOST)];
+    let count = prop_oneof![Just(0), Just(1), Just(1024), any::<u16>()];
+    (address, count, hello).prop_map(|(first, count, hello)| MulticastPool { first, count, hello })
+}
+
+/// Losses that a message survives, and some that are none.
+fn losses() -> impl Strategy<Value = Loss> {
+    let share = || prop_oneof![4 => 0.0..0.1, 1 => Just(1.5), 1 => Just(-0.1), 1 => Just(f64::NAN)];
+    let bursts = (share(), prop_oneof![Just(0), 1..4_u32]);
+    let mean = prop_oneof![Just(f64::INFINITY), Just(0.5), 1.0..4.0];
+    prop_oneof![
+        2 => Just(Loss::None),
+        2 => share().prop_map(Loss::Uniform),
+        1 => bursts.prop_map(|(rate, length)| Loss::Burst { rate, length }),
+        1 => (share(), mean).prop_map(|(rate, mean_burst)| Loss::Markov { rate, mean_burst }),
+        1 => (share(), share()).prop_map(|(to_bad, loss_bad)| Loss::GilbertElliott {
+            to_bad,
+            to_good: 0.5,
+            loss_good: 0.0,
+            loss_bad,
+        }),
+    ]
+}
+
+pub(crate) fn levels() -> impl Strategy<Value = Option<Qos>> {
     prop_oneof![
         Just(None),
         Just(Some(Qos::Unreliable)),
@@ -46,7 +148,7 @@ async fn join(node: &Node, name: &str, profile: Profile) -> Result<Group, JoinGr
 
 async fn has_another(node: &Node, group: &Group) {
     while group.members().is_empty() {
-        node.sleep(std::time::Duration::from_millis(5)).await;
+        node.sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -60,42 +162,52 @@ async fn next_message(group: &Group) -> usize {
     }
 }
 
-/// The members that a group waits for so that it can work.
-async fn minority(group: &Group) -> usize {
+/// Waits until one of the groups is told this.
+async fn until_told(node: &Node, groups: [&Group; 2], is_it: impl Fn(&RingNews) -> bool) {
     loop {
-        match group.recv().await.expect("the group is open") {
-            Event::Ring(RingEvent { news: RingNews::Minority { needed, .. }, .. }) => {
-                return needed;
+        for event in groups.iter().flat_map(|group| std::iter::from_fn(|| group.try_recv())) {
+            if matches!(&event, Event::Ring(RingEvent { news, .. }) if is_it(news)) {
+                return;
             }
-            _ => continue,
         }
+        node.sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// 60 cases, for each of these is a world of its own, unless the environment asks for a number.
-fn few_cases() -> ProptestConfig {
-    let asked = std::env::var_os("PROPTEST_CASES").is_some();
-    if asked { ProptestConfig::default() } else { ProptestConfig::with_cases(60) }
+/// Asserts that the ring has the settings of both members, as one of them is told.
+async fn assert_ring(drawn: Drawn, of: [&Node; 2], at: &Node) {
+    let Some(partition) = drawn.partition else { return };
+    let mut groups = at.status_async().await.groups;
+    groups.retain(|group| group.profile.quorum() == drawn.profile.quorum() && group.name != "fine");
+    let ring = groups[0].ring.as_ref().expect("it has ordered a message");
+    let has_electorate = matches!(partition, Partition::QuorumOf(_));
+    for (node, is_voter) in of.into_iter().zip(drawn.voters) {
+        let member = ring.view.members.iter().find(|member| member.process.node == node.id());
+        let member = member.expect("it is a member");
+        assert_eq!(member.partition, partition);
+        assert!(member.is_voter == is_voter || !has_electorate, "{member:?}");
+    }
 }
 
 proptest! {
-    #![proptest_config(few_cases())]
+    #![proptest_config(cases(200))]
 
     #[test]
     fn settings_are_refused_or_work_at_every_member(
-        profile in profiles(),
+        drawn in profiles(),
         name in prop_oneof![Just(String::new()), Just("a\n\0b".into()), "\\PC{1,40}"],
         qos in levels(),
+        deadline in proptest::option::of(spans()),
         bytes in prop_oneof![Just(0), Just(1), Just(1284), Just(1285), Just(70_000)],
     ) {
         prop_assume!(name != "fine");
         let mut world = World::new(config(2, 77));
         let [here, there] = start(&world);
         let both = async {
-            let odd = join(&here, &name, profile).await;
+            let odd = join(&here, &name, drawn.of_node(0)).await;
             // The other node starts to take part when the first has all its groups.
             let fine = join(&here, "fine", Profile::ordered()).await.expect("a sound group");
-            let twin = join(&there, &name, profile).await;
+            let twin = join(&there, &name, drawn.of_node(1)).await;
             let fine_twin = join(&there, "fine", Profile::ordered()).await.expect("a sound group");
             has_another(&there, &fine_twin).await;
             has_another(&here, &fine).await;
@@ -112,27 +224,31 @@ proptest! {
             }
             (odd, twin) => panic!("{:?} here, {:?} there", odd.err(), twin.err()),
         };
+        let is_told: fn(&RingNews, Fate) -> bool = |news, fate| match (news, fate) {
+            (RingNews::Minority { needed, .. }, Fate::Waits { needed: expected }) => {
+                *needed == expected
+            }
+            (RingNews::ElectorateFull { voters: 1 }, Fate::IsFull) => true,
+            _ => false,
+        };
+        let fate = drawn.fate();
+        if !matches!(fate, Fate::Works) {
+            let told = until_told(&here, [&odd, &twin], |news| is_told(news, fate));
+            prop_assert!(world.block_on(PATIENCE, told).is_some(), "nobody is told: {fate:?}");
+            return Ok(());
+        }
         let meet = async {
             has_another(&here, &odd).await;
             has_another(&there, &twin).await;
         };
-        match profile.quorum() {
-            // An electorate of one has no room for the other.
-            Some(1) => return Ok(()),
-            Some(quorum) if quorum > 2 => {
-                let told = world.block_on(PATIENCE, minority(&twin));
-                prop_assert!(told.is_some_and(|needed| needed == quorum), "{told:?} of {quorum}");
-                return Ok(());
-            }
-            _ => {}
-        }
         prop_assert!(world.block_on(PATIENCE, meet).is_some(), "they do not see each other");
-        let options = SendOptions { qos, ..SendOptions::default() };
-        match odd.publish_with(vec![7; bytes], options) {
+        match odd.publish_with(vec![7; bytes], SendOptions { qos, deadline }) {
             Ok(published) => {
                 let heard = world.block_on(PATIENCE, next_message(&twin));
                 prop_assert_eq!(heard, Some(bytes), "what was taken is delivered");
                 drop(published);
+                let ring = assert_ring(drawn, [&here, &there], &there);
+                prop_assert!(world.block_on(PATIENCE, ring).is_some());
             }
             Err(PublishError::Qos { asked }) => prop_assert_eq!(Some(asked), qos),
             Err(PublishError::TooLarge { limit, .. }) => prop_assert!(bytes > limit),
@@ -142,36 +258,62 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(few_cases())]
+    #![proptest_config(cases(200))]
 
     #[test]
     fn builder_is_refused_or_its_node_works(
         port in prop_oneof![Just(0), Just(1), any::<u16>()],
-        pool_count in prop_oneof![Just(0), Just(1), any::<u16>()],
-        rate in prop_oneof![Just(0.0), Just(0.05), Just(1.5), Just(-0.1), Just(f64::NAN)],
-        queue in prop_oneof![Just(0), Just(1), 2..100_usize],
-        rack in prop_oneof![Just(0), Just(255), Just(256)].prop_map(|bytes| "r".repeat(bytes)),
+        pool in pools(),
+        loss in losses(),
+        queue in prop_oneof![Just(0), Just(1), Just(usize::MAX), 2..100_usize],
+        names in [names(), names()],
+        mtu in proptest::option::of(prop_oneof![Just(0), 690..710_u16, any::<u16>()]),
+        (ids, is_static) in (any::<bool>(), any::<bool>()),
+        seed in proptest::option::of(any::<u64>()),
+        found in prop_oneof![Just(""), Just("nonsense"), Just("10.0.0.1"), Just(":"), Just("10.0.0.1:0")],
     ) {
         let mut world = World::new(config(2, 79));
-        let build = || {
-            let pool = MulticastPool { count: pool_count, ..MulticastPool::default() };
-            let builder = Node::builder().multicast_port(port).pool(pool).rack(&rack);
-            builder.loss(Loss::Uniform(rate)).queue(queue)
+        let ids = if ids { [NodeId(0), NodeId(u64::MAX)] } else { [NodeId(1), NodeId(2)] };
+        let members: Vec<_> = (0..2).map(|at| (ids[at], world.host(at as u32).endpoint())).collect();
+        let build = |at: usize| {
+            let [cluster, rack] = &names;
+            let builder = Node::builder().multicast_port(port).pool(pool).loss(loss).queue(queue);
+            let mut builder = builder.cluster(cluster).rack(rack).node_id(ids[at]);
+            builder = mtu.into_iter().fold(builder, carom::Builder::mtu);
+            builder = seed.into_iter().fold(builder, carom::Builder::seed);
+            if !found.is_empty() && at == 1 {
+                builder = builder.seeds([found]);
+            }
+            if is_static {
+                // A node may be in its own list, and one may be there twice.
+                builder = builder.static_members([&members[..], &members[..1]].concat());
+            }
+            builder
         };
-        let started = [0, 1].map(|host| build().start_on(&world.host(host)));
-        let is_loss = (0.0..=1.0).contains(&rate);
-        let is_sound = port != 0 && pool_count != 0 && is_loss && rack.len() < 256;
+        let started = [0, 1].map(|at| build(at).start_on(&world.host(at as u32)));
+        let is_sound = [
+            port != 0,
+            pool.is_valid(),
+            loss.is_valid(),
+            names.iter().all(|name| name.len() < 256),
+            mtu.is_none_or(|mtu| mtu >= 700),
+        ];
+        let is_sound = is_sound.into_iter().all(|it| it);
         let [Ok(here), Ok(there)] = started else {
             for error in started.into_iter().filter_map(Result::err) {
-                prop_assert!(!is_sound, "{error}");
+                let is_seed = matches!(error, StartError::Seed { .. }) && !found.is_empty();
+                prop_assert!(!is_sound || is_seed, "{error}");
                 prop_assert!(!error.to_string().is_empty() && !error.fix().is_empty());
             }
             return Ok(());
         };
-        prop_assert!(is_sound, "port {port}, {pool_count} addresses, loss {rate}");
+        prop_assert!(is_sound, "port {port}, {pool}, {loss:?}, {mtu:?}");
         let heard = async {
             let odd = join(&here, "prices", Profile::time_critical()).await.expect("a group");
-            let twin = join(&there, "prices", Profile::time_critical()).await.expect("a group");
+            let twin = match join(&there, "prices", Profile::time_critical()).await {
+                Err(JoinGroupError::NoSeedAnswered { .. }) if !found.is_empty() => return 1,
+                twin => twin.expect("a group"),
+            };
             has_another(&here, &odd).await;
             has_another(&there, &twin).await;
             drop(odd.publish_async("x").await.expect("published"));

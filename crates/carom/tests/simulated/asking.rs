@@ -1,0 +1,157 @@
+//! Whatever a member asks of an ordered group, requests and locks, is refused or answered.
+
+use std::time::Duration;
+
+use carom::rmp::{Handler, LockName, RequestOptions};
+use carom::sim::World;
+use carom::{
+    Answered, Event, Group, LockError, Node, NodeId, NotAnswered, Profile, Qos, RingEvent, RingNews,
+};
+use proptest::prelude::*;
+
+use crate::settings::levels;
+use crate::{PATIENCE, cases, config, start};
+
+fn spans() -> impl Strategy<Value = Duration> {
+    let some = Duration::from_secs(5);
+    prop_oneof![
+        Just(Duration::ZERO),
+        Just(Duration::from_nanos(1)),
+        Just(some),
+        Just(Duration::MAX)
+    ]
+}
+
+/// Replies to each request of the handlers with what was asked.
+async fn serve(group: &Group) -> ! {
+    for handler in 0..SERVED {
+        let handler = Handler::new(handler).expect("there are six");
+        std::mem::forget(group.lock(handler).await.expect("nobody else serves"));
+    }
+    loop {
+        let event = group.recv().await.expect("the group is open");
+        if let Event::Ring(RingEvent { news: RingNews::Request(request), .. }) = event
+            && request.is_ours
+        {
+            group.reply(request.id, request.payload).await.expect("it is open");
+        }
+    }
+}
+
+/// Runs `asked` while the other member serves.
+async fn beside<T>(group: &Group, asked: impl Future<Output = T>) -> T {
+    let (mut serving, mut asked) = (Box::pin(serve(group)), Box::pin(asked));
+    std::future::poll_fn(|context| {
+        let _ = serving.as_mut().poll(context);
+        asked.as_mut().poll(context)
+    })
+    .await
+}
+
+async fn join_both(nodes: &[Node; 2]) -> [Group; 2] {
+    let here = nodes[0].join_async("quotes", Profile::ordered()).await.expect("a group");
+    let there = nodes[1].join_async("quotes", Profile::ordered()).await.expect("a group");
+    while here.members().is_empty() || there.members().is_empty() {
+        nodes[0].sleep(Duration::from_millis(5)).await;
+    }
+    [here, there]
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    #[test]
+    fn requests_are_refused_or_answered_in_time(
+        handler in proptest::option::of(0..6_u8),
+        qos in levels(),
+        patience in proptest::option::of(spans()),
+        via in prop_oneof![Just(None), Just(Some(0)), Just(Some(1)), Just(Some(u64::MAX))],
+        is_member in any::<bool>(),
+        bytes in prop_oneof![Just(0), Just(1), Just(1400), Just(70_000), Just(16 << 20)],
+    ) {
+        let mut world = World::new(config(3, 81));
+        let handler = handler.and_then(Handler::new);
+        let [here, there, stranger] = start(&world);
+        let nodes = [here, there];
+        let ids = nodes.each_ref().map(Node::id);
+        let via = via.map(|at| ids.get(at as usize).copied().unwrap_or(NodeId(at)));
+        let options = RequestOptions { handler, qos: qos.unwrap_or_default(), patience, via };
+        let asked = async {
+            let [group, server] = join_both(&nodes).await;
+            let payload = vec![7; bytes];
+            beside(&server, async {
+                // The server has its locks by then.
+                group.lock("last").await.expect("it is free");
+                nodes[0].sleep(Duration::from_secs(1)).await;
+                match is_member {
+                    true => group.request(payload, options).await,
+                    false => stranger.request("quotes", payload, options).await,
+                }
+            })
+            .await
+        };
+        let answer = world.block_on(PATIENCE, asked);
+        let is_served = handler.is_none_or(|it| it.number() < SERVED);
+        let is_hurried = patience.is_some_and(|it| it < Duration::from_secs(1));
+        // Such a one is delivered at once or never: never if it is the first that the ring hears of a
+        // node that is no member.
+        let is_dropped = !is_member && options.qos == Qos::Unreliable;
+        match answer {
+            None => {
+                let is_open = !is_served || is_dropped;
+                prop_assert!(is_open && patience == Some(Duration::MAX), "no answer");
+            }
+            Some(Ok(Answered::Acknowledged)) => prop_assert_eq!(handler, None),
+            Some(Ok(Answered::Reply { by, payload })) => {
+                prop_assert!(handler.is_some() && by == ids[1]);
+                prop_assert_eq!(payload.len(), bytes);
+            }
+            Some(Err(NotAnswered::Unanswered)) => {
+                prop_assert!(is_hurried || !is_served || is_dropped);
+            }
+            Some(Err(error @ NotAnswered::Refused(_))) => {
+                let is_invalid = qos == Some(Qos::Resilient(0));
+                prop_assert!(is_invalid || bytes >= 1400, "{error}");
+                prop_assert!(!error.to_string().is_empty() && !error.fix().is_empty());
+            }
+            Some(Err(error)) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn locks_are_granted_once_or_refused_in_time(
+        name in prop_oneof![Just(String::new()), Just("a\n\0b".into()), "\\PC{1,300}"],
+        handler in proptest::option::of(0..6_u8),
+        spans in [spans(), spans()],
+    ) {
+        let mut world = World::new(config(2, 82));
+        let nodes: [Node; 2] = start(&world);
+        let name: LockName = match handler.and_then(Handler::new) {
+            Some(handler) => handler.lock(),
+            None => name.as_str().into(),
+        };
+        let spans = [spans[0], spans[1].min(PATIENCE / 4)];
+        let locked = async {
+            let [here, there] = join_both(&nodes).await;
+            let first = here.lock_timeout_async(name, spans[0]).await;
+            let second = there.lock_timeout_async(name, spans[1]).await;
+            let both = first.is_ok() && second.is_ok();
+            let errors = [first.err(), second.err()];
+            (both, errors)
+        };
+        let (both, errors) = world.block_on(PATIENCE, locked).expect("in time");
+        prop_assert!(!both, "two members hold it");
+        for (error, span) in errors.iter().zip(spans) {
+            match error {
+                None => {}
+                Some(LockError::Timeout(after)) => prop_assert_eq!(*after, span),
+                Some(error) => panic!("{error}"),
+            }
+        }
+        let had_time = spans[0] >= Duration::from_secs(5);
+        prop_assert!(!had_time || errors[0].is_none(), "nobody holds it");
+    }
+}
+
+/// Handlers that are served, from 0 on.
+const SERVED: u8 = 3;
