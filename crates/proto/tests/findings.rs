@@ -11,6 +11,8 @@ use rig::{MILLISECOND, SECOND, World, payload};
 
 const RATE: RateOfFire = RateOfFire::new(8, 5);
 const GROUP: GroupId = GroupId(100);
+const SETTINGS: GroupSettings =
+    GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
 
 fn datagram(packet: Packet<'_>, sender: u64, group: GroupId) -> Vec<u8> {
     let mut out = Vec::new();
@@ -296,21 +298,22 @@ fn a_jump_that_is_believed_notices_no_more_missing_packets_than_there_is_room_fo
     assert_eq!(world.hosts[0].lost.last().map(|lost| lost.last), Some(SeqNo(3 * gap)));
 }
 
-fn engine_with_two_members(now: Time) -> Lateral {
-    let mut engine = Lateral::new(NodeId(1), Config::default(), 1);
-    let settings = GroupSettings { profile: Profile::TimeCritical(RATE), name_check: 0 };
-    engine.join(now, GROUP, settings).expect("the settings are right");
-    for node in [NodeId(2), NodeId(3)] {
-        let kind = ViewChangeKind::Joined;
-        engine.handle_view(now, &ViewChange { group: GROUP, node, kind, version: 1 });
-    }
+fn engine_with_two_members(now: Time, config: &Config) -> Lateral {
+    let mut engine = Lateral::new(NodeId(1), config.clone(), 1);
+    engine.join(now, GROUP, SETTINGS).expect("the settings are right");
+    (2..4).for_each(|node| admit(&mut engine, now, node));
     engine
+}
+
+fn admit(engine: &mut Lateral, now: Time, node: u64) {
+    let (node, kind) = (NodeId(node), ViewChangeKind::Joined);
+    engine.handle_view(now, &ViewChange { group: GROUP, node, kind, version: 1 });
 }
 
 #[test]
 fn a_packet_overtaken_by_its_repair_enters_bins_and_is_no_duplicate() {
     let now = Time(1_000_000_000);
-    let mut engine = engine_with_two_members(now);
+    let mut engine = engine_with_two_members(now, &Config::default());
     let block = Block::of_message(&mut Arena::default(), now, None, b"x");
     let data = |seqno| {
         let packet = Packet::Data { seqno: SeqNo(seqno), confirm: false, block: block.bytes() };
@@ -333,20 +336,63 @@ fn a_packet_overtaken_by_its_repair_enters_bins_and_is_no_duplicate() {
     assert_eq!(events.filter(|event| matches!(event, Event::Message(_))).count(), 3);
 }
 
-#[test]
-fn a_wakeup_names_the_timer_that_is_due() {
-    let now = Time(1_000_000_000);
-    let mut engine = engine_with_two_members(now);
-    let block = Block::of_message(&mut Arena::default(), now, None, b"x");
-    let data = Packet::Data { seqno: SeqNo(1), confirm: false, block: block.bytes() };
-    engine.handle_datagram(now, &datagram(data, 2, GROUP));
+/// The reasons of all wakeups within a second, in the order of their names.
+fn reasons(engine: &mut Lateral, now: Time) -> Vec<&'static str> {
     let mut reasons = std::collections::BTreeSet::new();
     while let Some(due) = engine.poll_timeout().filter(|due| due.at < now + SECOND) {
         reasons.insert(due.reason);
         engine.handle_timeout(due.at);
     }
-    assert!(reasons.contains("open a stream"), "{reasons:?}");
-    assert!(!reasons.contains("heartbeat"), "nothing was sent: {reasons:?}");
+    reasons.into_iter().collect()
+}
+
+/// The engine sets six timers. Each has a history here; heartbeats follow all that is sent.
+#[test]
+fn a_wakeup_names_the_timer_that_is_due() {
+    let now = Time(1_000_000_000);
+    let send = |engine: &mut Lateral, bytes: usize| {
+        engine.send(now, GROUP, vec![7; bytes].into(), SendOptions::default())
+    };
+    let slow = Config {
+        pace_bytes_per_second: 1 << 20,
+        flush_after: None,
+        nak: None,
+        give_up_after: 500 * MILLISECOND,
+        window: 1,
+        ..Config::default()
+    };
+    let member = || engine_with_two_members(now, &slow);
+
+    let mut opening = member();
+    let block = Block::of_message(&mut Arena::default(), now, None, b"x");
+    let data = Packet::Data { seqno: SeqNo(1), confirm: false, block: block.bytes() };
+    opening.handle_datagram(now, &datagram(data, 2, GROUP));
+    assert_eq!(reasons(&mut opening, now), ["open a stream"]);
+
+    let mut sending = member();
+    send(&mut sending, 10).expect("nobody holds back");
+    assert_eq!(reasons(&mut sending, now), ["heartbeat"]);
+    assert!(matches!(send(&mut sending, 10), Err(SendError::HeldBack { .. })));
+    assert_eq!(reasons(&mut sending, now), ["heartbeat", "patience with slow members"]);
+
+    let mut welcoming = member();
+    send(&mut welcoming, 10).expect("nobody holds back");
+    admit(&mut welcoming, now, 4);
+    assert_eq!(reasons(&mut welcoming, now), ["end of the stream for joiners", "heartbeat"]);
+
+    let mut assembling = member();
+    let mut other = Lateral::new(NodeId(2), slow.clone(), 2);
+    other.join(now, GROUP, SETTINGS).expect("the settings are right");
+    send(&mut other, 100_000).expect("nobody holds back");
+    let mut piece = Vec::new();
+    other.poll_transmit(&mut piece).expect("a piece");
+    assembling.handle_datagram(now, &piece);
+    assert_eq!(reasons(&mut assembling, now), ["message in pieces", "open a stream"]);
+
+    // Nobody waits for a member here.
+    let mut cutting = engine_with_two_members(now, &Config { window: 1000, ..slow.clone() });
+    send(&mut cutting, 100_000).expect("nobody holds back");
+    assert_eq!(reasons(&mut cutting, now), ["heartbeat", "pace of pieces"]);
 }
 
 /// A late acknowledgement for the process that had this one's address before.
