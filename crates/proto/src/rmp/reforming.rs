@@ -61,6 +61,9 @@ pub(super) struct Reforming {
     lost_turns: u32,
     /// Since when the ring does not work.
     began: Option<Time>,
+    /// Members that take part. A joiner that has not taken the token is in the ring if it is one
+    /// of them: if only some members counted its messages, no two positions would be the same.
+    heard: BTreeSet<Process>,
     /// When each member voted in a ballot of this one last.
     seen: BTreeMap<Process, Time>,
     /// Since when this partition may not go on.
@@ -203,6 +206,7 @@ impl Group {
             cx.counters.foreign += 1;
             return;
         }
+        self.note_heard(ballot.creator, &position);
         let promised = self.reforming.promised.unwrap_or(epoch);
         if ballot < promised {
             return cx.unicast(sender, &Packet::RecoveryAbort { ballot, seen: promised });
@@ -232,7 +236,18 @@ impl Group {
     /// the same any more.
     fn position(&self, ring: &Ring) -> Position {
         let accepted = self.reforming.lists.last();
-        accepted.map_or_else(|| ring.position(), |proposal| proposal.position.clone())
+        accepted.map_or_else(
+            || ring.position(&self.reforming.heard),
+            |proposal| proposal.position.clone(),
+        )
+    }
+
+    /// A member takes part in a reformation. Those whose messages it counts were heard by it.
+    fn note_heard(&mut self, member: Process, position: &Position) {
+        let Some(ring) = &self.ring else { return };
+        let sources = position.received.iter().map(|(source, _)| *source);
+        let members = sources.chain([member]).filter(|process| ring.view().contains(*process));
+        self.reforming.heard.extend(members);
     }
 
     fn vote(&mut self, cx: &mut Around<'_>) {
@@ -275,6 +290,8 @@ impl Group {
         if ballot < promised {
             return cx.unicast(sender, &Packet::RecoveryAbort { ballot, seen: promised });
         }
+        self.note_heard(ballot.creator, &proposal.position);
+        let Some(ring) = &self.ring else { return };
         let position = self.position(ring);
         let is_dead = self.reforming.lists.refuted.contains(&ballot);
         if ballot > promised || is_dead || !proposal.view.contains(self.me) {

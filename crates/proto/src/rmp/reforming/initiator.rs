@@ -55,6 +55,7 @@ impl Group {
         };
         let voter = ring.view().process_of(sender);
         let (Some(voter), true) = (voter, ring.view().epoch == epoch) else { return };
+        self.note_heard(voter, &position);
         match &mut self.reforming.state {
             State::Initiating { votes, .. } => {
                 votes.insert(voter, Vote { position: position.clone(), accepted });

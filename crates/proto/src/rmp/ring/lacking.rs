@@ -1,5 +1,6 @@
 //! How far a member has come, and what it lacks.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::super::delivery::ViewEvent;
@@ -72,10 +73,13 @@ impl Ring {
         self.streams.values().all(|it| it.missing(it.needed_from(), it.ordered_to(), 1).is_empty())
     }
 
-    /// How far this member has come.
-    pub(in crate::rmp) fn position(&self) -> Position {
+    /// How far this member has come. Messages count of members that have taken the token, and of
+    /// those that were `heard` in a reformation.
+    pub(in crate::rmp) fn position(&self, heard: &BTreeSet<Process>) -> Position {
         // Who has left has no more places to wait for, whether its view was delivered or not.
-        let members = self.streams.iter().filter(|(source, _)| self.has_spoken(**source));
+        let is_heard = |source| heard.contains(source) && self.view.contains(*source);
+        let members = self.streams.iter();
+        let members = members.filter(|(source, _)| self.has_spoken(**source) || is_heard(source));
         let received = members.filter_map(|(source, stream)| {
             let to = stream.received_to();
             (to != stream.ordered_to()).then_some((*source, to))

@@ -1,4 +1,7 @@
+use bytes::Bytes;
+
 use super::super::locks::LockName;
+use super::super::qos::Qos;
 use super::super::view::Partition;
 use super::*;
 
@@ -52,4 +55,33 @@ fn lives_that_ended_first_are_forgotten() {
     let is_known = |node| ring.is_over(process(node));
     assert!(is_known(100) && is_known(101), "who has just left");
     assert!(!is_known(last) && is_known(last - 1), "who has left first");
+}
+
+#[test]
+fn founder_and_joiner_have_one_position_once_the_joiner_is_heard() {
+    let mut founder = ring();
+    let process = Process { node: NodeId(2), life: 1 };
+    let member = Member { process, ..founder.view.members[0] };
+    let kind = ListChangeKind::Join { member, name_check: 0 };
+    let change = ListChange { process, request: 0, kind };
+    let (at, site) = (founder.log.next(), founder.token);
+    founder.offer(Round { at, site, next: process, what: What::List(vec![change]) });
+    assert!(founder.apply_next(&mut 0).is_some());
+    let mut joiner = Ring::entered(process, founder.snapshot(true), SeqNo::FIRST);
+    let data = Data {
+        message: SeqNo::FIRST,
+        qos: Qos::TotallyOrdered,
+        handler: None,
+        is_call: false,
+        is_first: true,
+        is_last: true,
+        may_wait: false,
+        payload: Bytes::new(),
+    };
+    for ring in [&mut founder, &mut joiner] {
+        assert!(ring.insert(process, SeqNo::FIRST, data.clone()).is_some());
+    }
+    let (nobody, heard) = (BTreeSet::new(), BTreeSet::from([process]));
+    assert_ne!(founder.position(&nobody), joiner.position(&nobody), "it may be another ring's");
+    assert_eq!(founder.position(&heard), joiner.position(&nobody));
 }
