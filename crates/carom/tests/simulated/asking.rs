@@ -93,8 +93,8 @@ proptest! {
         let answer = world.block_on(PATIENCE, asked);
         let is_served = handler.is_none_or(|it| it.number() < SERVED);
         let is_hurried = patience.is_some_and(|it| it < Duration::from_secs(1));
-        // Such a one is delivered at once or never: never if it is the first that the ring hears of a
-        // node that is no member.
+        // An unreliable request is delivered at once or never: never if it is the first that the
+        // ring hears of a node that is no member.
         let is_dropped = !is_member && options.qos == Qos::Unreliable;
         match answer {
             None => {

@@ -54,7 +54,8 @@ enum Fate {
 
 fn partitions() -> impl Strategy<Value = Partition> {
     let most = Partition::MAX_AT_LEAST;
-    let odd = prop_oneof![0..4_u16, Just(most), Just(most + 1), any::<u16>()].boxed();
+    let odd =
+        prop_oneof![6 => 0..4_u16, 1 => Just(most), 1 => Just(most + 1), 1 => any::<u16>()].boxed();
     prop_oneof![
         odd.clone().prop_map(Partition::AtLeast),
         odd.prop_map(Partition::QuorumOf),
@@ -195,7 +196,11 @@ proptest! {
     #[test]
     fn settings_are_refused_or_work_at_every_member(
         drawn in profiles(),
-        name in prop_oneof![Just(String::new()), Just("a\n\0b".into()), "\\PC{1,40}"],
+        name in prop_oneof![
+            1 => Just(String::new()),
+            1 => Just("a\n\0b".into()),
+            8 => "\\PC{1,40}",
+        ],
         qos in levels(),
         deadline in proptest::option::of(spans()),
         bytes in prop_oneof![Just(0), Just(1), Just(1284), Just(1285), Just(70_000)],
@@ -270,11 +275,12 @@ proptest! {
         mtu in proptest::option::of(prop_oneof![Just(0), 690..710_u16, any::<u16>()]),
         (ids, is_static) in (any::<bool>(), any::<bool>()),
         seed in proptest::option::of(any::<u64>()),
-        found in prop_oneof![Just(""), Just("nonsense"), Just("10.0.0.1"), Just(":"), Just("10.0.0.1:0")],
+        found in proptest::sample::select(vec!["", "nonsense", "10.0.0.1", ":", "10.0.0.1:0"]),
     ) {
         let mut world = World::new(config(2, 79));
         let ids = if ids { [NodeId(0), NodeId(u64::MAX)] } else { [NodeId(1), NodeId(2)] };
-        let members: Vec<_> = (0..2).map(|at| (ids[at], world.host(at as u32).endpoint())).collect();
+        let endpoint = |at| world.host(at as u32).endpoint();
+        let members: Vec<_> = (0..2).map(|at| (ids[at], endpoint(at))).collect();
         let build = |at: usize| {
             let [cluster, rack] = &names;
             let builder = Node::builder().multicast_port(port).pool(pool).loss(loss).queue(queue);

@@ -75,15 +75,16 @@ pub(crate) fn owed(records: &Records, alive: &[Process]) -> Vec<Violation> {
 /// it was told that it is given up, nor another member that it is lost.
 pub(crate) fn unanswered(records: &Records, alive: &[Process]) -> Vec<Violation> {
     let streams = Streams::of(records);
-    let losses: Vec<Losses> =
-        alive.iter().map(|process| Losses::of(records, &streams, &records[process])).collect();
+    let losses_at = |process| (process, Losses::of(records, &streams, &records[process]));
+    let losses: Vec<(&Process, Losses)> = alive.iter().map(losses_at).collect();
     let mut found = Vec::new();
     for sender in alive {
+        let others = || losses.iter().filter(|(process, _)| *process != sender);
         let Record { published, given_up, .. } = &records[sender];
         let unanswered = (1..=*published).filter(|number| {
             let message = Payload { host: sender.host, start: sender.start, number: *number };
             let is_given = streams.seqno(message).is_some();
-            let is_lost = || losses.iter().any(|lost| lost.covers(&streams, message));
+            let is_lost = || others().any(|(_, lost)| lost.covers(&streams, message));
             !is_given && !given_up.contains(number) && !is_lost()
         });
         found.extend(
