@@ -86,7 +86,7 @@ pub(super) struct Changes<'a, E> {
 
 impl Stays {
     /// Everybody is there all the time.
-    fn for_ever() -> Self {
+    pub(super) fn for_ever() -> Self {
         Self { stays: Vec::new(), grace: Duration::ZERO }
     }
 

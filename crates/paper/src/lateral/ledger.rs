@@ -208,7 +208,63 @@ impl Delays {
 
 #[cfg(test)]
 mod tests {
+    use carom_proto::{NodeId, RateOfFire, Rng, SeqNo};
+
+    use super::super::membership::Membership;
     use super::*;
+
+    const SENDER: NodeId = NodeId(7);
+
+    /// An account of one group of two hosts.
+    fn ledger() -> Ledger {
+        let rate = RateOfFire::default();
+        let groups = Membership::OneGroup { size: 2, rate, odd: rate }.draw(2, &mut Rng::new(1));
+        Ledger::new(Rc::new(groups), Rc::new(Stays::for_ever()), Time::ZERO, Time::MAX)
+    }
+
+    fn id(number: u32) -> PacketId {
+        PacketId { sender: SENDER, group: super::super::group_id(0), seqno: SeqNo(number) }
+    }
+
+    fn note(ledger: &mut Ledger, event: Told) {
+        ledger.note(Happening { at: Time(1_000_000_000), host: HostIx(1), event });
+    }
+
+    fn deliver(ledger: &mut Ledger, number: u32, how: How) {
+        let [age, missing_for] = [9, 4].map(Duration::from_millis);
+        note(ledger, Told::Delivered { id: id(number), how, age, missing_for });
+    }
+
+    #[test]
+    fn overtaken_packets_are_neither_lost_nor_recovered() {
+        let mut ledger = ledger();
+        (1..=7).for_each(|_| ledger.note_sent(Time(1), 0, 0));
+        deliver(&mut ledger, 1, How::Direct);
+        for number in [2, 3, 4] {
+            deliver(&mut ledger, number, How::Recovered(SENDER));
+        }
+        for number in [5, 6] {
+            deliver(&mut ledger, number, How::Retransmitted(SENDER));
+        }
+        // The multicasts of three of them come after all; the last one did not come at all.
+        [2, 3, 5].into_iter().for_each(|number| note(&mut ledger, Told::Overtaken(id(number))));
+        let [outcome] = &ledger.close()[..] else { panic!("one kind of group") };
+        assert_eq!((outcome.expected, outcome.overtaken), (7, 3));
+        assert_eq!((outcome.lost, outcome.missing), (3, 1));
+        assert_eq!((outcome.fec.len(), outcome.nak.len(), outcome.discovery.len()), (1, 1, 1));
+        assert!((outcome.recovered_share() - 1.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_was_not_repaired_is_not_counted_as_overtaken() {
+        let mut ledger = ledger();
+        (1..=2).for_each(|_| ledger.note_sent(Time(1), 0, 0));
+        deliver(&mut ledger, 1, How::Direct);
+        deliver(&mut ledger, 2, How::Recovered(SENDER));
+        [1, 2, 2].into_iter().for_each(|number| note(&mut ledger, Told::Overtaken(id(number))));
+        let [outcome] = &ledger.close()[..] else { panic!("one kind of group") };
+        assert_eq!((outcome.overtaken, outcome.lost, outcome.missing), (1, 0, 0));
+    }
 
     #[test]
     fn quantiles_are_delays_that_were_measured() {
