@@ -149,6 +149,15 @@ fn join_one_group(mut crowd: Crowd, members: u64) -> Crowd {
     crowd
 }
 
+// A node leaves so many groups, one after the other, from each of which it has ten streams.
+#[library_benchmark]
+#[bench::of_1000(args = (Crowd::apart(1_000, 10)), config = limit(48_500_000))]
+#[bench::of_10_000(args = (Crowd::apart(10_000, 10)), config = limit(473_000_000))]
+fn leave_groups(mut crowd: Crowd) -> Crowd {
+    crowd.leave_all();
+    crowd
+}
+
 /// A node of a static list, and the names of so many groups.
 fn names(groups: usize) -> (Node, Vec<String>) {
     let list = [(NodeId(1), Endpoint(([127, 0, 0, 1], 1).into()))];
@@ -188,7 +197,7 @@ fn order_4000_messages(mut ring: Ring) -> Ring {
 library_benchmark_group!(name = order, benchmarks = [order_4000_messages]);
 library_benchmark_group!(
     name = views,
-    benchmarks = [take_up_1000_changes, fail_rack, join_one_group, join_groups]
+    benchmarks = [take_up_1000_changes, fail_rack, join_one_group, leave_groups, join_groups]
 );
 library_benchmark_group!(
     name = repairs,

@@ -21,6 +21,30 @@ impl Crowd {
     /// A node in so many `groups` with so many other `members`, of which the last `senders` have
     /// sent a message in each.
     pub(crate) fn new(groups: u32, members: u64, senders: u64) -> Self {
+        let mut crowd = Self::alone(groups);
+        crowd.admit(members);
+        for node in members.saturating_sub(senders)..members {
+            (0..groups).for_each(|group| crowd.receive(GroupId(group), NodeId(node + 1)));
+        }
+        crowd
+    }
+
+    /// A node in so many `groups`. Each has so many other `members` that are in no other group, and
+    /// have sent a message.
+    #[allow(dead_code, reason = "not every benchmark needs groups apart")]
+    pub(crate) fn apart(groups: u32, members: u64) -> Self {
+        let mut crowd = Self::alone(groups);
+        for group in (0..groups).map(GroupId) {
+            let first = 1 + u64::from(group.0) * members;
+            for node in (first..first + members).map(NodeId) {
+                crowd.admit_to(group, node);
+                crowd.receive(group, node);
+            }
+        }
+        crowd
+    }
+
+    fn alone(groups: u32) -> Self {
         let config = Config { stream_start: StreamStart::FromFirst, ..Config::default() };
         let mut engine = Lateral::new(NodeId(0), config, 12);
         let profile = Profile::TimeCritical(RateOfFire::new(8, 5));
@@ -30,22 +54,19 @@ impl Crowd {
             engine.join(now, group, settings).expect("the settings are right");
         }
         let block = Block::of_message(&mut Arena::default(), now, None, b"a message");
-        let mut crowd = Self { engine, groups, block, out: Vec::with_capacity(2048), now };
-        crowd.admit(members);
-        for node in members.saturating_sub(senders)..members {
-            (0..groups).for_each(|group| crowd.receive(GroupId(group), NodeId(node + 1)));
-        }
-        crowd
+        Self { engine, groups, block, out: Vec::with_capacity(2048), now }
     }
 
     /// The first so many members join all groups.
     pub(crate) fn admit(&mut self, members: u64) {
         for group in (0..self.groups).map(GroupId) {
-            for node in (1..=members).map(NodeId) {
-                let kind = ViewChangeKind::Joined;
-                self.engine.handle_view(self.now, &ViewChange { group, node, kind, version: 1 });
-            }
+            (1..=members).for_each(|node| self.admit_to(group, NodeId(node)));
         }
+    }
+
+    fn admit_to(&mut self, group: GroupId, node: NodeId) {
+        let kind = ViewChangeKind::Joined;
+        self.engine.handle_view(self.now, &ViewChange { group, node, kind, version: 1 });
     }
 
     /// The first [`RACK`] members are gone from all groups; a packet of the group's next member is
