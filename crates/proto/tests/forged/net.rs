@@ -1,0 +1,133 @@
+//! Nodes on a static list, and the network between them.
+
+use std::collections::VecDeque;
+
+use carom_proto::lateral;
+use carom_proto::membership::static_list::StaticMembership;
+use carom_proto::node::{Node, NodeEvent};
+use carom_proto::rmp::RingNews;
+use carom_proto::*;
+
+/// Nodes 1 to 4, and the network between them.
+pub(crate) struct Net {
+    pub(crate) now: Time,
+    pub(crate) group: GroupId,
+    pub(crate) nodes: Vec<Node>,
+    /// The messages that each was given, with their senders.
+    pub(crate) given: Vec<Vec<(NodeId, Vec<u8>)>>,
+    pub(crate) lost: Vec<Lost>,
+    /// How often a ring was not as it should be.
+    pub(crate) troubles: usize,
+    /// The share of datagrams that are lost.
+    pub(crate) loss: f64,
+    rng: Rng,
+    /// Datagrams on their way, with the numbers of sender and receiver.
+    in_flight: VecDeque<(usize, usize, Vec<u8>)>,
+    pub(crate) seen: Vec<Vec<u8>>,
+    pub(crate) bytes_sent: usize,
+}
+
+pub(crate) fn origin(number: usize) -> Origin {
+    Origin { node: NodeId(number as u64 + 1), incarnation: Incarnation(7 << 45) }
+}
+
+fn endpoint(number: usize) -> Endpoint {
+    Endpoint(std::net::SocketAddr::from(([127, 0, 0, 1], 100 + number as u16)))
+}
+
+impl Net {
+    /// All are in one group.
+    pub(crate) fn new(profile: Profile) -> Self {
+        let list: Vec<_> = (0..MEMBERS).map(|it| (origin(it).node, endpoint(it))).collect();
+        let nodes = (0..MEMBERS).map(|number| {
+            let membership = Box::new(StaticMembership::new(origin(number), list.clone()));
+            Node::new(origin(number), lateral::Config::default(), membership, number as u64)
+        });
+        let mut net = Self {
+            now: Time(1_000_000_000),
+            group: GroupId::of_name("group"),
+            nodes: nodes.collect(),
+            given: vec![Vec::new(); MEMBERS],
+            lost: Vec::new(),
+            troubles: 0,
+            loss: 0.0,
+            rng: Rng::new(3),
+            in_flight: VecDeque::new(),
+            seen: Vec::new(),
+            bytes_sent: 0,
+        };
+        for number in 0..MEMBERS {
+            let joined = net.nodes[number].join(net.now, "group", profile);
+            assert_eq!(joined, Ok(net.group));
+            net.drain(number);
+        }
+        net
+    }
+
+    pub(crate) fn send(&mut self, number: usize, payload: Vec<u8>, options: SendOptions) {
+        self.nodes[number].send(self.now, self.group, payload.into(), options).expect("it is in");
+        self.drain(number);
+    }
+
+    /// A datagram that the attacker sends reaches all. Returns how many bytes each sends for it.
+    pub(crate) fn attack(&mut self, datagram: &[u8]) -> [usize; MEMBERS] {
+        core::array::from_fn(|number| {
+            let before = self.bytes_sent;
+            self.nodes[number].handle_datagram(self.now, endpoint(ATTACKER), datagram);
+            self.drain(number);
+            self.bytes_sent - before
+        })
+    }
+
+    pub(crate) fn run(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.now = self.now + core::time::Duration::from_millis(1);
+            for _ in 0..self.in_flight.len() {
+                let Some((from, to, datagram)) = self.in_flight.pop_front() else { break };
+                if self.rng.fraction() >= self.loss {
+                    self.nodes[to].handle_datagram(self.now, endpoint(from), &datagram);
+                    self.drain(to);
+                }
+            }
+            for number in 0..MEMBERS {
+                if self.nodes[number].poll_timeout().is_some_and(|it| it.at <= self.now) {
+                    self.nodes[number].handle_timeout(self.now);
+                    self.drain(number);
+                }
+            }
+        }
+    }
+
+    fn drain(&mut self, number: usize) {
+        let mut datagram = Vec::new();
+        while let Some(transmit) = self.nodes[number].poll_transmit(&mut datagram) {
+            self.bytes_sent += datagram.len();
+            for to in (0..MEMBERS).filter(|to| *to != number) {
+                if match transmit.destination {
+                    Destination::Node(node) => node == origin(to).node,
+                    _ => true,
+                } {
+                    self.in_flight.push_back((number, to, datagram.clone()));
+                }
+            }
+            self.seen.push(core::mem::take(&mut datagram));
+        }
+        while let Some(event) = self.nodes[number].poll_event() {
+            match event {
+                NodeEvent::Group(Event::Message(message)) => {
+                    self.given[number].push((message.sender, message.payload.to_vec()));
+                }
+                NodeEvent::Group(Event::Lost(lost)) => self.lost.push(lost),
+                NodeEvent::Group(Event::Ring(event)) => {
+                    let is_trouble = !matches!(event.news, RingNews::Stable { .. });
+                    self.troubles += usize::from(is_trouble);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+pub(crate) const MEMBERS: usize = 4;
+/// Nobody's number.
+const ATTACKER: usize = 77;

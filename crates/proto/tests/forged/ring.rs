@@ -1,0 +1,181 @@
+//! Packets of an ordered group.
+
+use carom_proto::rmp::packet::{DataPacket, Nack, NewList, Packet, Position};
+use carom_proto::rmp::{
+    Data, Epoch, ListChange, ListChangeKind, Partition, Process, Qos, RingView, Round, Run,
+    Timestamp, What,
+};
+use carom_proto::wire::{HEADER_BYTES, Header, Protocol, seal};
+use carom_proto::*;
+
+use crate::net::{MEMBERS, Net, origin};
+
+/// All are in one ring that has ordered some messages.
+fn ring() -> Net {
+    let mut net = Net::new(Profile::Ordered(Partition::Majority));
+    net.run(3000);
+    (0..MEMBERS).for_each(|number| send(&mut net, number));
+    net.run(1000);
+    assert_eq!(view(&net, 0).len(), MEMBERS);
+    assert!(net.given.iter().all(|given| given.len() == MEMBERS));
+    net.troubles = 0;
+    net
+}
+
+fn view(net: &Net, number: usize) -> RingView {
+    net.nodes[number].ordered().view(net.group).expect("it is in a ring").clone()
+}
+
+fn send(net: &mut Net, number: usize) {
+    let payload = vec![number as u8; 20 + net.given[number].len()];
+    let options = SendOptions { qos: Some(Qos::MajorityResilient), deadline: None };
+    net.send(number, payload, options);
+}
+
+/// A datagram that the attacker sends reaches all, who send little for it.
+fn attack(net: &mut Net, datagram: &[u8]) {
+    for sent in net.attack(datagram) {
+        assert!(sent <= 2 * datagram.len(), "{:?}", packet(datagram));
+    }
+}
+
+fn forge(net: &mut Net, origin: Origin, packet: &Packet) {
+    let mut datagram = Vec::new();
+    packet.encode(&mut datagram, net.group, origin, view(net, 0).epoch.version);
+    attack(net, &datagram);
+}
+
+/// All go on as if nothing had been.
+fn assert_unharmed(net: &mut Net) {
+    let (view_before, given) = (view(net, 0), net.given[0].len());
+    net.run(3000);
+    (0..MEMBERS).for_each(|number| send(net, number));
+    net.run(1000);
+    for number in 0..MEMBERS {
+        assert_eq!(view(net, number), view_before);
+        assert_eq!(net.given[number].len(), given + MEMBERS);
+        assert_eq!(net.given[number], net.given[0]);
+    }
+    assert_eq!(net.troubles, 0, "a view changed, or something else was told");
+}
+
+fn packet(datagram: &[u8]) -> Option<Packet> {
+    let (header, body) = Header::decode(datagram).ok()?;
+    Packet::decode(&header, body).ok()
+}
+
+/// What somebody who hears the group's multicast can say in the name of its second member.
+fn forgeries(view: &RingView) -> Vec<(&'static str, Packet)> {
+    let epoch = view.epoch;
+    let [first, second] = [1, 2].map(|node| view.process_of(NodeId(node)).expect("it is in"));
+    let data = Data {
+        message: SeqNo(2),
+        qos: Qos::TotallyOrdered,
+        handler: None,
+        is_call: false,
+        is_first: true,
+        is_last: true,
+        may_wait: false,
+        payload: vec![66; 30].into(),
+    };
+    let data = |seqno| {
+        Packet::Data(DataPacket { source: second, seqno: SeqNo(seqno), data: data.clone() })
+    };
+    let leave = ListChange { process: second, request: 1, kind: ListChangeKind::Leave };
+    let ack = |at: u64, site: Process, next: Process, count: u16| {
+        let runs = vec![Run { source: second, first: SeqNo(2), count }];
+        let what = What::Order(if count == 0 { Vec::new() } else { runs });
+        Packet::Ack { epoch, round: Round { at: Timestamp(at), site, next, what } }
+    };
+    let ballot = Epoch { version: u32::MAX, creator: second };
+    let position = Position { next: Timestamp(1), is_whole: true, received: Vec::new() };
+    let start = Packet::RecoveryStart {
+        epoch,
+        ballot,
+        position: position.clone(),
+        refuted: Vec::new(),
+        released: Vec::new(),
+    };
+    let mut packets = vec![
+        ("leave", Packet::ListChangeRequest { epoch: Some(epoch), change: leave }),
+        ("abort", Packet::RecoveryAbort { ballot, seen: ballot }),
+        (
+            "vote",
+            Packet::RecoveryVote {
+                epoch,
+                ballot,
+                position: position.clone(),
+                accepted: Vec::new(),
+            },
+        ),
+        ("start", start),
+    ];
+    packets.extend((2..7).map(|seqno| ("data", data(seqno))));
+    for at in 1..60 {
+        packets.push(("null ack", ack(at, second, first, 0)));
+        packets.push(("split", ack(at, first, second, 1 + (at % 3) as u16)));
+        let round =
+            Round { at: Timestamp(at), site: second, next: first, what: What::List(vec![leave]) };
+        packets.push(("leave list", Packet::NewList(NewList::Change { epoch, round })));
+    }
+    packets.push(("far ack", ack(1 << 40, second, first, 4)));
+    let runs = vec![Run { source: first, first: SeqNo(1), count: 64 }];
+    let (from, to) = (Timestamp(1), Timestamp::MAX);
+    let asked = Some(NodeId(1));
+    packets.push(("nack", Packet::Nack(Nack { epoch, asked, from, to, runs })));
+    packets
+}
+
+#[test]
+fn packets_in_a_members_name_from_elsewhere_change_nothing() {
+    let names: std::collections::BTreeSet<&str> =
+        forgeries(&view(&ring(), 0)).iter().map(|(name, _)| *name).collect();
+    for name in names {
+        let mut net = ring();
+        for (_, packet) in forgeries(&view(&net, 0)).iter().filter(|(it, _)| *it == name) {
+            forge(&mut net, origin(1), packet);
+        }
+        assert_unharmed(&mut net);
+    }
+}
+
+#[test]
+fn what_strangers_repeat_in_their_own_names_changes_nothing() {
+    let stranger = Origin { node: NodeId(99), incarnation: Incarnation(9 << 45) };
+    for name in ["data", "null ack", "split", "leave list", "far ack", "nack", "abort", "vote"] {
+        let mut net = ring();
+        for (_, packet) in forgeries(&view(&net, 0)).iter().filter(|(it, _)| *it == name) {
+            // Whoever asks is told what the ring is, which is longer than the question.
+            if name != "nack" {
+                forge(&mut net, stranger, packet);
+            }
+        }
+        assert_unharmed(&mut net);
+    }
+}
+
+#[test]
+fn mutations_and_replays_from_elsewhere_change_nothing() {
+    let mut net = ring();
+    let mut rng = Rng::new(5);
+    let seen: Vec<Vec<u8>> = net.seen.clone();
+    for turn in 0..20_000 {
+        let mut datagram = seen[rng.below(seen.len())].clone();
+        let is_ordered =
+            Header::peek(&datagram).is_some_and(|peek| peek.protocol == Protocol::Ordered);
+        if !is_ordered {
+            continue;
+        }
+        if turn % 8 != 0 {
+            // The header names group and sender; the rest is anything.
+            let at = HEADER_BYTES;
+            let at = at + rng.below(datagram.len().saturating_sub(at).max(1));
+            if let Some(byte) = datagram.get_mut(at) {
+                *byte = [0, 255, *byte ^ 1, rng.next_u64() as u8][rng.below(4)];
+            }
+            seal(&mut datagram, 0);
+        }
+        attack(&mut net, &datagram);
+    }
+    assert_unharmed(&mut net);
+}
