@@ -1,8 +1,10 @@
 //! Packets in the names of others: what is not a node's own word moves nothing.
 
+use std::collections::BTreeSet;
+
 use carom_proto::rdcm::having::Having;
-use carom_proto::rdcm::packet::{DataPacket, Packet, Piece, Report, RingAck, Way};
-use carom_proto::{Engine, NodeId, Rng};
+use carom_proto::rdcm::packet::{DataPacket, Packet, Piece, Place, Report, RingAck, Way};
+use carom_proto::{Engine, GroupId, NodeId, Rng};
 use carom_sim::{Fault, HostIx};
 
 use crate::net::{MBIT, Net, Setup};
@@ -144,39 +146,81 @@ fn a_report_in_the_name_of_another_confirms_nothing() {
     net.assert_whole(&[1, 2, 3]);
 }
 
-/// Places, announcements, reports and acknowledgements in the names of all, whose fields are drawn:
-/// nobody who has not seen unicast packets knows an epoch.
+/// Packets of every kind in the names of all, whose fields are drawn. Nobody who has not seen
+/// unicast packets knows an epoch. Data is what all have already, or far ahead.
 #[test]
 fn packets_with_fields_drawn_at_random_lose_and_confirm_nothing() {
-    let mut net = net();
-    let group = net.group;
-    let known = net.engine(1).place(group).expect("it receives").clone();
-    let mut rng = Rng::new(5);
-    for _ in 0..2000 {
-        let [first, next, limit, by_tree, by_repair] =
-            [(); 5].map(|()| rng.next_u64() >> (4 + rng.below(56)));
-        let epoch = rng.next_u64() as u32;
-        let [to, from, before, after] = [4, 4, 9, 9].map(|count| rng.below(count) as u32);
-        let from = Net::id(from);
-        let mut place = known.clone();
-        (place.epoch, place.first) = (epoch, first);
-        (place.leaf.predecessor, place.leaf.successor) = (Net::id(before), Net::id(after));
-        let packet = match rng.below(5) {
-            0 => Packet::Place { receiver: Net::id(to), place },
-            1 => Packet::Announce { epoch: [0, epoch][rng.below(2)], end: next },
-            2 => Packet::Report(Report { epoch, next, limit, by_tree, by_repair }),
-            3 => Packet::Farewell { epoch, end: next },
-            _ => Packet::Release { ring: place.leaf.ring, epoch, from: next },
-        };
-        if from != Net::id(to) {
-            forge(&mut net, to, from, &packet);
+    for seed in 5..10 {
+        let mut net = net();
+        net.to_send = 1500;
+        let known = net.engine(1).place(net.group).expect("it receives").clone();
+        let mut rng = Rng::new(seed);
+        let mut drawn = BTreeSet::new();
+        for _ in 0..2000 {
+            let [to, from] = [4, 4].map(|count| rng.below(count) as u32);
+            let packet = draw(&mut rng, &known);
+            if from != to {
+                drawn.insert(kind(&packet));
+                forge(&mut net, to, Net::id(from), &packet);
+            }
+            net.run(1);
         }
-        net.run(1);
+        assert!(drawn.into_iter().eq(1..=12), "packets of each kind");
+        assert!(net.log(1).got.len() > 1000, "the stream has not paused");
+        net.run_until_all_have(&[1, 2, 3], 5000);
+        net.assert_whole(&[1, 2, 3]);
+        assert_eq!((net.slow.len(), net.safe.len()), (0, 0), "nobody is slow, nobody has asked");
+        let it = net.engine(0).counters();
+        let at_sender = [it.implausible, it.cuts_heard, it.silences_heard, it.asks_answered];
+        assert!(at_sender.iter().all(|count| *count > 0), "{it:?}");
+        let beyond: u64 = (1..4).map(|host| net.engine(host).counters().data_beyond).sum();
+        assert!(beyond > 0, "data reaches receivers");
     }
-    net.run_until_all_have(&[1, 2, 3], 5000);
-    net.assert_whole(&[1, 2, 3]);
-    let counters = net.engine(0).counters();
-    assert!(counters.implausible > 0, "reports reach it");
+}
+
+/// The kind of a packet as it is on the wire.
+fn kind(packet: &Packet) -> u8 {
+    let mut datagram = Vec::new();
+    packet.encode(GroupId(1), NodeId(1), 0, &mut datagram);
+    datagram[4]
+}
+
+fn draw(rng: &mut Rng, known: &Place) -> Packet {
+    let [number, next, limit, by_tree, by_repair] =
+        [(); 5].map(|()| rng.next_u64() >> (4 + rng.below(56)));
+    let epoch = rng.next_u64() as u32;
+    let [to, before, after] = [4, 9, 9].map(|count| Net::id(rng.below(count) as u32));
+    let rings = [known.leaf.ring, known.children_ring, rng.below(9) as u32];
+    let ring = rings[rng.below(3)];
+    match rng.below(11) {
+        0 => {
+            let mut place = known.clone();
+            (place.epoch, place.first) = (epoch, number);
+            (place.leaf.predecessor, place.leaf.successor) = (before, after);
+            Packet::Place { receiver: to, place }
+        }
+        1 => Packet::Announce { epoch: [0, epoch][rng.below(2)], end: next },
+        2 => Packet::Report(Report { epoch, next, limit, by_tree, by_repair }),
+        3 => Packet::Farewell { epoch, end: next },
+        4 => Packet::FarewellHeard,
+        5 => Packet::Release { ring, epoch, from: next },
+        6 => {
+            let number = [1 + number % 100, number | 1 << 40][rng.below(2)];
+            let way = [Way::tree(next), Way::Again, Way::Repair][rng.below(3)];
+            data(number, way, way != Way::Repair && rng.below(2) == 0)
+        }
+        7 => {
+            let mut has = Having::all_below(next);
+            has.insert_range(next + 1 + number..next + 2 + number + limit);
+            Packet::Ack(vec![RingAck::new(ring, &has, next.max(by_repair), limit, by_tree as u32)])
+        }
+        8 => {
+            let count = 1 + rng.below(3) as u64;
+            Packet::Ask((0..count).map(|it| number + it..number + it + 1 + next).collect())
+        }
+        9 => Packet::Cut { ring, successor: after },
+        _ => Packet::Silent { successor: after },
+    }
 }
 
 const SEED: u64 = 11;
