@@ -59,6 +59,8 @@ impl Shortage {
         let profile = Profile::TimeCritical(RateOfFire::new(r, 5));
         let settings = GroupSettings { profile, name_check: 0 };
         engine.join(Time(0), GROUP, settings).expect("the settings are right");
+        let kind = ViewChangeKind::Joined;
+        engine.handle_view(Time(0), &ViewChange { group: GROUP, node: HELPER, kind, version: 1 });
         let mut shortage = Self { engine, repairs: Vec::new(), out: Vec::with_capacity(2048) };
         let next = SeqNo(UNKNOWN + 1);
         let packet = Packet::Heartbeat { next, first: None, nonce: 0, confirm: false };

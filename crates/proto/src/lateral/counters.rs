@@ -106,6 +106,8 @@ pub struct Counters {
     /// Data packets and heartbeats of another start of their sender than the one that is known, and
     /// acknowledgements for another start at this node's address.
     pub other_incarnations: u64,
+    /// Packets in repairs, in retransmissions and in answers of nodes that are not in their group.
+    pub from_strangers: u64,
     /// Streams that began anew because their sender was started again.
     pub streams_restarted: u64,
     /// Answers of senders that refuted what had been claimed of their streams.
@@ -183,6 +185,7 @@ impl Counters {
             ("streams_refused", self.streams_refused),
             ("jumps_doubted", self.jumps_doubted),
             ("other_incarnations", self.other_incarnations),
+            ("from_strangers", self.from_strangers),
             ("streams_restarted", self.streams_restarted),
             ("claims_refuted", self.claims_refuted),
             ("outbox_dropped", self.outbox_dropped),

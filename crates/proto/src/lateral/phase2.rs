@@ -155,12 +155,12 @@ impl Lateral {
         self.counters.have_nots_received += 1;
         for id in ids.iter().map(|id| PacketId::from(*id)) {
             let Some(ix) = self.stream_with(id) else { continue };
-            let members = &self.groups.get(self.streams.get(ix).group).members;
-            let knows = from == id.sender || members.contains(from);
+            if !self.may_know(self.streams.get(ix).group, from, id.sender) {
+                self.counters.from_strangers += 1;
+                continue;
+            }
             match self.streams.get(ix).missing(id.seqno) {
-                Some(missing) if expired && knows => {
-                    self.give_up(missing, LossCause::DeadlinePassed)
-                }
+                Some(missing) if expired => self.give_up(missing, LossCause::DeadlinePassed),
                 // Somebody else is asked a little later; not at once, so that two nodes that both
                 // lack it do not keep each other busy.
                 Some(missing) => {

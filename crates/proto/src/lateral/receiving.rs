@@ -72,6 +72,10 @@ impl Lateral {
         seqno: SeqNo,
         block: &[u8],
     ) {
+        if !self.may_know(group, from, origin) {
+            self.counters.from_strangers += 1;
+            return;
+        }
         let wanted = self.streams.find(group, origin).filter(|_| origin != self.id);
         let Some(stream) = wanted.filter(|ix| self.streams.get(*ix).missing(seqno).is_some())
         else {
@@ -380,10 +384,20 @@ impl Lateral {
         })
     }
 
+    /// Returns `true` if `node` may speak of the packets of a sender in this group: others than its
+    /// members and the sender itself could put anything in their place.
+    pub(super) fn may_know(&self, group: GroupIx, node: NodeId, sender: NodeId) -> bool {
+        node == sender || self.groups.get(group).members.contains(node)
+    }
+
     /// What this node knows of a packet that a repair contains; a packet not heard of before is
     /// missing from now on.
     fn notice_in_repair(&mut self, now: Time, from: NodeId, id: PacketId) -> Known {
         let Some(group) = self.groups.ix(id.group) else { return Known::Useless };
+        if !self.may_know(group, from, id.sender) {
+            self.counters.from_strangers += 1;
+            return Known::Useless;
+        }
         if id.sender == self.id {
             let own = self.streams.find(group, self.id);
             let held = own.is_some_and(|ix| self.streams.get(ix).holds(id.seqno));

@@ -208,3 +208,31 @@ fn mutate(rng: &mut Rng, datagram: &mut [u8]) {
 
 /// Messages of each member.
 const TURNS: u32 = 100;
+
+/// A node that is no member speaks of members' packets, in its own name and from its own address.
+#[test]
+fn repairs_and_retransmissions_of_strangers_are_not_taken_in() {
+    let stranger = Origin { node: NodeId(99), incarnation: Incarnation(9 << 45) };
+    let mut net = group();
+    for turn in 1..TURNS {
+        for number in 0..MEMBERS {
+            let block = Block::of_message(&mut Arena::default(), net.now, None, b"forged");
+            let (group, block) = (net.group, block.bytes());
+            let (sender, last) = (origin(number).node, last_numbers(&net)[number]);
+            send(&mut net, number, turn);
+            let mut datagrams = vec![Vec::new(); 3];
+            for (datagram, seqno) in datagrams.iter_mut().zip([last, last.plus(1)]) {
+                Packet::Retransmission { origin: sender, seqno, block }
+                    .encode(stranger, group, 1, datagram);
+            }
+            let id = PacketId { sender, group, seqno: last.plus(1) };
+            let repair = Packet::Repair { ids: &[id.into()], sum: block };
+            repair.encode(stranger, GroupId::NONE, 1, &mut datagrams[2]);
+            for datagram in &datagrams {
+                assert_eq!(net.attack(datagram), [0; MEMBERS], "{:?}", Packet::decode(datagram));
+            }
+        }
+        net.run(2);
+    }
+    assert_all_arrived(&mut net);
+}
