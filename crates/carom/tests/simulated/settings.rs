@@ -279,8 +279,8 @@ proptest! {
     ) {
         let mut world = World::new(config(2, 79));
         let ids = if ids { [NodeId(0), NodeId(u64::MAX)] } else { [NodeId(1), NodeId(2)] };
-        let endpoint = |at| world.host(at as u32).endpoint();
-        let members: Vec<_> = (0..2).map(|at| (ids[at], endpoint(at))).collect();
+        let endpoints = [0, 1].map(|host| world.host(host).endpoint());
+        let members: Vec<_> = ids.into_iter().zip(endpoints).collect();
         let build = |at: usize| {
             let [cluster, rack] = &names;
             let builder = Node::builder().multicast_port(port).pool(pool).loss(loss).queue(queue);
