@@ -83,7 +83,7 @@ fn join(node: &Node) -> [Group; 3] {
     groups.map(|(name, profile)| node.join(name, profile).expect("a group"))
 }
 
-/// What the first node publishes arrives at the others. Returns the ring of the ordered group.
+/// Messages of the first node arrive at the others. Returns the ring of the ordered group.
 fn groups_work(groups: &[[Group; 3]; 3], text: &'static str) -> Epoch {
     let mut epoch = None;
     for which in 0..3 {
@@ -142,7 +142,7 @@ impl Stranger {
         packets.map(encode).collect()
     }
 
-    /// What members, joiners and callers ask for and answer.
+    /// Questions and answers of members, joiners and callers.
     fn requests(&self) -> Vec<Ordered> {
         let (epoch, process) = (self.epoch, self.process());
         let member = Member {

@@ -12,7 +12,7 @@ use carom::{Event, Loss, Node, Profile, SeqNo, lateral, rdcm, rmp};
 
 use crate::{PATIENCE, config};
 
-/// What a setting is set to; each takes the part that fits it.
+/// A value of a setting; each takes the part that fits it.
 #[derive(Clone, Copy, Debug)]
 struct To {
     count: u64,

@@ -27,7 +27,7 @@ impl Drawn {
         self.profile.voter(self.voters[at])
     }
 
-    /// What comes of the settings if they are valid.
+    /// The outcome of valid settings.
     fn fate(self) -> Fate {
         let Some(Partition::QuorumOf(electorate)) = self.partition else { return Fate::Works };
         let voters = self.voters.into_iter().filter(|it| *it).count();
@@ -40,7 +40,7 @@ impl Drawn {
     }
 }
 
-/// What valid settings lead to with two nodes.
+/// The outcome of valid settings with two nodes.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Works,

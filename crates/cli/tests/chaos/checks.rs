@@ -199,7 +199,7 @@ fn stays(record: &Record) -> Vec<Vec<Place>> {
     stays
 }
 
-/// What was reported lost to one process.
+/// The losses reported to one process.
 struct Losses(Vec<Loss>);
 
 /// Numbers of a host's stream that were reported lost.

@@ -172,7 +172,7 @@ fn to_end(draw: &mut Draw, sites: &[Site<'_>], free: Vec<usize>) -> Vec<usize> {
     }
 }
 
-/// Where the process of the only sender has ended, another member takes over.
+/// Another member takes over from an only sender whose process has ended.
 fn change_over(draw: &mut Draw, sites: &mut [Site<'_>]) {
     let gone = sites.iter().position(|it| it.is_sender && !it.is_running());
     let Some(gone) = gone.filter(|at| sites[*at].kind.has_one_sender()) else { return };

@@ -18,7 +18,7 @@ use crate::record::Process;
 pub(crate) struct Site<'a> {
     pub(crate) host: &'a Host,
     pub(crate) has_fault: bool,
-    /// Whether its process publishes.
+    /// Its process publishes.
     pub(crate) is_sender: bool,
     pub(crate) kind: Kind,
     number: u32,

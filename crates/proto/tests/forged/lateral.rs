@@ -51,7 +51,7 @@ fn last_numbers(net: &Net) -> [SeqNo; MEMBERS] {
     })
 }
 
-/// What somebody who hears the group's multicast can say in the name of a member.
+/// The forgeries of somebody who hears the group's multicast, in the name of a member.
 struct Forger {
     group: GroupId,
     last: [SeqNo; MEMBERS],

@@ -65,7 +65,7 @@ fn packet(datagram: &[u8]) -> Option<Packet> {
     Packet::decode(&header, body).ok()
 }
 
-/// What somebody who hears the group's multicast can say in the name of its second member.
+/// The forgeries of somebody who hears the group's multicast, in the name of its second member.
 fn forgeries(view: &RingView) -> Vec<(&'static str, Packet)> {
     let epoch = view.epoch;
     let [first, second] = [1, 2].map(|node| view.process_of(NodeId(node)).expect("it is in"));

@@ -58,7 +58,7 @@ fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
     }
 }
 
-/// Where the warnings go that are logged.
+/// Sends on the warnings that are logged.
 #[derive(Clone)]
 struct Log(Sender<String>);
 

@@ -191,7 +191,7 @@ fn rejoined_after_a_cut(partition: Partition, seed: u64) -> World {
     world
 }
 
-/// What the last host was told that it missed.
+/// The number of places that the last host was told it missed.
 fn told_missed(world: &World) -> Vec<Option<u64>> {
     let story = world.hosts[3].story.iter();
     let told = story.filter_map(|told| match told {
