@@ -1,4 +1,4 @@
-//! Whatever a member asks of an ordered group, requests and locks, is refused or answered.
+//! Requests and locks of an ordered group are refused or answered, with any settings.
 
 use std::time::Duration;
 
@@ -9,18 +9,8 @@ use carom::{
 };
 use proptest::prelude::*;
 
-use crate::settings::levels;
+use crate::settings::{levels, spans};
 use crate::{PATIENCE, cases, config, start};
-
-fn spans() -> impl Strategy<Value = Duration> {
-    let some = Duration::from_secs(5);
-    prop_oneof![
-        Just(Duration::ZERO),
-        Just(Duration::from_nanos(1)),
-        Just(some),
-        Just(Duration::MAX)
-    ]
-}
 
 /// Replies to each request of the handlers with what was asked.
 async fn serve(group: &Group) -> ! {

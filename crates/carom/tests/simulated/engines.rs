@@ -1,4 +1,4 @@
-//! Whatever the engines are set to is refused with an error, or messages arrive all the same.
+//! Each setting of an engine is refused with an error, or messages arrive with it.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

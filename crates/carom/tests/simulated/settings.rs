@@ -84,7 +84,7 @@ fn profiles() -> impl Strategy<Value = Drawn> {
     )
 }
 
-fn spans() -> impl Strategy<Value = Duration> {
+pub(crate) fn spans() -> impl Strategy<Value = Duration> {
     let some = Duration::from_secs(5);
     prop_oneof![
         Just(Duration::ZERO),

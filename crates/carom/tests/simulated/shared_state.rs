@@ -109,7 +109,7 @@ async fn take_part(host: Host, is_founder: bool, replicas: Replicas) {
     }
 }
 
-/// The next question of the group, or nothing once this time has come.
+/// The next event of the shared state, or nothing once this time has come.
 async fn next_until(due: Time, node: &Node, shared: &SharedState) -> Option<Shared> {
     let mut told = Box::pin(shared.recv());
     let mut pause = Box::pin(node.sleep(due.since(node.now())));
