@@ -153,6 +153,10 @@ fn join_one_group(mut crowd: Crowd, members: u64) -> Crowd {
 #[library_benchmark]
 #[bench::of_1000(args = (Crowd::apart(1_000, 10)), config = limit(48_500_000))]
 #[bench::of_10_000(args = (Crowd::apart(10_000, 10)), config = limit(473_000_000))]
+#[bench::of_1000_with_the_same_members(
+    args = (Crowd::new(1_000, 10, 10)),
+    config = limit(41_700_000)
+)]
 fn leave_groups(mut crowd: Crowd) -> Crowd {
     crowd.leave_all();
     crowd

@@ -5,8 +5,9 @@
 //! of them a change touches and how.
 //!
 //! A change of one group costs time in proportion to the regions of the group: in each of them the
-//! group moves within the chain. Where a node has a region to itself, as most have in many groups,
-//! the region gets another set of groups and stays what it was otherwise.
+//! group moves within the chain. Where all nodes of a region come to the same group or leave it,
+//! the region gets another set of groups and stays what it was otherwise: so it is with a node that
+//! has a region to itself, as most have in many groups, and with a group that this node leaves.
 //!
 //! Changes are noted, and take effect by [`Regions::settle`] with the next packet. Nodes that come
 //! to hundreds of groups one after the other, as when a cluster starts, move once.
@@ -321,15 +322,25 @@ impl Regions {
         self.neighbours.get_mut(&node).expect("it is being moved")
     }
 
-    /// If the region `before` has only one node, and there is no region `after`, it becomes that
-    /// one by the `changed` groups, each of which it gets or loses, unless these are so many that
-    /// it is as well to begin anew. Says whether it has.
+    /// If all nodes of the region `before` move on to `after`, and there is no such region yet, it
+    /// becomes that one by the `changed` groups, each of which it gets or loses, unless these are
+    /// so many that it is as well to begin anew. Says whether it has.
     fn take_along(&mut self, before: SetId, after: SetId, changed: &[GroupIx]) -> bool {
         let Some(&ix) = self.by_set.get(&before) else { return false };
         let region = &mut self.regions[ix.0 as usize];
         let many = changed.len() > 1 && changed.len() > region.groups.len() / 4;
-        if many || region.nodes.len() > 1 || self.by_set.contains(&after) {
+        if many || self.by_set.contains(&after) {
             return false;
+        }
+        // One that stays behind ends the search, and the next one that moves on finds `after`.
+        let moves_on = |node| self.neighbours.get(node).is_some_and(|it| it.set == after);
+        if !region.nodes.iter().all(moves_on) {
+            return false;
+        }
+        for node in &region.nodes {
+            let neighbour = self.neighbours.get_mut(node).expect("it moves on");
+            neighbour.placed = after;
+            neighbour.changed.clear();
         }
         self.by_set.remove(&before);
         self.by_set.insert(after, ix);

@@ -148,6 +148,33 @@ fn a_node_takes_its_region_along_if_it_is_alone_there() {
 }
 
 #[test]
+fn nodes_take_their_region_along_if_all_of_them_move_on() {
+    let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
+    let nodes = || (1..=3).map(NodeId);
+    nodes().for_each(|node| [A, B].iter().for_each(|group| regions.add(node, *group)));
+    while next_change(&mut regions).is_some() {}
+    let groups_moved = |regions: &mut Regions, group, belongs| {
+        let changes: Vec<_> = core::iter::from_fn(|| next_change(regions)).collect();
+        let [(RegionIx(0), Change::Groups(moved, _))] = &changes[..] else {
+            panic!("not one region by its groups: {changes:?}");
+        };
+        moved.last() == Some(&Moved { group, belongs })
+    };
+    nodes().for_each(|node| regions.remove(node, A));
+    assert!(groups_moved(&mut regions, A, false));
+    regions.check();
+    nodes().for_each(|node| regions.add(node, C));
+    assert!(groups_moved(&mut regions, C, true));
+    regions.check();
+    assert_eq!(regions.nodes(RegionIx(0)), [NodeId(1), NodeId(2), NodeId(3)]);
+    // One of them stays behind.
+    nodes().take(2).for_each(|node| regions.remove(node, C));
+    let changes: Vec<_> = core::iter::from_fn(|| next_change(&mut regions)).collect();
+    assert_eq!(changes, [(RegionIx(1), Change::Nodes), (RegionIx(0), Change::Nodes)]);
+    regions.check();
+}
+
+#[test]
 fn nodes_that_come_to_many_groups_before_the_next_packet_move_once() {
     const GROUPS: u32 = 100;
     let mut regions = with_c(RepairScope::Regions, &[1; GROUPS as usize]);
