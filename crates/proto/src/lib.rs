@@ -7,6 +7,7 @@
 
 extern crate alloc;
 
+mod bounds;
 mod cookie;
 pub mod engine;
 mod error;

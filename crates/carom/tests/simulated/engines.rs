@@ -27,8 +27,10 @@ type Change<Config> = fn(&mut Config, To);
 /// The values that are tried: bounds of settings are among them, and one more or less.
 fn values() -> impl Iterator<Item = To> {
     let counts = [0, 1, 2, 63, 64, 65, 575, 576, 699, 700, 1499, 1500].into_iter();
-    let large = [1 << 20, (1 << 20) + 1, 1 << 24, (1 << 24) + 1, u64::MAX];
-    let spans = [0, 1, 1_000, 1_000_000].map(Duration::from_micros).into_iter().cycle();
+    let large = [1000, 1001, 1 << 20, (1 << 20) + 1, 1 << 24, (1 << 24) + 1, u64::MAX];
+    let more = Duration::from_secs(24 * 3600 + 1);
+    let spans = [0, 1, 1_000, 1_000_000].map(Duration::from_micros).into_iter();
+    let spans = spans.chain([Duration::from_nanos(1), more, Duration::MAX]).cycle();
     let shares = [f64::NAN, -0.1, 0.0, 0.5, 1.0].into_iter().cycle();
     let values = counts.chain(large).zip(spans).zip(shares);
     values.flat_map(|((count, span), share)| {
@@ -50,10 +52,6 @@ fn changed<C: Clone + Debug + Default>(all: &[Change<C>]) -> Vec<C> {
 }
 
 impl To {
-    fn small(self) -> u32 {
-        self.count.min(20) as u32
-    }
-
     fn u32(self) -> u32 {
         self.count.min(u32::MAX.into()) as u32
     }
@@ -120,12 +118,12 @@ const ORDERED: &[Change<rmp::Config>] = &[
     |it, to| it.nack_delay = to.span,
     |it, to| it.least_timeout = to.span,
     |it, to| it.largest_timeout = to.span,
-    |it, to| it.tries = to.small(),
+    |it, to| it.tries = to.u32(),
     |it, to| it.join_retry = to.span,
-    |it, to| it.join_tries = to.small(),
+    |it, to| it.join_tries = to.u32(),
     |it, to| it.patience = to.span,
     |it, to| it.recovery_retry = to.span,
-    |it, to| it.recovery_tries = to.small(),
+    |it, to| it.recovery_tries = to.u32(),
     |it, to| it.back_off = to.span,
     |it, to| it.minority_retry = to.span,
     |it, to| it.announce = to.span,

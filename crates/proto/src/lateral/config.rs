@@ -5,9 +5,13 @@ use core::time::Duration;
 
 use super::block::{BLOCK_HEADER_BYTES, MAX_MESSAGE_BYTES, PIECE_HEADER_BYTES};
 use super::packet::{DATA_BYTES, ID_BYTES, REPAIR_BYTES};
+use super::queries::MAX_AHEAD;
+use crate::bounds::out_of_bounds;
 use crate::{RateOfFire, SeqNo};
 
 /// The settings of a [`Lateral`](super::Lateral) engine.
+///
+/// A time is zero or from 1 us to 24 h.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Bytes of the largest IP packet on the path. Repairs never exceed it, so that it limits what
@@ -67,7 +71,7 @@ pub struct Config {
     /// once. Default 10 s.
     pub buffer_age: Duration,
     /// A jump of a stream by more than this many packets is not caught up with: what was skipped
-    /// is reported as lost. Default 65536.
+    /// is reported as lost. Default 65536, at most 2^24.
     pub max_gap: u32,
     /// Messages that a node may have sent in a group without the slowest member's confirmation;
     /// beyond that it is held back. 0 never holds back, as the papers do. Default 16384.
@@ -149,11 +153,18 @@ pub enum ConfigError {
     /// A limit is zero that makes no sense as zero.
     #[error("{0} is 0")]
     Zero(&'static str),
+    /// A number that is farther ahead is taken for one of long ago.
+    #[error("max_gap {0}: at most 16777216")]
+    MaxGap(u32),
+    /// A time that no timer is meant for.
+    #[error("{0} must be from 1 us to 24 h")]
+    Time(&'static str),
 }
 
 /// Bytes of IPv4 and UDP headers.
 const IP_UDP_BYTES: usize = 28;
 pub(super) const MIN_PATH_MTU: u16 = 700;
+const MAX_GAP: u32 = MAX_AHEAD as u32;
 
 impl Default for Config {
     fn default() -> Self {
@@ -239,10 +250,29 @@ impl Config {
             ("buffer_age", self.buffer_age.is_zero()),
             ("heartbeat", self.heartbeat == Some(Duration::ZERO)),
         ];
-        match limits.iter().find(|(_, zero)| *zero) {
-            Some((name, _)) => Err(ConfigError::Zero(name)),
-            None => Ok(()),
+        if let Some((name, _)) = limits.iter().find(|(_, zero)| *zero) {
+            return Err(ConfigError::Zero(name));
         }
+        if self.max_gap > MAX_GAP {
+            return Err(ConfigError::MaxGap(self.max_gap));
+        }
+        self.check_times()
+    }
+
+    fn check_times(&self) -> Result<(), ConfigError> {
+        let nak = |time: fn(&NakConfig) -> Duration| self.nak.as_ref().map_or(Duration::ZERO, time);
+        let times = [
+            ("flush_after", self.flush_after.unwrap_or_default()),
+            ("pending_age", self.pending_age),
+            ("nak.after", nak(|nak| nak.after)),
+            ("nak.jitter", nak(|nak| nak.jitter)),
+            ("nak.retry", nak(|nak| nak.retry)),
+            ("heartbeat", self.heartbeat.unwrap_or_default()),
+            ("give_up_after", self.give_up_after),
+            ("buffer_age", self.buffer_age),
+            ("patience", self.patience),
+        ];
+        out_of_bounds(&times).map_or(Ok(()), |name| Err(ConfigError::Time(name)))
     }
 
     /// Bytes of the largest datagram that fits the path MTU.
@@ -297,6 +327,14 @@ mod tests {
         assert_eq!(refused(Config { stagger: 0, ..Config::default() }), ConfigError::Stagger);
         let view = Config { partial_view: Some(0), ..Config::default() };
         assert_eq!(refused(view), ConfigError::Zero("partial_view"));
+        let gap = |max_gap| Config { max_gap, ..Config::default() };
+        assert_eq!(gap(1 << 24).validate(), Ok(()));
+        assert_eq!(refused(gap((1 << 24) + 1)), ConfigError::MaxGap((1 << 24) + 1));
+        for retry in [Duration::MAX, Duration::from_nanos(999)] {
+            let nak = NakConfig { retry, ..NakConfig::default() };
+            let time = Config { nak: Some(nak), ..Config::default() };
+            assert_eq!(refused(time), ConfigError::Time("nak.retry"));
+        }
         assert_eq!(Config::as_in_the_papers().validate(), Ok(()));
     }
 }

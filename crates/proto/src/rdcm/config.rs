@@ -8,10 +8,13 @@ use super::sending::IDLE_PART;
 use super::sending::PIECE_COST;
 use super::slowest::Slowest;
 use super::topology::{Topology, Vertex};
+use crate::bounds::out_of_bounds;
 use crate::{Endpoint, NodeId};
 
 /// The settings of an [`Rdcm`](super::Rdcm) engine. The defaults are for a local network of
 /// which nothing is known.
+///
+/// A time is zero or from 1 us to 24 h.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Bytes of the largest IP packet on the path: no packet of ours is ever cut by IP.
@@ -333,34 +336,27 @@ impl Config {
     }
 
     fn check_times(&self) -> Result<(), ConfigError> {
-        let times = [
-            (self.detect_after, "detect_after"),
-            (self.resend_after, "resend_after"),
-            (self.ack_delay, "ack_delay"),
-            (self.ask_after, "ask_after"),
-            (self.report_every, "report_every"),
-            (self.announce_every, "announce_every"),
-            (self.cut_after, "cut_after"),
-            (self.retry_link_after, "retry_link_after"),
-            (self.gone_after, "gone_after"),
-            (self.slow_after.unwrap_or_default(), "slow_after"),
-            (self.readmit_after, "readmit_after"),
-            (self.linger, "linger"),
-        ];
         // Those that must not be zero were looked at.
-        let is_out = |time: Duration| time > LONGEST || !time.is_zero() && time < SHORTEST;
-        match times.iter().find(|(time, _)| is_out(*time)) {
-            Some((_, name)) => Err(ConfigError::Time(name)),
-            None => Ok(()),
-        }
+        let times = [
+            ("detect_after", self.detect_after),
+            ("resend_after", self.resend_after),
+            ("ack_delay", self.ack_delay),
+            ("ask_after", self.ask_after),
+            ("report_every", self.report_every),
+            ("announce_every", self.announce_every),
+            ("cut_after", self.cut_after),
+            ("retry_link_after", self.retry_link_after),
+            ("gone_after", self.gone_after),
+            ("slow_after", self.slow_after.unwrap_or_default()),
+            ("readmit_after", self.readmit_after),
+            ("linger", self.linger),
+        ];
+        out_of_bounds(&times).map_or(Ok(()), |name| Err(ConfigError::Time(name)))
     }
 }
 
 /// Bytes of the headers of IP (version 6) and UDP.
 pub(super) const UDP_AND_IP_BYTES: usize = 48;
-/// The shortest time of a setting that is not zero, and the longest.
-const SHORTEST: Duration = Duration::from_micros(1);
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// The largest message that any configuration takes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// The narrowest path: a packet must hold two acknowledgements with all their ranges.

@@ -5,8 +5,11 @@ use core::time::Duration;
 use super::flow::Timeouts;
 use super::packet::{ACK_BYTES, DATA_BYTES, RUN_BYTES};
 use crate::SeqNo;
+use crate::bounds::out_of_bounds;
 
 /// The settings of an [`Rmp`](super::Rmp) engine. The defaults are for a local network.
+///
+/// A time is zero or from 1 us to 24 h.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Bytes of the largest IP packet on the path: no packet of ours is ever cut by IP.
@@ -173,6 +176,15 @@ impl Config {
         if let Some((name, _)) = pauses.iter().find(|(_, pause)| pause.is_zero()) {
             return Err(ConfigError::Zero(name));
         }
+        self.check_times()?;
+        let tries = [
+            ("tries", self.tries),
+            ("join_tries", self.join_tries),
+            ("recovery_tries", self.recovery_tries),
+        ];
+        if let Some((name, _)) = tries.iter().find(|(_, tries)| *tries > MAX_TRIES) {
+            return Err(ConfigError::Tries(name));
+        }
         let message_bytes = LEAST_MESSAGE_BYTES..=MAX_MESSAGE_BYTES;
         let mtu = usize::from(self.path_mtu);
         match () {
@@ -182,6 +194,30 @@ impl Config {
             () if !(1..=MAX_BATCH).contains(&self.batch) => Err(ConfigError::Batch),
             () => Ok(()),
         }
+    }
+
+    fn check_times(&self) -> Result<(), ConfigError> {
+        let times = [
+            ("batch_delay", self.batch_delay),
+            ("idle_after", self.idle_after),
+            ("confirm_after", self.confirm_after),
+            ("nack_delay", self.nack_delay),
+            ("least_timeout", self.least_timeout),
+            ("largest_timeout", self.largest_timeout),
+            ("join_retry", self.join_retry),
+            ("patience", self.patience),
+            ("recovery_retry", self.recovery_retry),
+            ("back_off", self.back_off),
+            ("minority_retry", self.minority_retry),
+            ("announce", self.announce),
+            ("leave_within", self.leave_within),
+            ("call_patience", self.call_patience),
+            ("call_retry", self.call_retry),
+            ("call_forget", self.call_forget),
+            ("stable_every", self.stable_every),
+            ("linger", self.linger),
+        ];
+        out_of_bounds(&times).map_or(Ok(()), |name| Err(ConfigError::Time(name)))
     }
 }
 
@@ -200,6 +236,12 @@ pub enum ConfigError {
     /// No time between two tries.
     #[error("{0}: more than zero")]
     Zero(&'static str),
+    /// A time that no timer is meant for.
+    #[error("{0} must be from 1 us to 24 h")]
+    Time(&'static str),
+    /// More tries than would ever end.
+    #[error("{0}: at most 1000")]
+    Tries(&'static str),
     /// An ACK orders at least one packet, and keeps few sources waiting for the next one.
     #[error("batch: 1 to 64")]
     Batch,
@@ -210,6 +252,7 @@ const LEAST_MESSAGE_BYTES: usize = 64;
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 const UDP_AND_IP_BYTES: usize = 28;
 const MAX_BATCH: usize = 64;
+const MAX_TRIES: u32 = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -232,5 +275,19 @@ mod tests {
         for config in zeros {
             assert!(matches!(refused(config), ConfigError::Zero(_)));
         }
+        let times = [
+            Config { idle_after: Duration::MAX, ..with() },
+            Config { idle_after: Duration::from_nanos(999), ..with() },
+            Config { idle_after: Duration::from_secs(24 * 3600 + 1), ..with() },
+        ];
+        for config in times {
+            assert_eq!(refused(config), ConfigError::Time("idle_after"));
+        }
+        for tries in [1001, u32::MAX] {
+            assert_eq!(refused(Config { tries, ..with() }), ConfigError::Tries("tries"));
+        }
+        let day = Duration::from_secs(24 * 3600);
+        let bounds = Config { idle_after: day, tries: 1000, ..with() };
+        assert_eq!(bounds.validate(), Ok(()));
     }
 }

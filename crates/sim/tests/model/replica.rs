@@ -110,7 +110,7 @@ impl Replica {
             tries: terms.tries,
             join_tries: 2,
             recovery_tries: 1,
-            batch_delay: Duration::from_nanos(1),
+            batch_delay: Duration::from_micros(1),
             ..Config::default()
         };
         let flaw = terms.flaw.filter(|(flawed, _)| *flawed == member).map(|(_, flaw)| flaw);
