@@ -324,7 +324,7 @@ impl Regions {
 
     /// If all nodes of the region `before` move on to `after`, and there is no such region yet, it
     /// becomes that one by the `changed` groups, each of which it gets or loses, unless these are
-    /// so many that it is as well to begin anew. Says whether it has.
+    /// so many that it is as well to begin anew. Returns `true` if it did.
     fn take_along(&mut self, before: SetId, after: SetId, changed: &[GroupIx]) -> bool {
         let Some(&ix) = self.by_set.get(&before) else { return false };
         let region = &mut self.regions[ix.0 as usize];

@@ -85,6 +85,11 @@ impl Farewells {
         around.stream = stream;
     }
 
+    /// Returns the number of acknowledgements that have not come, over all streams.
+    pub(super) fn pending(&self) -> usize {
+        self.0.iter().map(|farewell| farewell.untold.len()).sum()
+    }
+
     /// When [`Farewells::handle_timeout`] is to be called.
     pub(super) fn poll_timeout(&self) -> Time {
         let due = self.0.iter().flat_map(|it| it.untold.values());

@@ -374,6 +374,10 @@ impl Group {
         around.stream = own;
     }
 
+    pub(super) fn pending_farewells(&self) -> usize {
+        self.farewells.pending()
+    }
+
     /// Something is known of the manager in the membership service.
     pub(super) fn on_manager(&mut self, around: &mut Around<'_>, news: GroupNews) {
         match (&mut self.role, news) {

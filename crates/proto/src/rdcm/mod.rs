@@ -299,6 +299,12 @@ impl Rdcm {
         }
     }
 
+    /// Returns the number of farewells that members have not acknowledged: one for each member and
+    /// each stream that this node gave up in a group.
+    pub fn pending_farewells(&self, group: GroupId) -> usize {
+        self.groups.get(&group).map_or(0, Group::pending_farewells)
+    }
+
     /// Calls a group with what is around it.
     fn with<T>(
         &mut self,

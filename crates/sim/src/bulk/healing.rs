@@ -35,6 +35,8 @@ impl Player<'_> {
         self.wait(patience, |player| player.is_whole(sender));
         self.confirm(sender);
         self.wait(patience, |player| player.is_confirmed(sender));
+        // A sender that gave way while it was cut off repeats its farewell, every 3.2 s or sooner.
+        self.wait(patience, Self::have_all_heard_ends);
         // Places change at any time, as links that were dead are tried again.
         self.wait(patience, |player| player.is_settled(sender));
         self.call_the_roll(sender);
@@ -104,6 +106,12 @@ impl Player<'_> {
 
     fn is_confirmed(&self, sender: HostIx) -> bool {
         self.is_whole(sender) && self.id(sender).is_none_or(|node| self.story.is_confirmed(node))
+    }
+
+    /// Returns `true` once members have acknowledged the ends of all streams that were given up.
+    fn have_all_heard_ends(&self) -> bool {
+        let engines = self.members().into_iter().filter_map(|host| self.engine(host));
+        engines.map(|engine| engine.pending_farewells(self.group)).all(|pending| pending == 0)
     }
 
     fn call_the_roll(&mut self, sender: HostIx) {

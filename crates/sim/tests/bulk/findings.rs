@@ -67,6 +67,7 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
         (871_003_271, "who had joined a stream late did not count as following it, by the checker"),
         (871_013_303, "who left at the time of a confirmation was owed it, by the checker"),
         (1_100_083_012, "who was left behind before its first place was not told what it missed"),
+        (2_361_048_477, "an end was looked for before it was repeated, by the checker"),
         (4947, "who had been left behind and had all was not among those who had confirmed"),
     ];
     for (seed, what) in found {
