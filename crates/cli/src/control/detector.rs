@@ -1,5 +1,6 @@
 //! Running the failure detector of a rack until it is told to end.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
 
 /// Tells what changes, until the user asks to end.
 fn watch(detector: &Detector, args: &Args, interrupt: &Interrupt) -> Result<(), CliError> {
-    let mut shown = detector.status();
+    let mut shown = unshown(detector.status());
     if !args.json {
         let DetectorStatus { detector, rack, address, .. } = &shown;
         output::say(format_args!(
@@ -89,7 +90,7 @@ fn watch(detector: &Detector, args: &Args, interrupt: &Interrupt) -> Result<(), 
                 output::json(&status)?;
             }
         } else {
-            tell(&shown, &status);
+            changes(&shown, &status).iter().for_each(output::say);
         }
         (is_new, shown) = (false, status);
     }
@@ -103,25 +104,34 @@ fn is_other(before: &DetectorStatus, now: &DetectorStatus) -> bool {
         || reports(before) != reports(now)
 }
 
-/// A line for each change.
-fn tell(before: &DetectorStatus, now: &DetectorStatus) {
+/// Returns a line for each change.
+fn changes(before: &DetectorStatus, now: &DetectorStatus) -> Vec<String> {
+    let mut lines = Vec::new();
     for process in &now.processes {
         let was_linked = before.processes.iter().any(|it| it.linked && it == process);
         if process.linked && !was_linked {
-            output::say(format_args!("linked to {}", process.address));
+            lines.push(format!("linked to {}", process.address));
         }
     }
     for process in before.processes.iter().filter(|process| process.linked) {
         if !now.processes.contains(process) {
-            output::say(format_args!("link to {} is gone", process.address));
+            lines.push(format!("link to {} is gone", process.address));
         }
     }
     if before.watched != now.watched {
-        output::say(format_args!("watches {}: {}", now.watched.len(), now.watched.join(" ")));
+        lines.push(format!("watches {}: {}", now.watched.len(), now.watched.join(" ")));
     }
     if reports(before) != reports(now) {
-        output::say(format_args!("reports made: {}", reports(now)));
+        lines.push(format!("reports made: {}", reports(now)));
     }
+    lines
+}
+
+/// Returns a status that differs from this one in all that the first line does not show: links are
+/// often made before the status can be read for the first time.
+fn unshown(status: DetectorStatus) -> DetectorStatus {
+    let (processes, watched) = (Vec::new(), Vec::new());
+    DetectorStatus { processes, watched, counters: BTreeMap::new(), ..status }
 }
 
 fn reports(status: &DetectorStatus) -> u64 {
@@ -130,3 +140,25 @@ fn reports(status: &DetectorStatus) -> u64 {
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SAY_AFTER: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_control::ProcessStatus;
+
+    #[test]
+    fn link_made_before_the_first_status_is_shown() {
+        let status = DetectorStatus {
+            detector: "7".into(),
+            rack: "r1".into(),
+            address: "10.0.0.5:7000".into(),
+            processes: vec![ProcessStatus { address: "10.0.0.1:7402".into(), linked: true }],
+            watched: vec!["8".into()],
+            refused: None,
+            counters: BTreeMap::from([("reports_made".into(), 1)]),
+        };
+        let lines = changes(&unshown(status.clone()), &status);
+        assert_eq!(lines, ["linked to 10.0.0.1:7402", "watches 1: 8", "reports made: 1"]);
+        assert!(changes(&status, &status).is_empty());
+    }
+}
