@@ -277,7 +277,8 @@ impl Story {
         for ((group, node), lives) in &self.lives {
             for (number, life) in lives.iter().enumerate() {
                 let chapters = self.chapters(life);
-                let account = Account { node: *node, number, chapters };
+                let has_died = life.end == Some(End::Died);
+                let account = Account { node: *node, number, has_died, chapters };
                 accounts.entry(*group).or_default().push(account);
             }
         }
@@ -326,6 +327,7 @@ pub(super) struct Account<'a> {
     pub(super) node: NodeId,
     /// Which of the node's lives it is.
     pub(super) number: usize,
+    pub(super) has_died: bool,
     pub(super) chapters: Vec<Chapter<'a>>,
 }
 
@@ -363,6 +365,11 @@ impl Account<'_> {
     /// The member's name in its rings.
     pub(super) fn process(&self) -> Option<Process> {
         self.chapters.first()?.event.view.process_of(self.node)
+    }
+
+    /// The member's name in its last view: a member that joins again has another one.
+    pub(super) fn last_process(&self) -> Option<Process> {
+        self.chapters.last()?.event.view.process_of(self.node)
     }
 
     /// The chapters of each ring that it was in, one after the other.

@@ -6,8 +6,9 @@
 //! another place for the others, or missing: resilience says how far that can go.
 //!
 //! What is source ordered may be delivered a view earlier at one member than at another, but not
-//! after a reformation what others were told before it. A member that is started again is replaced
-//! by its new life without a reformation: what its former life sent last may be lost to some.
+//! after a reformation what others were told before it. A member that joins again before it is out
+//! is replaced by its new life without a reformation; one that died may also be taken out for it.
+//! The last messages of the former life may be lost to some then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,18 +69,15 @@ fn unordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
         }
     }
     for ((from, to), eras) in &eras {
-        let is_of_replaced = |sent: &Sent| {
-            let next = |it: &&Account<'_>| (it.node, it.number) == (sent.sender, sent.life + 1);
-            let first = accounts.iter().find(next).and_then(|it| it.chapters.first());
-            first.is_some_and(|chapter| chapter.event.view.epoch == *from)
-        };
+        let is_of_replaced = |sent: &Sent| is_replaced(accounts, sent, *from);
         for (one, chapters, _) in eras {
             for (other, theirs, told) in eras {
                 let first = theirs[0].event.view.version;
                 let shared = chapters.partition_point(|it| it.event.view.version < first);
                 let heard = chapters[shared..].iter().flat_map(|chapter| &chapter.heard);
-                let owed = heard.filter(|(_, sent)| !is_of_replaced(sent));
-                let missing = numbers_of(owed).find(|number| !told.contains(number));
+                let lacked = heard.filter(|(number, _)| !told.contains(number));
+                let owed = lacked.filter(|(_, sent)| !is_of_replaced(sent));
+                let missing = numbers_of(owed).next();
                 if let Some(number) = missing {
                     let what = format!(
                         "between {from:?} and {to:?} {one} was told message {number}, {other} not"
@@ -89,6 +87,24 @@ fn unordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
             }
         }
     }
+}
+
+/// Returns `true` if the sender's life ended in this ring by a change of its list, as its next life
+/// asked to join.
+fn is_replaced(accounts: &[Account<'_>], sent: &Sent, ring: Epoch) -> bool {
+    let life = |number| move |it: &&Account<'_>| (it.node, it.number) == (sent.sender, number);
+    let next = accounts.iter().find(life(sent.life + 1));
+    let joined = next.and_then(|it| it.chapters.first());
+    let is_in_next = joined.is_some_and(|chapter| chapter.event.view.epoch == ring);
+    let former = accounts.iter().find(life(sent.life)).filter(|it| it.has_died && next.is_some());
+    let is_taken_out = former.and_then(Account::last_process).is_some_and(|process| {
+        let views = accounts.iter().flat_map(|it| it.chapters.windows(2));
+        let views = views.map(|pair| [&pair[0], &pair[1]].map(|it| &it.event.view));
+        views
+            .filter(|pair| pair.iter().all(|view| view.epoch == ring))
+            .any(|[before, after]| before.contains(process) && !after.contains(process))
+    });
+    is_in_next || is_taken_out
 }
 
 fn in_order(chapter: &Chapter<'_>) -> Vec<u64> {

@@ -221,6 +221,29 @@ fn the_last_words_of_a_life_that_was_replaced_may_be_lost_to_some() {
 }
 
 #[test]
+fn last_words_may_be_lost_though_the_next_life_joins_a_later_ring() {
+    let is_found = |dies: bool| {
+        let mut run = Run::of(Partition::Majority, &[Qos::SourceOrdered]);
+        run.tell(B, [message(1)]);
+        if dies {
+            run.story.died(A);
+        } else {
+            run.story.left(A, GROUP);
+        }
+        run.story.joined(run.now, A, GROUP);
+        let mut first = ring(FIRST, &[B, C], Partition::Majority);
+        first.version = 1;
+        [B, C].into_iter().for_each(|node| run.tell(node, [view(&first, &[])]));
+        let mut second = ring(SECOND, &[A, B, C], Partition::Majority);
+        second.members[0].process = Process { life: 2, ..process(A) };
+        [A, B, C].into_iter().for_each(|node| run.tell(node, [view(&second, &[])]));
+        run.rules().contains(&"the same set of messages before a new ring")
+    };
+    assert!(!is_found(true));
+    assert!(is_found(false), "a member that leaves waits until its messages have places");
+}
+
+#[test]
 fn member_that_joined_without_the_knowledge_of_a_survivor_is_gone_as_well() {
     let is_found = |joined: &[NodeId]| {
         let mut run = Run::of(Partition::AtLeast(1), &[Qos::Resilient(1)]);
