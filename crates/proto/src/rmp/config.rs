@@ -9,7 +9,7 @@ use crate::bounds::out_of_bounds;
 
 /// The settings of an [`Rmp`](super::Rmp) engine. The defaults are for a local network.
 ///
-/// A time is zero or from 1 us to 24 h.
+/// A time is zero or from 1 us to 24 h. The tries of each kind are 1000 at most.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Bytes of the largest IP packet on the path: no packet of ours is ever cut by IP.
@@ -57,7 +57,8 @@ pub struct Config {
     /// Who knows that there is a ring elsewhere does not give it up sooner: who was removed from
     /// one, or has heard of one that does not let it in, begins one itself only when it has heard
     /// of none for so long; and a part that may not go on waits so long for its own others before
-    /// it joins a ring that does not descend from its own and is no larger. Default 10 s.
+    /// it joins a ring that does not descend from its own and is no larger. Members of a ring that
+    /// never had its quorum leave it after this time without a majority. Default 10 s.
     pub patience: Duration,
     /// How often the initiator of a reformation asks; less often where round trips are longer.
     /// Default 20 ms.
@@ -239,7 +240,7 @@ pub enum ConfigError {
     /// A time that no timer is meant for.
     #[error("{0} must be from 1 us to 24 h")]
     Time(&'static str),
-    /// More tries than would ever end.
+    /// So many tries would hardly ever end.
     #[error("{0}: at most 1000")]
     Tries(&'static str),
     /// An ACK orders at least one packet, and keeps few sources waiting for the next one.

@@ -71,6 +71,7 @@ impl Group {
             return self.dissolve(cx);
         }
         cx.counters.removals += 1;
+        self.abandon_ballot(cx);
         let unsent = self.undelivered_messages();
         tracing::info!(me = ?self.me, group = %cx.group, ?why, "removed");
         self.stop_timers(cx);

@@ -320,6 +320,7 @@ impl Rmp {
         let result = call(state, &mut around);
         let is_over = state.is_over;
         if is_over {
+            state.abandon_ballot(&mut around);
             state.stop_timers(&mut around);
             // The node may make requests to the group again: that is not what lingers.
             around.cancel(Timer::Linger);

@@ -116,7 +116,12 @@ impl Pace {
         if !self.voters.insert(voter) {
             return;
         }
-        self.last_vote = now.since(begun);
+        let after = now.since(begun);
+        if after > MOST_LATE {
+            // It says nothing about the path: the voter or this member was suspended.
+            return;
+        }
+        self.last_vote = after;
         if self.last_vote > self.recovery_retry(config) {
             self.raise_floor(now, self.last_vote);
         }
@@ -228,3 +233,25 @@ const MOST_UNMEASURED: Duration = Duration::from_millis(640);
 const BATCH_SPAN: Duration = Duration::from_millis(10);
 /// At most so many batches are ordered at once.
 pub(super) const MAX_SPANS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vote_of_a_suspended_member_does_not_slow_ballots() {
+        let config = Config::default();
+        let me = Process { node: NodeId(1), life: 1 };
+        let ballot = |version| Epoch { version, creator: me };
+        let retry_after = |late: Duration| {
+            let mut pace = Pace::default();
+            pace.on_ballot(Time(0), ballot(2));
+            pace.on_vote(Time(0) + late, NodeId(2), ballot(2), &config);
+            pace.on_ballot(Time(0) + late, ballot(3));
+            pace.recovery_retry(&config)
+        };
+        let usual = Pace::default().recovery_retry(&config);
+        assert!(retry_after(MOST_LATE) >= MOST_LATE);
+        assert_eq!(retry_after(MOST_LATE + Duration::from_millis(1)), usual);
+    }
+}

@@ -127,10 +127,27 @@ impl Group {
         is_unused && self.terms.rejoin && !self.is_leaving && self.sending.has_all_placed()
     }
 
+    /// Returns `true` if this member's ring has never had a quorum, has not worked for
+    /// [`Config::patience`](super::Config::patience), and had too few members when they were last
+    /// counted. Nothing is lost with it, and others may wait to be let in.
+    pub(super) fn is_hopeless(&self, cx: &Around<'_>) -> bool {
+        let is_long = self.reforming.is_broken_for(cx.now) >= cx.config.patience;
+        let is_small = self.reforming.is_minority() && !self.reforming.is_forced();
+        let has_electorate = self.terms.partition.quorum().is_some();
+        is_long && is_small && has_electorate && self.has_done_nothing()
+    }
+
+    /// Gives up a hopeless ring for any other, or a new one.
+    pub(super) fn dissolve_for_new(&mut self, cx: &mut Around<'_>) {
+        self.dissolve(cx);
+        self.elsewhere = None;
+    }
+
     /// Joins another ring instead of its own, which has never had a quorum. The application was
     /// told of no view of it, and is told nothing now.
     pub(super) fn dissolve(&mut self, cx: &mut Around<'_>) {
         tracing::info!(me = ?self.me, group = %cx.group, "joins another ring");
+        self.abandon_ballot(cx);
         self.stop_timers(cx);
         *cx.lives += 1;
         self.me = Process { node: cx.node, life: *cx.lives };

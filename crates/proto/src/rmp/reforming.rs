@@ -149,6 +149,16 @@ impl Reforming {
         self.minority_since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
+    /// Returns the time for which the ring has not worked.
+    pub(super) fn is_broken_for(&self, now: Time) -> Duration {
+        self.began.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// Returns `true` if an operator lets the ring continue without some voters.
+    pub(super) fn is_forced(&self) -> bool {
+        self.forced.is_some()
+    }
+
     /// An operator lets the ring continue without these voters. Returns `false` if that is known.
     pub(super) fn force(&mut self, lost: Vec<NodeId>) -> bool {
         self.forced.replace(lost.clone()) != Some(lost)
@@ -430,6 +440,11 @@ impl Group {
         let is_last = self.reforming.tries >= cx.config.recovery_tries;
         match &self.reforming.state {
             State::Idle => {}
+            State::Voted { .. } | State::BackingOff
+                if self.is_hopeless(cx) && !self.reforming.has_accepted() =>
+            {
+                self.dissolve_for_new(cx);
+            }
             State::Voted { .. } | State::BackingOff => self.initiate(cx),
             State::Initiating { .. } if is_last => self.consider(cx, true),
             State::Initiating { .. } => self.ask_again(cx),

@@ -262,6 +262,30 @@ fn half_of_the_voters_wait_for_the_others_or_for_an_operator() {
     }
 }
 
+/// Each of the members finds out in a ballot of its own that the ring cannot continue.
+#[test]
+fn far_members_leave_a_ring_without_a_quorum_together() {
+    for seed in 0..10 {
+        let mut world = world(8, 8, seed, &[0; 8]);
+        world.delay = (100 * MS, 102 * MS);
+        (0..4).for_each(|number| world.join(number));
+        (4..8).for_each(|number| world.join_with(number, CLIENT));
+        world.run_for(10_000 * MS);
+        assert!((2..8).all(|it| waits(&world, it, 4, 5)), "seed {seed}");
+        (0..2).for_each(|number| world.crash(number));
+        world.tell_views();
+        // They give the ring up after 10 s.
+        let begin = world.now;
+        let is_new =
+            |world: &World| (2..8).all(|it| world.ring(it).is_some_and(|it| it.len() == 6));
+        while !is_new(&world) && world.now.since(begin) < 60_000 * MS {
+            world.run_for(100 * MS);
+        }
+        let took = world.now.since(begin);
+        assert!(took < 25_000 * MS, "seed {seed}: {took:?}");
+    }
+}
+
 /// Two voters of three are cut off from each other; the third works with one of them, dies, and is
 /// started again on the other side, without its memory.
 #[test]

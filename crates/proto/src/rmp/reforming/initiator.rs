@@ -242,6 +242,14 @@ impl Group {
         self.back_off(cx, cx.config.back_off);
     }
 
+    /// Ends this member's own ballot, if there is one, as it goes out of the ring: the others would
+    /// wait for it.
+    pub(in crate::rmp) fn abandon_ballot(&mut self, cx: &mut Around<'_>) {
+        if matches!(self.reforming.state, State::Initiating { .. } | State::Proposing { .. }) {
+            self.give_up(cx);
+        }
+    }
+
     /// Another member has begun a ballot before this one was over. It may do so each time, if this
     /// member waits longer for votes: those who have voted lately tell whether they are too few.
     pub(super) fn on_turn_lost(&mut self, cx: &mut Around<'_>) {
@@ -285,11 +293,8 @@ impl Group {
                 // Clients alone keep nobody from beginning a ring.
                 return self.on_removed(cx, Removal::Removed);
             }
-            if self.has_done_nothing() && since >= cx.config.patience {
-                // Nothing is lost with this ring, in which others may wait to be let in.
-                self.dissolve(cx);
-                self.elsewhere = None;
-                return;
+            if self.is_hopeless(cx) {
+                return self.dissolve_for_new(cx);
             }
         }
         self.give_up(cx);
