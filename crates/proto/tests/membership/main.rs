@@ -255,6 +255,31 @@ fn a_node_that_was_cut_off_comes_back_even_if_all_think_each_other_dead() {
     }
 }
 
+/// Many others died before, so that the two seldom look for each other. Hosts 0 and 3 stand still
+/// until the two are dead for each other, and declare nobody dead.
+#[test]
+fn pair_that_declared_each_other_dead_meets_through_the_others() {
+    for seed in 0..4 {
+        let mut net = agreed(64, 0.0, seed);
+        (4..64).for_each(|host| net.hosts[host].crashed = true);
+        net.run_for(seconds(20));
+        net.cut = Some([1, 2]);
+        [0, 3].iter().for_each(|host| net.hosts[*host].paused = true);
+        net.run_for(seconds(8));
+        [1, 2].iter().for_each(|host| assert_eq!(net.view(*host, "all").members(), [], "alone"));
+        [0, 3].iter().for_each(|host| net.resume(*host));
+        let sees = |net: &Net, host: usize, other: usize| {
+            net.view(host, "all").members().contains(&node_id(other))
+        };
+        let are_back = |net: &Net| [1, 2].iter().all(|it| sees(net, *it, 0) && sees(net, *it, 3));
+        assert!(net.run_until(seconds(15), are_back), "seed {seed}");
+        assert!(!sees(&net, 1, 2) && !sees(&net, 2, 1), "seed {seed}");
+        net.cut = None;
+        let meet = net.run_until(seconds(15), |net| net.agrees(&GROUPS, in_group));
+        assert!(meet, "seed {seed}");
+    }
+}
+
 #[test]
 fn two_halves_that_started_apart_merge() {
     for lan in [false, true] {

@@ -15,6 +15,8 @@ pub(crate) struct Net {
     pub(crate) loss: f64,
     /// Hosts hear only those with the same number; a stopped link between racks.
     pub(crate) islands: Vec<u32>,
+    /// Two hosts that do not hear each other.
+    pub(crate) cut: Option<[usize; 2]>,
     pub(crate) datagrams: u64,
     pub(crate) bytes: u64,
     /// Bytes sent by unicast, by who sent them and where to.
@@ -79,6 +81,7 @@ impl Net {
             hosts: Vec::new(),
             loss,
             islands: Vec::new(),
+            cut: None,
             datagrams: 0,
             bytes: 0,
             bytes_to: BTreeMap::new(),
@@ -308,7 +311,10 @@ impl Net {
             other => panic!("membership sent to {other:?}"),
         };
         for host in to {
-            if self.rng.chance(self.loss) || self.islands[host] != self.islands[from] {
+            let is_cut = self.cut.is_some_and(|pair| {
+                host != from && [host, from].iter().all(|it| pair.contains(it))
+            });
+            if self.rng.chance(self.loss) || self.islands[host] != self.islands[from] || is_cut {
                 continue;
             }
             let delay = Duration::from_micros(50 + self.rng.below(300) as u64);

@@ -264,15 +264,20 @@ impl Gossip {
     }
 
     /// Handles a report by another node that `identity` is alive. If that is new, queries the node.
+    /// So it is if this node alone takes it for dead: the two may only have been cut off from each
+    /// other, and one that is not told of its death keeps its identity.
     pub(super) fn on_news(&mut self, now: Time, identity: Identity) {
         let known = self.peers.get(&identity.node).map(|peer| peer.identity);
-        if known.is_some_and(|known| known.bump >= identity.bump)
-            || self.departed.contains(identity.node)
-        {
+        let is_live = self.is_live(identity.node);
+        let is_old = known.is_some_and(|known| match is_live {
+            true => known.bump >= identity.bump,
+            false => known.bump > identity.bump,
+        });
+        if is_old || self.departed.contains(identity.node) {
             return;
         }
         let at = match known {
-            Some(known) if self.is_live(identity.node) => known,
+            Some(known) if is_live => known,
             None if self.swim.known() >= self.config.max_nodes => {
                 self.counters.nodes_refused += 1;
                 return;
