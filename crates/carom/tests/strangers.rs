@@ -56,6 +56,7 @@ fn strangers_that_do_not_answer_draw_at_most_twice_their_bytes() {
         }
         kinds.push((name, socket, sent));
     }
+    // Answers that are repeated count as well: most timers fire within this time.
     std::thread::sleep(Duration::from_secs(2));
     for (name, socket, sent) in kinds {
         let came = bytes_that_came(&socket);
@@ -92,7 +93,7 @@ fn groups_work(groups: &[[Group; 3]; 3], text: &'static str) -> Epoch {
             loop {
                 match receiver[which].recv_timeout(PATIENCE).expect("in time").expect("open") {
                     Event::Message(message) => {
-                        assert_eq!(message.payload, text, "nobody else has sent anything");
+                        assert_eq!(message.payload, text, "no other node has sent anything");
                         epoch = message.place.map(|place| place.ring).or(epoch);
                         break;
                     }

@@ -255,8 +255,8 @@ fn a_node_that_was_cut_off_comes_back_even_if_all_think_each_other_dead() {
     }
 }
 
-/// Many others died before, so that the two seldom look for each other. Hosts 0 and 3 stand still
-/// until the two are dead for each other, and declare nobody dead.
+/// Many others died before, so that the two seldom query each other. Hosts 0 and 3 are paused until
+/// the two have declared each other dead, and hear both of them afterwards.
 #[test]
 fn pair_that_declared_each_other_dead_meets_through_the_others() {
     for seed in 0..4 {

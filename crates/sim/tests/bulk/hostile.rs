@@ -169,7 +169,11 @@ fn packets_with_fields_drawn_at_random_lose_and_confirm_nothing() {
         assert!(net.log(1).got.len() > 1000, "the stream has not paused");
         net.run_until_all_have(&[1, 2, 3], 5000);
         net.assert_whole(&[1, 2, 3]);
-        assert_eq!((net.slow.len(), net.safe.len()), (0, 0), "nobody is slow, nobody has asked");
+        assert_eq!(
+            (net.slow.len(), net.safe.len()),
+            (0, 0),
+            "no receiver is slow, and no confirmation was requested"
+        );
         let it = net.engine(0).counters();
         let at_sender = [it.implausible, it.cuts_heard, it.silences_heard, it.asks_answered];
         assert!(at_sender.iter().all(|count| *count > 0), "{it:?}");

@@ -264,14 +264,13 @@ impl Gossip {
     }
 
     /// Handles a report by another node that `identity` is alive. If that is new, queries the node.
-    /// So it is if this node alone takes it for dead: the two may only have been cut off from each
-    /// other, and one that is not told of its death keeps its identity.
+    /// The current identity of a node that is dead here is new, too: the two may only have been
+    /// cut off from each other, and a node keeps its identity until it learns of its death.
     pub(super) fn on_news(&mut self, now: Time, identity: Identity) {
         let known = self.peers.get(&identity.node).map(|peer| peer.identity);
         let is_live = self.is_live(identity.node);
-        let is_old = known.is_some_and(|known| match is_live {
-            true => known.bump >= identity.bump,
-            false => known.bump > identity.bump,
+        let is_old = known.is_some_and(|known| {
+            known.bump > identity.bump || is_live && known.bump == identity.bump
         });
         if is_old || self.departed.contains(identity.node) {
             return;

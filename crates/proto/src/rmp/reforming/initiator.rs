@@ -293,9 +293,9 @@ impl Group {
                 // Clients alone keep nobody from beginning a ring.
                 return self.on_removed(cx, Removal::Removed);
             }
-            if self.is_hopeless(cx) {
-                return self.dissolve_for_new(cx);
-            }
+        }
+        if self.is_hopeless(cx) {
+            return self.dissolve_for_new(cx);
         }
         self.give_up(cx);
         let wait = cx.config.minority_retry;

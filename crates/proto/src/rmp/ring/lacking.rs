@@ -73,8 +73,8 @@ impl Ring {
         self.streams.values().all(|it| it.missing(it.needed_from(), it.ordered_to(), 1).is_empty())
     }
 
-    /// How far this member has come. Messages count of members that have taken the token, and of
-    /// those that were `heard` in a reformation.
+    /// Returns how far this member has come. It counts the messages of members that have taken the
+    /// token, and of those that were `heard` in a reformation.
     pub(in crate::rmp) fn position(&self, heard: &BTreeSet<Process>) -> Position {
         // Who has left has no more places to wait for, whether its view was delivered or not.
         let is_heard = |source| heard.contains(source) && self.view.contains(*source);

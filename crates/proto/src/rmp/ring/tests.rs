@@ -81,7 +81,7 @@ fn founder_and_joiner_have_one_position_once_the_joiner_is_heard() {
     for ring in [&mut founder, &mut joiner] {
         assert!(ring.insert(process, SeqNo::FIRST, data.clone()).is_some());
     }
-    let (nobody, heard) = (BTreeSet::new(), BTreeSet::from([process]));
-    assert_ne!(founder.position(&nobody), joiner.position(&nobody), "it may be another ring's");
-    assert_eq!(founder.position(&heard), joiner.position(&nobody));
+    let (none, heard) = (BTreeSet::new(), BTreeSet::from([process]));
+    assert_ne!(founder.position(&none), joiner.position(&none), "it may be another ring's");
+    assert_eq!(founder.position(&heard), joiner.position(&none));
 }
