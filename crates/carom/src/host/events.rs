@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carom_proto::node::NodeEvent;
 use carom_proto::rmp::{Removal, RingEvent, RingNews};
-use carom_proto::{Event, GroupId, JoinError, LossCause, Lost, NodeId, Safe, SeqNo, Time};
+use carom_proto::{Event, GroupId, JoinError, LossCause, Lost, NodeId, Safe, Time};
 
 use super::{Host, State};
 use crate::call;
@@ -231,7 +231,7 @@ impl<N: Network> Host<N> {
         // A bulk sender that has yielded has sent nothing any more. Had it lost anything, what
         // waits for that would have failed before: all members have the rest.
         let has_yielded = hosted.shared.profile.is_bulk()
-            && safe.up_to == SeqNo::FIRST.minus(1)
+            && safe.up_to == self.node.bulk().before_first()
             && self.node.unconfirmed(safe.group).is_empty();
         let is_answered = |it: &PendingConfirm| match has_yielded {
             true => it.group == safe.group && it.up_to.is_some(),

@@ -168,6 +168,7 @@ const BULK: &[Change<rdcm::Config>] = &[
     |it, to| it.linger = to.span,
     |it, to| it.first_epoch = to.is_on.then_some(to.u32()),
     |it, to| it.first_stream = to.is_on.then_some(to.u32()),
+    |it, to| it.first_number = SeqNo(to.u32()),
 ];
 
 fn nak(config: &mut lateral::Config) -> &mut NakConfig {

@@ -262,6 +262,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn numbers_of_some_scenarios_begin_below_the_wrap() {
+        let setups = (0..100).map(|seed| LateralSubject.set_up(&mut Rng::new(seed)).describe());
+        let setups: Vec<String> = setups.collect();
+        for first in [u32::MAX - 20, (1 << 31) - 20] {
+            let number = format!("first_number: {:?}", SeqNo(first));
+            let count = setups.iter().filter(|setup| setup.contains(&number)).count();
+            assert!(count >= 5, "{count} of 100 scenarios have {number}");
+        }
+    }
+
     /// Of a restarted sender, of a member that came back in order, of a late datagram of a former
     /// start, and of jumps that no sender has confirmed.
     #[test]

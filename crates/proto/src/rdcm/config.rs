@@ -9,7 +9,7 @@ use super::sending::PIECE_COST;
 use super::slowest::Slowest;
 use super::topology::{Topology, Vertex};
 use crate::bounds::out_of_bounds;
-use crate::{Endpoint, NodeId};
+use crate::{Endpoint, NodeId, SeqNo};
 
 /// The settings of an [`Rdcm`](super::Rdcm) engine. The defaults are for a local network of
 /// which nothing is known.
@@ -96,6 +96,10 @@ pub struct Config {
     /// start and at each node: streams of two nodes must not have the same number. Simulations set
     /// that of one node just below 2^31 or 2^32, so that its numbers wrap early.
     pub first_stream: Option<u32>,
+    /// The number of the first packet of each of this node's streams, as applications see it.
+    /// Default [`SeqNo::FIRST`]. Simulations set it just below 2^31 or 2^32, so that the numbers of
+    /// messages and losses wrap early.
+    pub first_number: SeqNo,
     /// The network, as far as it is known. Only the sender's setting counts.
     pub network: Network,
 }
@@ -233,6 +237,7 @@ impl Default for Config {
             linger: ms(1000),
             first_epoch: None,
             first_stream: None,
+            first_number: SeqNo::FIRST,
             network: Network::Unknown,
         }
     }
@@ -247,6 +252,11 @@ impl Config {
     /// Bytes of a message that fit a packet.
     pub fn piece_bytes(&self) -> usize {
         usize::from(self.path_mtu) - UDP_AND_IP_BYTES - DATA_BYTES
+    }
+
+    /// Returns the number of the first packet of a stream, in the 64 bits that do not wrap.
+    pub(super) fn first_packet(&self) -> u64 {
+        u64::from(self.first_number.minus(1).0) + 1
     }
 
     /// Packets that a message of so many bytes takes; an empty one takes one.

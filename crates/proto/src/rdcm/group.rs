@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
-use super::around::{Around, seqno};
+use super::around::Around;
 use super::config::Config;
 use super::ended::{Ended, EndedStreams};
 use super::epochs;
@@ -103,7 +103,7 @@ impl Group {
             Role::Sending(sending) => sending.confirm(around),
             Role::Waiting | Role::Receiving(_) => around.events.push_back(Event::Safe(Safe {
                 group: around.group,
-                up_to: seqno(0),
+                up_to: around.config.first_number.minus(1),
                 members: self.members.len(),
                 incomplete: Vec::new(),
             })),

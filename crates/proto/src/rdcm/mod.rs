@@ -291,6 +291,12 @@ impl Rdcm {
         self.with(now, group, |state, around| state.hold(around, is_held));
     }
 
+    /// Returns the number that a confirmation names if this node has sent nothing in the group: the
+    /// one before its first.
+    pub fn before_first(&self) -> SeqNo {
+        self.config.first_number.minus(1)
+    }
+
     /// Receivers that are not known to have all that this node has sent in the group.
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         match self.groups.get(&group).map(|state| &state.role) {

@@ -65,8 +65,6 @@ struct Child {
     limit: u64,
 }
 
-/// The first packet of every stream.
-const FIRST: u64 = 1;
 /// Receivers take their places within this time, or the stream begins without them.
 const START_WITHIN: Duration = Duration::from_millis(500);
 /// The ring of the overlay children as one.
@@ -76,17 +74,18 @@ impl Sending {
     /// The node begins to send to the `view` of the group.
     pub(super) fn new(around: &mut Around<'_>, view: &[NodeId]) -> Result<Self, ManagerError> {
         let (now, config) = (around.now, around.config);
+        let first = config.first_packet();
         let mut placing = Placing::new(around)?;
-        placing.join(around, view, FIRST);
+        placing.join(around, view, first);
         let burst = config.burst_packets as usize * usize::from(config.path_mtu);
         let mut sending = Self {
             placing,
             kept: VecDeque::new(),
-            base: FIRST,
+            base: first,
             kept_bytes: 0,
-            next: FIRST,
+            next: first,
             children: BTreeMap::new(),
-            all: Successor::new(now, ALL, around.node, FIRST),
+            all: Successor::new(now, ALL, around.node, first),
             pacing: Pacing::new(now, burst, config.rate),
             starts_at: Some(now + START_WITHIN),
             announce_at: now + config.announce_every,

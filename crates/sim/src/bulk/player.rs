@@ -79,6 +79,7 @@ impl<'a> Player<'a> {
             story: Story::new(
                 settings.limit_bytes(),
                 scenario.delay + settings.config.linger + STEP,
+                settings.config.first_number,
             ),
             settings,
             rng,

@@ -3,7 +3,7 @@
 use carom_proto::loss::Loss;
 use carom_proto::rdcm::topology::{Topology as Cluster, Vertex};
 use carom_proto::rdcm::{Config, Congestion, Network, Slowest};
-use carom_proto::{NodeId, Rng};
+use carom_proto::{NodeId, Rng, SeqNo};
 use core::fmt;
 use core::time::Duration;
 
@@ -107,6 +107,8 @@ impl Settings {
         if may_be_later(seed) {
             config.first_epoch = draw_first_number(seed ^ 0xe90c_f125);
             config.first_stream = draw_first_number(seed ^ 0x57e_a135);
+            let first_number = draw_first_number(seed ^ 0x5e9_0123);
+            config.first_number = first_number.map_or(SeqNo::FIRST, SeqNo);
         }
         let keeps_ids = keeps_ids(seed);
         Self { shape, is_known, link, receive_buffer, hosts, deaf, config, keeps_ids, salt }

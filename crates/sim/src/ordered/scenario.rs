@@ -115,7 +115,7 @@ impl Scenario {
         scenario
     }
 
-    pub(super) fn cast(&self) -> Cast {
+    pub(crate) fn cast(&self) -> Cast {
         let Self { hosts, groups, loss, .. } = *self;
         Cast { hosts, groups, loss, keeps_ids: keeps_ids(self.seed), distance: self.distance() }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carom_proto::loss::Loss;
 use carom_proto::rdcm::Congestion;
-use carom_proto::{LossCause, SendError};
+use carom_proto::{Engine, GroupId, LossCause, SendError, SeqNo};
 use carom_sim::{Fault, HostIx, Place};
 
 mod findings;
@@ -99,6 +99,33 @@ fn the_others_go_on_when_a_receiver_is_killed() {
 }
 
 #[test]
+fn numbers_that_applications_see_wrap_around() {
+    let hosts = [0, 1, 2, 3, 4];
+    let mut setup = Setup::rack(5, 3);
+    setup.config.send_bytes = 2 << 20;
+    setup.config.rate = Some(200 * MBIT / 8);
+    // The packets that host 2 misses while it is paused lie across the wrap.
+    setup.config.first_number = SeqNo(u32::MAX - 9999);
+    let group = GroupId::of_name(net::NAME);
+    let mut net = Net::new(setup, &hosts);
+    net.to_send = 20_000;
+    net.run(100);
+    net.world.apply(&Fault::Pause(HostIx(2)));
+    net.run(1500);
+    net.world.apply(&Fault::Resume(HostIx(2)));
+    net.run_until_all_have(&hosts[1..], 8000);
+    net.assert_whole(&[1, 3, 4]);
+    let [lost] = net.log(2).lost[..] else { panic!("{:?}", net.log(2).lost) };
+    assert!(lost.first.0 > lost.last.0, "{lost:?}");
+    let messages = net.to_send - net.log(2).got.len() as u64;
+    assert_eq!(u64::from(lost.count()), messages * 3, "three packets each");
+    net.with(0, |engine, now| engine.confirm(now, group));
+    net.run(500);
+    let up_to = net.safe.last().expect("it is confirmed").up_to;
+    assert_eq!(up_to, SeqNo(u32::MAX - 9999).plus(60_000 - 1));
+}
+
+#[test]
 fn who_was_paused_is_told_what_it_missed_and_gets_what_follows() {
     let hosts = [0, 1, 2, 3, 4];
     let mut setup = Setup::rack(5, 3);
@@ -181,7 +208,7 @@ fn a_sender_waits_for_an_application_that_takes_nothing_and_keeps_its_bounds() {
     net.run(200);
     assert_eq!(net.log(2).got.len(), before, "the other waits, too");
     for host in [0, 1, 2] {
-        assert!(carom_proto::Engine::held_bytes(net.engine(host)) <= 5 << 20, "host {host}");
+        assert!(Engine::held_bytes(net.engine(host)) <= 5 << 20, "host {host}");
     }
     net.with(1, |engine, now| engine.hold(now, group, false));
     net.run_until_all_have(&[1, 2], 10_000);
@@ -197,7 +224,7 @@ fn a_confirmation_comes_when_all_have_all() {
     net.to_send = 50;
     net.run(1);
     let group = net.group;
-    net.with(0, |engine, now| carom_proto::Engine::confirm(engine, now, group));
+    net.with(0, |engine, now| engine.confirm(now, group));
     net.run_until_all_have(&[1, 2, 3], 1000);
     net.run(100);
     let [safe] = &net.safe[..] else { panic!("{:?}", net.safe) };

@@ -21,6 +21,8 @@ pub struct Story {
     /// The account that is open of each node.
     open: BTreeMap<NodeId, usize>,
     messages: u64,
+    /// The number before that of the first packet of each stream.
+    before_first: u32,
     /// Refusals that no application has to reckon with.
     pub(super) refused: Vec<String>,
     /// The most bytes that an engine was seen to keep, and the limit.
@@ -130,9 +132,11 @@ pub struct Healed {
 
 impl Story {
     /// Nothing has happened yet; each engine may keep so many bytes, and the stream of a sender
-    /// that has left is over at each member within `over_within`.
-    pub fn new(limit_bytes: usize, over_within: Duration) -> Self {
-        Self { memory: (0, limit_bytes), over_within, ..Self::default() }
+    /// that has left is over at each member within `over_within`. Streams begin with
+    /// `first_number`.
+    pub fn new(limit_bytes: usize, over_within: Duration, first_number: SeqNo) -> Self {
+        let before_first = first_number.minus(1).0;
+        Self { memory: (0, limit_bytes), over_within, before_first, ..Self::default() }
     }
 
     /// The next message that somebody wants to send, and its number in the run.
@@ -177,7 +181,7 @@ impl Story {
         packets: u64,
         payload: Bytes,
     ) -> bool {
-        let first = u64::from(seqno.0);
+        let first = u64::from(self.counted_from_one(seqno).0);
         let before = self.stream_of(sender).map_or(0, |stream| stream.number);
         let stream = StreamId { sender, number: before + u32::from(first == 1) };
         let entry = self.streams.entry(stream).or_default();
@@ -219,13 +223,18 @@ impl Story {
     pub fn told(&mut self, now: Time, node: NodeId, event: Event) {
         let told = match event {
             Event::Message(message) => Told::Message(self.recognise(&message)),
-            Event::Lost(lost) if lost.sender == node => {
-                if let Some(stream) = self.last_stream(node) {
-                    stream.given_up = Some(lost);
+            Event::Lost(lost) => {
+                let (first, last) =
+                    (self.counted_from_one(lost.first), self.counted_from_one(lost.last));
+                let lost = Lost { first, last, ..lost };
+                if lost.sender == node {
+                    if let Some(stream) = self.last_stream(node) {
+                        stream.given_up = Some(lost);
+                    }
+                    return;
                 }
-                return;
+                Told::Lost(lost)
             }
-            Event::Lost(lost) => Told::Lost(lost),
             Event::Slow(slow) => {
                 if let Some(stream) = self.last_stream(node) {
                     stream.left_behind.push((now, slow.node));
@@ -233,6 +242,7 @@ impl Story {
                 return;
             }
             Event::Safe(safe) => {
+                let safe = Safe { up_to: self.counted_from_one(safe.up_to), ..safe };
                 // Who does not send has nothing to be confirmed.
                 if let Some(stream) = self.last_stream(node).filter(|_| safe.up_to.0 > 0) {
                     stream.confirmed.push((now, safe));
@@ -297,9 +307,15 @@ impl Story {
         self.streams.get_mut(&stream)
     }
 
+    /// Returns the number that a packet would have if streams began with 1. Numbers may wrap; no
+    /// run sends so many packets that these would.
+    fn counted_from_one(&self, seqno: SeqNo) -> SeqNo {
+        seqno.minus(self.before_first)
+    }
+
     /// The message that this is.
     fn recognise(&self, message: &Message) -> Result<u64, String> {
-        let first = u64::from(message.seqno.0);
+        let first = u64::from(self.counted_from_one(message.seqno).0);
         let here = self.by_place.get(&(message.sender, first));
         let is_it = |number: &&u64| self.sent[number].payload == message.payload;
         here.into_iter().flatten().rev().find(is_it).copied().ok_or_else(|| {

@@ -19,7 +19,8 @@ struct Run {
 
 impl Run {
     fn new(messages: u64) -> Self {
-        let mut run = Self { story: Story::new(10, core::time::Duration::ZERO), now: Time(1) };
+        let mut run =
+            Self { story: Story::new(10, core::time::Duration::ZERO, SeqNo::FIRST), now: Time(1) };
         run.story.joined(run.now, A);
         run.story.joined(run.now, B);
         for at in 0..messages {

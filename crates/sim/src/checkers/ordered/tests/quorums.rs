@@ -24,6 +24,28 @@ fn clients_that_wait_outside_of_a_ring_are_no_quorum() {
     assert_eq!(rules(false), [""; 0]);
 }
 
+#[test]
+fn ring_that_waits_for_a_member_that_left_is_found() {
+    let rules = |are_all_heard| {
+        let mut run = Run::of(Partition::Majority, &[]);
+        let two = ring(SECOND, &[A, B], Partition::Majority);
+        for node in [A, B] {
+            run.tell(node, [view(&two, &[C])]);
+        }
+        run.story.died(C);
+        run.story.left(B, GROUP);
+        if are_all_heard {
+            run.story.all_are_heard();
+        }
+        let (view, is_voter, is_minority) = (Some(two), true, true);
+        let alone = Standing { group: GROUP, node: A, view, is_voter, is_minority };
+        run.story.calls_the_roll(vec![alone]);
+        run.rules()
+    };
+    assert_eq!(rules(true), ["one ring once healed"]);
+    assert_eq!(rules(false), [""; 0], "B may have left while A did not hear it");
+}
+
 /// A and B, each alone in a ring of its own that has given a message its place.
 fn parted(electorate: Partition, forced: bool) -> Run {
     let mut run = Run { story: Story::default(), now: Time(1) };
