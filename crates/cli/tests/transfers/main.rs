@@ -82,9 +82,11 @@ fn without_multicast_a_chain_of_receivers_has_the_senders_link_carry_one_copy() 
         assert!(got == bytes, "r{}: other bytes", place + 1);
     }
     let summary = parsed(sender.wrote.seen.last().expect("a summary"));
-    let sent = summary["network"]["bytes_out"].as_u64().expect("bytes") as f64;
-    let copies = sent / bytes.len() as f64;
-    assert!((1.0..1.5).contains(&copies), "{copies} copies: {summary}");
+    let count = |name: &str| summary["network"][name].as_u64().expect("a counter");
+    // Repairs replace what a receiver dropped because the machine had no time for it.
+    let repairs = count("repairs_asked_for") + count("data_multicast_again");
+    let copies = (count("datagrams_out") - repairs) as f64 / count("data_sent") as f64;
+    assert!((1.0..1.2).contains(&copies), "{copies} copies: {summary}");
 }
 
 #[test]
