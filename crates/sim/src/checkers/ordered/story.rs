@@ -183,7 +183,9 @@ impl Story {
             }
             Event::Ring(event) => match event.news {
                 RingNews::View(view) => {
-                    self.life(event.group, node).told.push(Told::View(now, view))
+                    let life = self.life(event.group, node);
+                    life.is_minority = false;
+                    life.told.push(Told::View(now, view));
                 }
                 RingNews::Removed { unsent, .. } => {
                     let life = self.life(event.group, node);

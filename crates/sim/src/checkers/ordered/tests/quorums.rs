@@ -46,6 +46,27 @@ fn ring_that_waits_for_a_member_that_left_is_found() {
     assert_eq!(rules(false), [""; 0], "B may have left while A did not hear it");
 }
 
+#[test]
+fn report_of_a_minority_holds_until_the_next_view() {
+    let rules = |continues| {
+        let mut run = Run::of(Partition::Majority, &[]);
+        let two = ring(SECOND, &[A, B], Partition::Majority);
+        for node in [A, B] {
+            run.tell(node, [news(RingNews::Minority { members: 3, needed: 2, voters: None })]);
+            if continues {
+                run.tell(node, [view(&two, &[C])]);
+            }
+        }
+        run.story.died(C);
+        let view = Some(ring(FIRST, &[A, B, C], Partition::Majority));
+        let standing = Standing { group: GROUP, node: A, view, is_voter: true, is_minority: false };
+        run.story.calls_the_roll(vec![standing.clone(), Standing { node: B, ..standing }]);
+        run.rules()
+    };
+    assert_eq!(rules(true), ["one ring once healed"]);
+    assert_eq!(rules(false), [""; 0], "C may have continued with what A and B accepted");
+}
+
 /// A and B, each alone in a ring of its own that has given a message its place.
 fn parted(electorate: Partition, forced: bool) -> Run {
     let mut run = Run { story: Story::default(), now: Time(1) };
